@@ -1,0 +1,1 @@
+"""What the operator declared: inventory, settings, lock, compatibility, and how hosts are reached."""

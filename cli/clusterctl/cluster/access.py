@@ -1,0 +1,159 @@
+"""Passwords that SSH and sudo want: held in memory, handed on by file, never by argv or environment."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError
+
+LONGEST_BYTES = 4096
+
+
+class Password:
+    """A password that no log, traceback or repr shows. ``reveal`` gives it to whom it is meant for."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "Password(****)"
+
+    def reveal(self) -> str:
+        """The password itself."""
+        return self._text
+
+
+@dataclass(frozen=True)
+class Passwords:
+    """What the operator gave for this call; None where SSH keys and passwordless sudo serve."""
+
+    ssh: Password | None = None
+    become: Password | None = None
+
+    def __bool__(self) -> bool:
+        return self.ssh is not None or self.become is not None
+
+
+@contextmanager
+def variables_file(directory: ClusterDirectory, passwords: Passwords) -> Iterator[Path | None]:
+    """A file of mode 0600 for Ansible's ``-e @FILE``, gone when the block ends; None without passwords.
+
+    Its values are marked so that Ansible never evaluates a template in a password.
+    """
+    if not passwords:
+        yield None
+        return
+    directory.ensure_state()
+    values = {
+        name: {"__ansible_unsafe": password.reveal()}
+        for name, password in (
+            ("ansible_password", passwords.ssh),
+            ("ansible_become_password", passwords.become),
+        )
+        if password is not None
+    }
+    path = directory.secrets / f"passwords.{os.getpid()}.{secrets.token_hex(4)}.json"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            json.dump(values, stream)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def read_password(source: str) -> Password:
+    """The first line of a file, or of an inherited descriptor where ``source`` is a number; ``-`` is stdin.
+
+    Raises ClusterctlError (``access.password-file``).
+    """
+    try:
+        if source == "-":
+            text = sys.stdin.readline()
+        elif source.isdigit():
+            with os.fdopen(os.dup(int(source)), encoding="utf-8") as stream:
+                text = stream.readline(LONGEST_BYTES)
+        else:
+            with Path(source).expanduser().open(encoding="utf-8") as stream:
+                text = stream.readline(LONGEST_BYTES)
+    except (OSError, UnicodeDecodeError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ClusterctlError(
+            f"the password cannot be read: {reason}",
+            code="access.password-file",
+            where=source,
+            hint="Name a file with the password in its first line, the number of an open descriptor, or -.",
+        ) from error
+    text = text.rstrip("\r\n")
+    if not text:
+        raise ClusterctlError(
+            "there is no password in it",
+            code="access.password-file",
+            where=source,
+            hint="The first line is the password.",
+        )
+    return Password(text)
+
+
+def ask_password(prompt: str, option: str) -> Password:
+    """Ask the person, without echo. Raises ClusterctlError (``access.no-terminal``) where there is none."""
+    if not sys.stdin.isatty():
+        raise ClusterctlError(
+            f"{option} wants a terminal to ask on",
+            code="access.no-terminal",
+            hint=f"In scripts, use {option.removeprefix('--ask-').join(('--', '-file'))} FILE instead.",
+        )
+    return Password(getpass.getpass(f"{prompt}: ", stream=sys.stderr))
+
+
+def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command the four password options, and hand it ``passwords: Passwords``."""
+
+    def call(
+        *arguments: Any,
+        ask_pass: bool,
+        pass_file: str | None,
+        ask_become_pass: bool,
+        become_pass_file: str | None,
+        **options: Any,
+    ) -> Any:
+        ssh = _one("SSH password", "--ask-pass", ask_pass, pass_file)
+        become = _one("sudo password", "--ask-become-pass", ask_become_pass, become_pass_file)
+        return command(*arguments, passwords=Passwords(ssh, become), **options)
+
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    # Options that click's decorators left on the inner function belong to the outer one.
+    if hasattr(command, "__click_params__"):
+        call.__click_params__ = command.__click_params__  # type: ignore[attr-defined]
+    for option in (
+        click.option(
+            "--become-pass-file", metavar="FILE", help="Read sudo's password from FILE, descriptor N, or -."
+        ),
+        click.option("--ask-become-pass", is_flag=True, help="Ask for sudo's password."),
+        click.option(
+            "--pass-file", metavar="FILE", help="Read the SSH password from FILE, descriptor N, or -."
+        ),
+        click.option("--ask-pass", is_flag=True, help="Ask for the SSH password."),
+    ):
+        call = option(call)
+    return call
+
+
+def _one(prompt: str, option: str, ask: bool, source: str | None) -> Password | None:
+    if source is not None:
+        return read_password(source)
+    return ask_password(prompt, option) if ask else None

@@ -1,0 +1,121 @@
+"""A cluster directory: an Ansible inventory with clusterctl's state beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.errors import ClusterctlError
+
+
+@dataclass(frozen=True)
+class ClusterDirectory:
+    """Paths inside one cluster directory. Making one touches nothing on disk."""
+
+    root: Path
+
+    @property
+    def hosts_file(self) -> Path:
+        """The Ansible inventory."""
+        return self.root / "hosts.yml"
+
+    @property
+    def group_vars(self) -> Path:
+        """Settings, as Ansible group variables."""
+        return self.root / "group_vars"
+
+    @property
+    def state(self) -> Path:
+        """Journal, run store, known_hosts, CA: made by clusterctl, mode 0700."""
+        return self.root / ".clusterctl"
+
+    @property
+    def known_hosts(self) -> Path:
+        """Pinned host keys, in OpenSSH's format."""
+        return self.state / "known_hosts"
+
+    @property
+    def quarantine_file(self) -> Path:
+        """Hosts taken out, with the reason."""
+        return self.state / "quarantine.yml"
+
+    @property
+    def runs(self) -> Path:
+        """One directory a run."""
+        return self.state / "runs"
+
+    @property
+    def authority(self) -> Path:
+        """The cluster's certificate authority: ca.crt, and ca.key with mode 0600."""
+        return self.state / "ca"
+
+    @property
+    def secrets(self) -> Path:
+        """Files that only their owner may read, mode 0700."""
+        return self.state / "secrets"
+
+    @property
+    def mutex(self) -> Path:
+        """Locked by the one operator who is changing this cluster."""
+        return self.state / "mutex"
+
+    def ensure_state(self) -> None:
+        """Make the state directory, readable by its owner alone.
+
+        Raises ClusterctlError (``cluster.state-not-writable``, exit 2).
+        """
+        with state_access():
+            for path in (self.state, self.runs, self.secrets):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def state_access() -> Iterator[None]:
+    """Say plainly that the state is another user's, or cannot be written.
+
+    Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise ClusterctlError(
+            "the cluster's state may not be read or written by this user",
+            code="cluster.state-not-permitted",
+            where=str(error.filename or ""),
+            hint="Work as the user who owns the cluster directory: with sudo, where that is root.",
+        ) from error
+    except OSError as error:
+        raise ClusterctlError(
+            f"the cluster's state cannot be used: {error.strerror}",
+            code="cluster.state-not-writable",
+            where=str(error.filename or ""),
+            hint="Is the disk full, or mounted read-only?",
+        ) from error
+
+
+def find_cluster_directory(named: Path | None, start: Path | None = None) -> ClusterDirectory:
+    """The directory the operator named, else the current one or the nearest parent that holds hosts.yml.
+
+    Raises ClusterctlError (``cluster.not-found``) where there is none.
+    """
+    if named is not None:
+        if (named / "hosts.yml").is_file():
+            return ClusterDirectory(named.resolve())
+        raise ClusterctlError(
+            f"{named} is not a cluster directory: it has no hosts.yml",
+            code="cluster.not-found",
+            where=str(named.resolve()),
+            hint=f"Make one with: clusterctl init {named}",
+        )
+    here = (start or Path.cwd()).resolve()
+    for candidate in (here, *here.parents):
+        if (candidate / "hosts.yml").is_file():
+            return ClusterDirectory(candidate)
+    raise ClusterctlError(
+        "there is no cluster directory here or above",
+        code="cluster.not-found",
+        where=str(here),
+        hint="Name one with -C DIR, or make one with: clusterctl init DIR",
+    )

@@ -1,0 +1,282 @@
+"""What the operator declared: hosts, their groups and variables, as Ansible itself reads them."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterctl.cluster import quarantine
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
+from clusterctl.cluster.templating import Variables
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+
+READ_TIMEOUT_S = 60.0
+# What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is heeded.
+KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
+DEFAULT_SSH_PORT = 22
+
+
+@dataclass(frozen=True)
+class Host:
+    """One host of the inventory. ``variables`` are merged over its groups, and not templated.
+
+    ``user`` is empty where neither the inventory nor a template names one: then SSH's own rules hold.
+    ``quarantined`` is the reason why it is out, or None.
+    """
+
+    name: str
+    address: str
+    port: int
+    user: str
+    groups: tuple[str, ...]
+    variables: Mapping[str, Any] = field(repr=False)
+    quarantined: str | None = None
+    context: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def value(self, name: str, default: Any = None) -> Any:
+        """A variable of this host with its templates evaluated; ``default`` where it is not set.
+
+        Raises ClusterctlError (``inventory.template``) where a template cannot be evaluated here.
+        """
+        return Variables(self.variables, self.context, self.name).value(name, default)
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Every host, in the order of the inventory file's groups, quarantined ones among them."""
+
+    directory: ClusterDirectory
+    hosts: tuple[Host, ...]
+
+    @property
+    def gpu_nodes(self) -> tuple[Host, ...]:
+        """Hosts of the group gpu_nodes; a quarantined one says so in ``quarantined``."""
+        return self.group(GPU_NODES)
+
+    @property
+    def registry_hosts(self) -> tuple[Host, ...]:
+        """Hosts of the group registry; a quarantined one says so in ``quarantined``."""
+        return self.group(REGISTRY)
+
+    @property
+    def quarantined(self) -> tuple[Host, ...]:
+        """Hosts that are out: name them to the operator with their reason, and leave them alone."""
+        return tuple(host for host in self.hosts if host.quarantined is not None)
+
+    def group(self, name: str) -> tuple[Host, ...]:
+        """The hosts of one group, of its children too."""
+        return tuple(host for host in self.hosts if name in host.groups)
+
+    def host(self, name: str) -> Host:
+        """The host of that name. Raises ClusterctlError (``inventory.unknown-host``)."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise ClusterctlError(
+            f"there is no host {name!r} in the inventory",
+            code="inventory.unknown-host",
+            where=str(self.directory.hosts_file),
+            hint=_hint_for(name, [host.name for host in self.hosts]),
+        )
+
+    def matching(self, limit: str | None) -> tuple[Host, ...]:
+        """The hosts that ``limit`` names, quarantined ones among them; all where it is empty.
+
+        ``limit`` is a list, separated by commas, of hosts, groups and globs; ``!x`` takes x out again.
+        Raises ClusterctlError (``inventory.unknown-host``) where a part of it names nothing.
+        """
+        parts = [part.strip() for part in (limit or "").split(",") if part.strip()]
+        wanted = [part for part in parts if not part.startswith("!")]
+        chosen = self._named(wanted) if wanted else {host.name for host in self.hosts}
+        chosen -= self._named([part[1:] for part in parts if part.startswith("!")])
+        return tuple(host for host in self.hosts if host.name in chosen)
+
+    def select(self, limit: str | None = None) -> tuple[Host, ...]:
+        """The hosts of ``limit`` that may be touched now: those of `matching` that are not quarantined.
+
+        Raises ClusterctlError (``inventory.nothing-selected``) where none is left.
+        """
+        matching = self.matching(limit)
+        chosen = tuple(host for host in matching if host.quarantined is None)
+        if chosen:
+            return chosen
+        out = ", ".join(f"{host.name} ({host.quarantined})" for host in matching)
+        raise ClusterctlError(
+            f"every selected host is in quarantine: {out}" if out else "no host is selected",
+            code="inventory.nothing-selected",
+            where=f"--limit {limit}" if limit else str(self.directory.hosts_file),
+            hint="clusterctl hosts release NODE takes one back."
+            if out
+            else "clusterctl hosts list names all.",
+        )
+
+    def _named(self, patterns: Iterable[str]) -> set[str]:
+        groups = {group for host in self.hosts for group in host.groups} | {"all"}
+        chosen: set[str] = set()
+        for pattern in patterns:
+            matched = {
+                host.name
+                for host in self.hosts
+                if fnmatch.fnmatchcase(host.name, pattern)
+                or pattern == "all"
+                or any(fnmatch.fnmatchcase(group, pattern) for group in host.groups)
+            }
+            # A known group may well be empty; a name that is nothing at all is a slip of the pen.
+            if not matched and pattern not in (*groups, *KNOWN_GROUPS):
+                names = sorted(groups | {host.name for host in self.hosts})
+                raise ClusterctlError(
+                    f"{pattern!r} names no host and no group",
+                    code="inventory.unknown-host",
+                    where=str(self.directory.hosts_file),
+                    hint=_hint_for(pattern, names),
+                )
+            chosen |= matched
+        return chosen
+
+
+_CACHE: dict[ClusterDirectory, dict[str, Any]] = {}
+
+
+def load(directory: ClusterDirectory) -> Inventory:
+    """The inventory of a cluster directory, quarantine included; read by Ansible once a process.
+
+    Raises ClusterctlError (``inventory.*``, exit 2) where Ansible cannot read it.
+    """
+    listing = _CACHE.get(directory)
+    if listing is None:
+        listing = _CACHE[directory] = _listing(directory)
+    return from_listing(directory, listing)
+
+
+def forget_cached() -> None:
+    """Read inventories anew at the next `load`: for those who edit hosts.yml in this process."""
+    _CACHE.clear()
+
+
+def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inventory:
+    """The inventory that ``ansible-inventory --list`` printed, as data."""
+    members = _members(listing)
+    host_variables: Mapping[str, Mapping[str, Any]] = listing.get("_meta", {}).get("hostvars", {})
+    names = list(dict.fromkeys([*members.get("all", []), *host_variables]))
+    merged = {
+        name: {k: v for k, v in host_variables.get(name, {}).items() if k != "ansible_local"}
+        for name in names
+    }
+    out = quarantine.active(directory)
+    hosts = []
+    for name in names:
+        groups = tuple(group for group, inside in members.items() if name in inside and group != "all")
+        context = {
+            "inventory_hostname": name,
+            "inventory_hostname_short": name.split(".")[0],
+            "inventory_dir": str(directory.root),
+            "inventory_file": str(directory.hosts_file),
+            "groups": members,
+            "group_names": sorted(groups),
+            "hostvars": merged,
+        }
+        variables = Variables(merged[name], context, name)
+        entry = out.get(name)
+        hosts.append(
+            Host(
+                name=name,
+                address=str(variables.value("ansible_host", variables.value("ansible_ssh_host", name))),
+                port=_port(variables, name),
+                user=str(variables.value("ansible_user", variables.value("ansible_ssh_user", "")) or ""),
+                groups=groups,
+                variables=merged[name],
+                quarantined=entry.reason if entry else None,
+                context=context,
+            )
+        )
+    return Inventory(directory, tuple(hosts))
+
+
+def _port(variables: Variables, name: str) -> int:
+    declared = variables.value("ansible_port", variables.value("ansible_ssh_port", None))
+    if declared in (None, ""):
+        return DEFAULT_SSH_PORT
+    try:
+        return int(declared)
+    except (TypeError, ValueError):
+        raise ClusterctlError(
+            f"ansible_port of {name} is {declared!r}, and no number",
+            code="inventory.port",
+            where=name,
+        ) from None
+
+
+def _members(listing: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Every group with its hosts and those of its children, in the listing's order."""
+
+    def inside(group: str, seen: frozenset[str]) -> list[str]:
+        entry = listing.get(group)
+        if not isinstance(entry, Mapping) or group in seen:
+            return []
+        found = list(entry.get("hosts", []))
+        for child in entry.get("children", []):
+            found += inside(child, seen | {group})
+        return list(dict.fromkeys(found))
+
+    return {group: inside(group, frozenset()) for group in listing if group != "_meta"}
+
+
+def _listing(directory: ClusterDirectory) -> dict[str, Any]:
+    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(directory.hosts_file), "--list"]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_") or k in KEPT_VARIABLES}
+    environment = {
+        **kept,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_CONFIG": str(content_root() / "ansible.cfg"),
+        # Else a file that it cannot read is a warning and an empty inventory.
+        "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FATAL": "true",
+        "ANSIBLE_INVENTORY_ENABLED": "yaml",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterctlError(
+            f"Ansible did not read the inventory within {READ_TIMEOUT_S:.0f} s",
+            code="inventory.timeout",
+            where=str(directory.hosts_file),
+        ) from None
+    if done.returncode == 0:
+        try:
+            listing = json.loads(done.stdout)
+        except ValueError:
+            listing = None
+        if isinstance(listing, dict):
+            return listing
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    reason = next(
+        (line for line in said if line.startswith("[ERROR]")), said[-1] if said else "it said nothing"
+    )
+    reason = reason.removeprefix("[ERROR]:").strip()
+    vault = "vault" in reason.lower()
+    raise ClusterctlError(
+        f"Ansible cannot read the inventory: {reason}",
+        code="inventory.unreadable",
+        where=str(directory.hosts_file),
+        hint="Set ANSIBLE_VAULT_PASSWORD_FILE to the file with the vault's password."
+        if vault
+        else "ansible-inventory -i hosts.yml --list shows it in full.",
+    )
+
+
+def _hint_for(name: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - only a slip of the pen needs it
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]}?" if close else "clusterctl hosts list names all."

@@ -1,0 +1,112 @@
+"""What a host says of itself right after the login: OS, kernel, Python, sudo, and how long its shell took."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import paramiko
+
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.reach import Deadline, ReachError
+
+START = "@@clusterctl"
+END = "@@end"
+MOST_BYTES = 64_000
+# Runs below whatever shell the user has: hence one argument in single quotes, with none of them inside.
+SCRIPT = f"""
+echo {START}
+[ -r /etc/os-release ] && . /etc/os-release
+echo "os=${{PRETTY_NAME:-unknown}}"
+echo "kernel=$(uname -r)"
+python3 -c "import platform; print(\\"python=\\" + platform.python_version())" 2>/dev/null
+if [ "$(id -u)" -eq 0 ]; then echo sudo=root
+elif ! command -v sudo >/dev/null 2>&1; then echo sudo=none
+elif said=$(LC_ALL=C sudo -n true 2>&1); then echo sudo=passwordless
+elif [ "$GIVEN" = yes ]; then
+  if LC_ALL=C sudo -S -p "" true >/dev/null 2>&1; then echo "sudo=password accepted"
+  else echo "sudo=password refused"; fi
+else case $said in
+  *password*) echo "sudo=wants password" ;;
+  *) echo "sudo=not allowed" ;;
+esac; fi
+echo {END}
+"""
+COMMAND = f"exec env GIVEN=no /bin/sh -c '{SCRIPT}'"
+COMMAND_WITH_PASSWORD = f"exec env GIVEN=yes /bin/sh -c '{SCRIPT}'"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """``answered`` is on the monotonic clock; ``shell_s`` is None where it could not be told apart."""
+
+    os: str
+    kernel: str
+    python: str
+    sudo: str
+    answered: float
+    shell_s: float | None
+
+    def fields(self) -> dict[str, Any]:
+        """The facts by name, without the clock."""
+        return {
+            "os": self.os,
+            "kernel": self.kernel,
+            "python": self.python,
+            "sudo": self.sudo,
+            "shell_s": self.shell_s,
+        }
+
+
+def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline) -> Facts:
+    """Run the probe over a connection that is logged in. Raises ReachError (``no-shell``, ``timeout``)."""
+    begun = time.monotonic()
+    heard, answered = b"", 0.0
+    try:
+        channel = transport.open_session(timeout=deadline.left())
+        channel.settimeout(deadline.left())
+        channel.exec_command(COMMAND if passwords.become is None else COMMAND_WITH_PASSWORD)
+        if passwords.become is not None:
+            channel.sendall(f"{passwords.become.reveal()}\n".encode())
+        channel.shutdown_write()
+        while END.encode() not in heard and len(heard) < MOST_BYTES:
+            channel.settimeout(deadline.left())
+            chunk = channel.recv(4096)
+            if not chunk:
+                break
+            heard += chunk
+            if not answered and START.encode() in heard:
+                answered = time.monotonic()
+    except TimeoutError:
+        raise ReachError(
+            "timeout",
+            f"the login works, and its shell does not end within {deadline.limit_s:.0f} s",
+            "Look at the user's .bashrc and at sudo there.",
+        ) from None
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise ReachError("no-shell", f"the login works, and no command runs: {error}") from None
+    return read(heard.decode("utf-8", "replace"), answered, shell_s=round(max(answered - begun, 0.0), 3))
+
+
+def read(said: str, answered: float, shell_s: float | None) -> Facts:
+    """The facts in what the probe printed. Raises ReachError (``no-shell``) where it did not run."""
+    _, start, rest = said.partition(START)
+    body, end, _ = rest.partition(END)
+    if not start or not end:
+        first = next((line for line in said.splitlines() if line.strip()), "nothing")
+        raise ReachError("no-shell", f"the login works, and no command runs; it says: {first[:200]}")
+    values = dict(line.split("=", 1) for line in body.splitlines() if "=" in line)
+    return Facts(
+        os=_clean(values.get("os", "")),
+        kernel=_clean(values.get("kernel", "")),
+        python=_clean(values.get("python", "none")),
+        sudo=_clean(values.get("sudo", "unknown")),
+        answered=answered,
+        shell_s=shell_s,
+    )
+
+
+def _clean(text: str) -> str:
+    """What a host prints reaches a terminal: no control characters."""
+    return "".join(c for c in text if c.isprintable())[:120]

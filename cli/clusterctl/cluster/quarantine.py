@@ -1,0 +1,137 @@
+"""Hosts that the operator took out: visible to every command, with reason, who and when."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import yaml
+
+from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.state_files import locked, replace_file
+from clusterctl.errors import ClusterctlError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One host in quarantine. ``since`` is UTC, ISO 8601; ``until`` is the last day, or empty: for ever."""
+
+    node: str
+    reason: str
+    by: str
+    since: str
+    until: str = ""
+
+    def holds(self, today: date) -> bool:
+        """True while the host is out; after the day ``until`` it is in again by itself."""
+        return not self.until or today <= date.fromisoformat(self.until)
+
+
+def entries(directory: ClusterDirectory) -> dict[str, Entry]:
+    """Every recorded entry, those that have run out too.
+
+    Raises ClusterctlError (``quarantine.unreadable``) for a file that is no record of ours.
+    """
+    try:
+        text = directory.quarantine_file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except PermissionError:
+        with state_access():
+            raise
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(directory, error) from error
+    try:
+        records = yaml.safe_load(text) or {}
+        found = {str(node): Entry(node=str(node), **_strings(record)) for node, record in records.items()}
+        for entry in found.values():
+            entry.holds(date.min)
+    except (yaml.YAMLError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise _unreadable(directory, error) from error
+    return found
+
+
+def active(directory: ClusterDirectory, today: date | None = None) -> dict[str, Entry]:
+    """The hosts that are out today (UTC)."""
+    day = today or datetime.now(UTC).date()
+    return {node: entry for node, entry in entries(directory).items() if entry.holds(day)}
+
+
+def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") -> Entry:
+    """Take a host out, or change why. ``until`` is YYYY-MM-DD, today or later, or empty.
+
+    Raises ClusterctlError (``quarantine.reason``, ``quarantine.until``).
+    """
+    if not reason.strip():
+        raise ClusterctlError(
+            "a quarantine needs a reason",
+            code="quarantine.reason",
+            where=node,
+            hint='Give one: --reason "..."',
+        )
+    now = datetime.now(UTC)
+    entry = Entry(node, reason.strip(), operator(), now.strftime("%Y-%m-%dT%H:%M:%SZ"), until)
+    try:
+        in_time = entry.holds(now.date())
+    except ValueError:
+        in_time = False
+    if not in_time:
+        raise ClusterctlError(
+            f"--until {until} is no day to come",
+            code="quarantine.until",
+            where=node,
+            hint=f"Write the last day as YYYY-MM-DD, {now.date()} or later.",
+        )
+    with locked(directory):
+        _save(directory, {**entries(directory), node: entry})
+    return entry
+
+
+def release(directory: ClusterDirectory, node: str) -> Entry | None:
+    """Take a host back in. Returns what its entry was, or None where there was none."""
+    with locked(directory):
+        known = entries(directory)
+        entry = known.pop(node, None)
+        if entry is not None:
+            _save(directory, known)
+    return entry
+
+
+def user() -> str:
+    """The person's own name, behind sudo too; the number of one whom the machine's database does not know."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def operator() -> str:
+    """Who works here: user@controller."""
+    return f"{user()}@{os.uname().nodename}"
+
+
+def _save(directory: ClusterDirectory, known: Mapping[str, Entry]) -> None:
+    records: dict[str, dict[str, Any]] = {}
+    for node, entry in sorted(known.items()):
+        record = asdict(entry)
+        del record["node"]
+        records[node] = {key: value for key, value in record.items() if value}
+    text = yaml.safe_dump(records, sort_keys=False, allow_unicode=True) if records else ""
+    replace_file(directory.quarantine_file, "# Written by: clusterctl hosts quarantine | release\n" + text)
+
+
+def _strings(record: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in record.items()}
+
+
+def _unreadable(directory: ClusterDirectory, error: Exception) -> ClusterctlError:
+    return ClusterctlError(
+        f"the quarantine record cannot be read: {' '.join(str(error).split())}",
+        code="quarantine.unreadable",
+        where=str(directory.quarantine_file),
+        hint="Mend that file, or remove it and quarantine the hosts again.",
+    )

@@ -1,0 +1,275 @@
+"""One SSH connection with a time limit on every step, and a plain word for each way in which it fails."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import paramiko
+
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.endpoint import Endpoint
+from clusterctl.cluster.known_hosts import HostKey
+
+# One of each is enough to know a host by; the order is OpenSSH's.
+KEY_FAMILIES: tuple[tuple[str, ...], ...] = (
+    ("ssh-ed25519",),
+    ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    ("rsa-sha2-512", "rsa-sha2-256"),
+)
+# sshd drops us at MaxAuthTries, 6 by default, before we are done: one less, for the password.
+MOST_KEYS = 5
+SMALLEST_WAIT_S = 0.05
+LAST_MOMENT_S = 0.2
+
+# paramiko's own words go to a log that nobody reads here; ours reach the operator.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+logging.getLogger("paramiko").propagate = False
+
+
+class ReachError(Exception):
+    """Why a host was not reached: ``state`` is a stable word, ``because`` a clause for people."""
+
+    def __init__(self, state: str, because: str, remedy: str = "") -> None:
+        super().__init__(because)
+        self.state = state
+        self.because = because
+        self.remedy = remedy
+
+
+class Deadline:
+    """The time that is left of a limit, in seconds."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self._end = time.monotonic() + limit_s
+
+    def left(self) -> float:
+        """Seconds left; raises ReachError (``timeout``) when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise ReachError("timeout", f"no answer within {self.limit_s:.0f} s")
+        return max(left, SMALLEST_WAIT_S)
+
+    def is_over(self) -> bool:
+        """True at the end and just before it: what fails then, failed for want of time."""
+        return self._end - time.monotonic() < LAST_MOMENT_S
+
+
+@contextmanager
+def handshake(
+    endpoint: Endpoint, key_types: Sequence[str], deadline: Deadline
+) -> Iterator[paramiko.Transport]:
+    """A connection up to the host's key, which nobody has judged yet: send nothing secret before.
+
+    Raises ReachError.
+    """
+    with _line(endpoint, deadline) as line:
+        line.settimeout(deadline.left())
+        try:
+            transport = paramiko.Transport(line)
+        except paramiko.SSHException as error:
+            raise ReachError("closed", f"SSH cannot begin: {error}") from None
+        transport.daemon = True
+        transport.banner_timeout = transport.auth_timeout = deadline.left()
+        try:
+            transport.get_security_options().key_types = tuple(key_types)
+            _start(transport, deadline)
+            yield transport
+        finally:
+            transport.close()
+
+
+def host_key(transport: paramiko.Transport) -> HostKey:
+    """The key that the host proved to hold."""
+    key = transport.get_remote_server_key()
+    return HostKey(key.get_name(), key.get_base64())
+
+
+def offered_keys(endpoint: Endpoint, deadline: Deadline) -> tuple[HostKey, ...]:
+    """The host's keys, one of each family that it has. Raises ReachError."""
+    found = []
+    for family in KEY_FAMILIES:
+        try:
+            with handshake(endpoint, family, deadline) as transport:
+                found.append(host_key(transport))
+        except ReachError as error:
+            if error.state != "no-common-key":
+                raise
+    if not found:
+        raise ReachError("no-common-key", "it offers no kind of host key that is still safe")
+    return tuple(found)
+
+
+def log_in(
+    transport: paramiko.Transport,
+    endpoint: Endpoint,
+    agent_keys: Sequence[paramiko.PKey],
+    passwords: Passwords,
+) -> None:
+    """Authenticate with the operator's keys, else the password. Only after the host's key was judged.
+
+    Raises ReachError (``auth``).
+    """
+    tried: list[str] = []
+    offered: Sequence[str] = ()
+    for label, key in _keys(endpoint, agent_keys, tried):
+        if len([word for word in tried if not word.startswith("(")]) >= MOST_KEYS:
+            break
+        tried.append(label)
+        try:
+            if not transport.auth_publickey(endpoint.user, key):
+                return
+        except paramiko.BadAuthenticationType as error:
+            offered = error.allowed_types
+            break
+        except paramiko.AuthenticationException:
+            continue
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise ReachError("auth", f"it ended the login of {endpoint.user}: {_said(error)}") from None
+    if passwords.ssh is not None:
+        tried.append("password")
+        try:
+            if not transport.auth_password(endpoint.user, passwords.ssh.reveal()):
+                return
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            offered = getattr(error, "allowed_types", offered)
+    accepts = f"; it takes {', '.join(offered)}" if offered else ""
+    raise ReachError(
+        "auth",
+        f"it refuses {endpoint.user} (tried: {', '.join(tried) or 'nothing, there is no key'}{accepts})",
+        f"Copy your key there: ssh-copy-id {endpoint.user}@{endpoint.address}; or give --ask-pass.",
+    )
+
+
+@contextmanager
+def _line(endpoint: Endpoint, deadline: Deadline) -> Iterator[socket.socket]:
+    if not endpoint.proxy:
+        with _direct(endpoint, deadline) as direct:
+            yield direct
+        return
+    ours, theirs = socket.socketpair()
+    with ours:
+        try:
+            with theirs:
+                process = subprocess.Popen(
+                    endpoint.proxy,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ReachError(
+                "jump", f"the way through {endpoint.jump} does not start: {error.strerror}"
+            ) from None
+        try:
+            yield ours
+        except ReachError as error:
+            raise _through(process, endpoint, error) from None
+        finally:
+            process.kill()
+            process.wait()
+            if process.stderr:
+                process.stderr.close()
+
+
+def _through(process: subprocess.Popen[bytes], endpoint: Endpoint, error: ReachError) -> ReachError:
+    """Blame the jump host where it was its fault: then its ssh ended, and said why."""
+    if error.state not in ("closed", "silent", "timeout"):
+        return error
+    try:
+        process.wait(timeout=1.0)
+    except subprocess.TimeoutExpired:
+        return error
+    said = (process.stderr.read().decode(errors="replace") if process.stderr else "").strip().splitlines()
+    reason = said[-1] if said else f"it ended with {process.returncode}"
+    remedy = "Log in there once by hand: its host key must be known, and its login need no typing."
+    return ReachError("jump", f"no way through {endpoint.jump}: {reason}", remedy)
+
+
+def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
+    address = endpoint.address
+    try:
+        return socket.create_connection((address, endpoint.port), timeout=deadline.left())
+    except (socket.gaierror, UnicodeError):
+        raise ReachError(
+            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or mend DNS."
+        ) from None
+    except ConnectionRefusedError:
+        raise ReachError(
+            "refused", f"port {endpoint.port} of {address} refuses connections", "Is sshd running there?"
+        ) from None
+    except TimeoutError:
+        raise ReachError(
+            "timeout",
+            f"{address} does not answer within {deadline.limit_s:.0f} s",
+            "Is it powered on, and the network or a firewall in between open?",
+        ) from None
+    except OSError as error:
+        no_route = error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+        raise ReachError(
+            "no-route" if no_route else "network", f"{address} cannot be reached: {error.strerror or error}"
+        ) from None
+
+
+def _start(transport: paramiko.Transport, deadline: Deadline) -> None:
+    try:
+        transport.start_client(timeout=deadline.left())
+    except paramiko.ssh_exception.IncompatiblePeer as error:
+        state = "no-common-key" if "host key" in str(error) else "incompatible"
+        raise ReachError(state, f"it speaks no SSH that is still safe: {error}") from None
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        if deadline.is_over():
+            raise _silent(deadline) from None
+        raise ReachError(
+            "closed",
+            f"it hung up before the SSH handshake was done: {_said(error)}",
+            "sshd drops connections when too many log in at once (MaxStartups); is it sshd at all?",
+        ) from None
+    if transport.host_key is None:
+        raise _silent(deadline)
+
+
+def _silent(deadline: Deadline) -> ReachError:
+    return ReachError(
+        "silent",
+        f"it accepts connections, and sshd says nothing within {deadline.limit_s:.0f} s",
+        "Is the host overloaded, out of memory, or stuck on DNS?",
+    )
+
+
+def _keys(
+    endpoint: Endpoint, agent_keys: Sequence[paramiko.PKey], notes: list[str]
+) -> Iterator[tuple[str, paramiko.PKey]]:
+    """Keys in the order to try them: one that the inventory names comes before all that the agent holds."""
+    agent = () if endpoint.identities_only else agent_keys
+    if "-i" in endpoint.arguments:
+        yield from _key_files(endpoint, notes)
+    for key in agent:
+        yield "agent's " + (getattr(key, "comment", "") or key.get_name()), key
+    if "-i" not in endpoint.arguments:
+        yield from _key_files(endpoint, notes)
+
+
+def _key_files(endpoint: Endpoint, notes: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    for name in endpoint.identity_files:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            continue
+        try:
+            yield path.name, paramiko.PKey.from_path(path)
+        except (paramiko.PasswordRequiredException, TypeError):
+            notes.append(f"({path.name} needs its passphrase: ssh-add it)")
+        except (paramiko.SSHException, OSError, ValueError) as error:
+            notes.append(f"({path.name} cannot be read: {_said(error)})")
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,313 @@
+"""Who answers, and how: every host at once, nothing trusted before its key is pinned."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import paramiko
+
+from clusterctl.cluster import known_hosts, login_probe
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.endpoint import Endpoint, endpoint
+from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.known_hosts import HostKey, Pinned
+from clusterctl.cluster.reach import (
+    KEY_FAMILIES,
+    Deadline,
+    ReachError,
+    handshake,
+    host_key,
+    log_in,
+    offered_keys,
+)
+from clusterctl.errors import ClusterctlError
+
+OK = "ok"
+UNPINNED = "unpinned"
+CHANGED = "key-changed"
+AT_ONCE = 32
+# sshd begins to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
+AT_ONCE_THROUGH_A_JUMP = 8
+LIMIT_S = 15.0
+AGENT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What became of one host. ``state`` is ``ok``, ``unpinned``, ``key-changed`` or why it failed.
+
+    ``keys`` are those that it offers, ``pinned`` those that are trusted. ``login_s`` is the time from the
+    first packet to the first word of its shell, ``shell_s`` the shell's part of it.
+    """
+
+    node: str
+    address: str
+    port: int
+    user: str = ""
+    lookup: str = ""
+    jump: str = ""
+    state: str = OK
+    because: str = ""
+    remedy: str = ""
+    keys: tuple[HostKey, ...] = ()
+    pinned: tuple[HostKey, ...] = ()
+    os: str = ""
+    kernel: str = ""
+    python: str = ""
+    sudo: str = ""
+    login_s: float | None = None
+    shell_s: float | None = None
+    quarantined: str | None = field(default=None)
+
+    def as_record(self) -> dict[str, Any]:
+        """The host as one JSON object."""
+        return {
+            "type": "host",
+            "host": self.node,
+            "address": self.address,
+            "port": self.port,
+            "user": self.user,
+            "jump": self.jump or None,
+            "state": self.state,
+            "because": self.because,
+            "remedy": self.remedy,
+            "keys": [{"type": k.type, "fingerprint": k.fingerprint} for k in self.keys],
+            "pinned": [{"type": k.type, "fingerprint": k.fingerprint} for k in self.pinned],
+            "os": self.os,
+            "kernel": self.kernel,
+            "python": self.python,
+            "sudo": self.sudo,
+            "login_s": self.login_s,
+            "shell_s": self.shell_s,
+            "quarantined": self.quarantined,
+        }
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at one host: the way there, and what the operator gave for it."""
+
+    directory: ClusterDirectory
+    way: Endpoint
+    agent_keys: Sequence[paramiko.PKey]
+    passwords: Passwords
+    deadline: Deadline
+
+
+def scan(
+    directory: ClusterDirectory,
+    hosts: Iterable[Host],
+    passwords: Passwords | None = None,
+    *,
+    limit_s: float = LIMIT_S,
+    on_host: Callable[[Reached], None] = lambda _: None,
+) -> list[Reached]:
+    """Look at every host at once, each within ``limit_s`` seconds; the order is that of ``hosts``.
+
+    A host whose key is not pinned is asked for its keys, and for nothing else.
+    """
+    chosen = list(hosts)
+    agent_keys = _agent_keys()
+    gates: defaultdict[str, threading.Semaphore] = defaultdict(
+        lambda: threading.BoundedSemaphore(AT_ONCE_THROUGH_A_JUMP)
+    )
+
+    lock = threading.Lock()
+
+    def look(host: Host) -> Reached:
+        found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
+        try:
+            way = endpoint(host, limit_s)
+        except ClusterctlError as error:
+            if error.code == "ssh.missing":
+                raise
+            return replace(found, state="config", because=error.what, remedy=error.hint)
+        found = replace(
+            found, address=way.address, port=way.port, user=way.user, lookup=way.lookup, jump=way.jump
+        )
+        with lock:
+            gate = gates[way.jump] if way.jump else nullcontext()
+        with gate:
+            return _reach(
+                _Look(directory, way, agent_keys, passwords or Passwords(), Deadline(limit_s)), found
+            )
+
+    results: dict[str, Reached] = {}
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen))), thread_name_prefix="scan") as pool:
+        for future in as_completed([pool.submit(look, host) for host in chosen]):
+            reached = future.result()
+            results[reached.node] = reached
+            on_host(reached)
+    return [results[host.name] for host in chosen]
+
+
+def _reach(look: _Look, found: Reached) -> Reached:
+    trusted = known_hosts.pinned(look.directory, look.way.lookup)
+    found = replace(found, pinned=trusted.keys)
+    try:
+        if trusted.authorities:
+            return _by_openssh(look, found)
+        if not trusted.keys:
+            return _unpinned(look, found, trusted)
+        return _known(look, found, trusted)
+    except ReachError as error:
+        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+
+
+def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
+    keys = offered_keys(look.way, look.deadline)
+    if set(keys) & set(trusted.revoked):
+        raise _revoked(look.way)
+    return replace(
+        found,
+        state=UNPINNED,
+        keys=keys,
+        because="its host key is not pinned",
+        remedy="Compare the fingerprint with the one on its console, then confirm it.",
+    )
+
+
+def _known(look: _Look, found: Reached, trusted: Pinned) -> Reached:
+    begun = time.monotonic()
+    with handshake(look.way, _order_of(trusted.keys), look.deadline) as transport:
+        key = host_key(transport)
+        found = replace(found, keys=(key,))
+        if key in trusted.revoked:
+            raise _revoked(look.way)
+        if key not in trusted.keys:
+            return replace(
+                found,
+                state=CHANGED,
+                because=f"its host key is {key.fingerprint} ({key.type}); pinned is {listed(trusted.keys)}",
+                remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
+            )
+        log_in(transport, look.way, look.agent_keys, look.passwords)
+        facts = login_probe.ask(transport, look.passwords, look.deadline)
+    return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
+
+
+def _by_openssh(look: _Look, found: Reached) -> Reached:
+    """A host certificate is judged by OpenSSH: paramiko knows no @cert-authority."""
+    begun = time.monotonic()
+    own = (
+        "BatchMode=yes",
+        "StrictHostKeyChecking=yes",
+        "GlobalKnownHostsFile=/dev/null",
+        f"UserKnownHostsFile={look.directory.known_hosts}",
+    )
+    *options, address = look.way.arguments
+    checked = [word for option in own for word in ("-o", option)]
+    command = ["ssh", *checked, *options, "--", address, login_probe.COMMAND]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=look.deadline.left(),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ReachError("timeout", f"no answer within {look.deadline.limit_s:.0f} s") from None
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        raise ReachError("openssh", f"OpenSSH is refused: {lines[-1] if lines else done.returncode}")
+    facts = login_probe.read(done.stdout, answered=time.monotonic(), shell_s=None)
+    return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
+
+
+def _order_of(keys: Iterable[HostKey]) -> list[str]:
+    """Key types to negotiate: those pinned first, as OpenSSH does, so that the key can be compared."""
+    pinned = {t for key in keys for t in (KEY_FAMILIES[2] if key.type == "ssh-rsa" else (key.type,))}
+    every = [t for family in KEY_FAMILIES for t in family]
+    return sorted(every, key=lambda kind: kind not in pinned)
+
+
+def _revoked(way: Endpoint) -> ReachError:
+    return ReachError(
+        "key-revoked",
+        "its host key is revoked in known_hosts",
+        f"Give {way.node} a new host key, then: hosts replace.",
+    )
+
+
+def listed(keys: Iterable[HostKey]) -> str:
+    """Fingerprints for a sentence."""
+    return ", ".join(f"{key.fingerprint} ({key.type})" for key in keys)
+
+
+def _agent_keys() -> tuple[paramiko.PKey, ...]:
+    """The keys of the operator's SSH agent, if it answers in time."""
+    found: list[paramiko.PKey] = []
+
+    def ask() -> None:
+        try:
+            found.extend(paramiko.Agent().get_keys())
+        except (paramiko.SSHException, OSError):
+            return
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(AGENT_TIMEOUT_S)
+    return tuple(found)
+
+
+def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT_S) -> Reached:
+    """The keys that a host offers beside those pinned, without a login.
+
+    ``state`` is ``ok`` where one of them is pinned, ``key-changed``, ``unpinned``, or why it failed.
+    """
+    found = Reached(host.name, host.address, host.port, host.user, quarantined=host.quarantined)
+    try:
+        way = endpoint(host, limit_s)
+        trusted = known_hosts.pinned(directory, way.lookup)
+        found = replace(found, address=way.address, port=way.port, user=way.user, lookup=way.lookup)
+        keys = offered_keys(way, Deadline(limit_s))
+    except ReachError as error:
+        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+    same = _same(keys, trusted.keys)
+    return replace(
+        found,
+        keys=keys,
+        pinned=trusted.keys,
+        state=OK if same else CHANGED if trusted.keys else UNPINNED,
+        because="" if same else f"it offers {listed(keys)}; pinned is {listed(trusted.keys) or 'nothing'}",
+        remedy="" if same else "Compare the fingerprint with the one on its console, then confirm it.",
+    )
+
+
+def _same(offered: Iterable[HostKey], trusted: Sequence[HostKey]) -> bool:
+    """True where every offered key of a kind that is pinned is pinned, and there is one."""
+    kinds = {key.type for key in trusted}
+    compared = [key for key in offered if key.type in kinds]
+    return bool(compared) and all(key in trusted for key in compared)
+
+
+def pins(directory: ClusterDirectory, hosts: Iterable[Host]) -> dict[str, bool | None]:
+    """Whether each host's key is pinned; None where SSH's configuration for it cannot be read."""
+    chosen = list(hosts)
+
+    def look(host: Host) -> bool | None:
+        try:
+            trusted = known_hosts.pinned(directory, endpoint(host, LIMIT_S).lookup)
+        except ClusterctlError:
+            return None
+        return bool(trusted.keys or trusted.authorities)
+
+    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen)))) as pool:
+        return dict(zip([host.name for host in chosen], pool.map(look, chosen), strict=True))
+
+
+def forget_keys(directory: ClusterDirectory, host: Host) -> bool:
+    """Trust no key of this host any more. Returns whether one was pinned."""
+    return known_hosts.forget(directory, endpoint(host, LIMIT_S).lookup)

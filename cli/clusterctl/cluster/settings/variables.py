@@ -1,0 +1,80 @@
+"""A mapping of variables: are its names known, and its values allowed?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from yaml.nodes import MappingNode, Node, ScalarNode
+
+from clusterctl.cluster.settings import values
+from clusterctl.cluster.settings.connection import CONNECTION_VARIABLES, connection_variable
+from clusterctl.cluster.settings.options import SITE_PREFIX, Option, catalogue, did_you_mean
+from clusterctl.cluster.settings.problem import SettingsProblem, at
+from clusterctl.cluster.settings.yaml_nodes import entries
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# These reach ssh's argument list: a word that begins with a dash would be an option of it.
+REACH_SSH = ("ansible_host", "ansible_user", "ansible_ssh_host", "ansible_ssh_user")
+HOST_KEY_CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
+OWN_NAMES = f"A variable of your own begins with {SITE_PREFIX}."
+NEARLY_THE_SAME = 0.9
+
+
+def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
+    """What is wrong with the variables in one mapping."""
+    known = catalogue()
+    for key, value in entries(node):
+        option = known.get(key.value) or connection_variable(key.value)
+        if option is not None:
+            yield from values.check(file, option, value, key.value)
+            yield from _reaching_ssh(file, option, value)
+            yield from _against_host_keys(file, option, value)
+        else:
+            yield from _unknown(file, key)
+
+
+def names(node: MappingNode) -> set[str]:
+    """The variables that one mapping sets."""
+    return {key.value for key, _ in entries(node)}
+
+
+def _unknown(file: Path, key: ScalarNode) -> Iterator[SettingsProblem]:
+    name = key.value
+    everything = [*catalogue(), *CONNECTION_VARIABLES]
+    if not NAME.fullmatch(name):
+        hint = "Names are letters, digits and underscores, and begin with no digit."
+        yield at(file, key, f"{name!r} is no name of a setting", hint, "settings.name")
+    elif name.startswith(SITE_PREFIX):
+        site = [word for word in everything if word.startswith(SITE_PREFIX)]
+        if near := did_you_mean(name, site, NEARLY_THE_SAME):
+            yield at(file, key, f"unknown setting {name}", near, "settings.unknown")
+    else:
+        hint = did_you_mean(name, everything) or OWN_NAMES
+        yield at(file, key, f"unknown setting {name}", hint, "settings.unknown")
+
+
+def _against_host_keys(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    """Host keys are always checked: a setting that says otherwise would be heeded by nobody."""
+    if option.name == "ansible_ssh_args":
+        hint = "Write what ssh needs, a jump host for one, into ansible_ssh_common_args."
+        yield at(file, value, "ansible_ssh_args is set by clusterctl", hint, "settings.host-keys")
+    off = isinstance(value, ScalarNode) and value.value.strip().lower() in ("false", "no", "off", "0")
+    if option.name in HOST_KEY_CHECKING and off:
+        hint = "Remove it. Pin the keys of new hosts with: clusterctl hosts scan"
+        yield at(file, value, f"{option.name} must not be false", hint, "settings.host-keys")
+
+
+def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    if option.name not in REACH_SSH or not isinstance(value, ScalarNode) or "{" in value.value:
+        return
+    text = value.value
+    if text.startswith("-") or any(c.isspace() or not c.isprintable() for c in text) or text == "":
+        yield at(
+            file,
+            value,
+            f"{option.name} is no {'address' if option.name.endswith('host') else 'user name'}: {text!r}",
+            "Write a name or an IP address." if option.name.endswith("host") else "Write a user name.",
+            "settings.value",
+        )

@@ -1,0 +1,117 @@
+"""What validation needs to know of the cluster, drawn from inventory, settings and the roles' defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import yaml
+
+from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.templating import Variables
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+
+IMAGE = (
+    "{{ registry_hostname }}:{{ registry_port }}/{{ training_image_repository }}@{{ training_image_digest }}"
+)
+CDI_ARGUMENTS = ("--device", "nvidia.com/gpu=all")
+
+
+def cluster_spec(inventory: Inventory) -> ClusterSpec:
+    """The cluster as declared; quarantined nodes are in it, excluded by name.
+
+    ``image`` is empty where no digest or no registry is declared. Raises ClusterctlError for a template
+    that cannot be evaluated.
+    """
+    nodes = inventory.gpu_nodes
+    name = setting(nodes[0], "cluster_name") if nodes else None
+    settings = _settings(nodes[0], inventory) if nodes else NodeSettings()
+    return ClusterSpec(
+        name=str(name or inventory.directory.root.name),
+        nodes=tuple(_node(host, inventory) for host in nodes),
+        driver_version=settings.driver_version,
+        driver_branch=settings.driver_branch,
+        image=settings.image,
+        container_gpu_arguments=settings.container_gpu_arguments,
+    )
+
+
+def _settings(host: Host, inventory: Inventory) -> NodeSettings:
+    """What is asked of this host: group_vars and host_vars may differ by host."""
+    cdi = setting(host, "nvidia_container_toolkit_mode") == "cdi"
+    return NodeSettings(
+        driver_version=_text(host, "nvidia_driver_version"),
+        driver_branch=_text(host, "nvidia_driver_branch"),
+        image=_image(host, inventory),
+        container_gpu_arguments=CDI_ARGUMENTS if cdi else NodeSettings().container_gpu_arguments,
+    )
+
+
+def setting(host: Host, name: str, default: Any = None) -> Any:
+    """A setting of a host: the inventory's word, else the default of the role that owns it."""
+    return _with_defaults(host).value(name, default)
+
+
+def _with_defaults(host: Host) -> Variables:
+    return Variables({**role_defaults(), **host.variables}, host.context, host.name)
+
+
+def _node(host: Host, inventory: Inventory) -> NodeSpec:
+    count = setting(host, "hardware_gpu_count")
+    try:
+        gpu_count = None if count in (None, "") else int(count)
+    except (TypeError, ValueError):
+        raise ClusterctlError(
+            f"hardware_gpu_count of {host.name} is {count!r}, and no number",
+            code="inventory.gpu-count",
+            where=host.name,
+        ) from None
+    return NodeSpec(
+        name=host.name,
+        address=host.address,
+        gpu_count=gpu_count,
+        gpu_model=_text(host, "hardware_gpu_model"),
+        profile=_text(host, "hardware_profile"),
+        excluded=f"quarantined: {host.quarantined}" if host.quarantined is not None else "",
+        settings=_settings(host, inventory),
+    )
+
+
+def _text(host: Host, name: str) -> str:
+    return str(setting(host, name) or "")
+
+
+def _image(host: Host, inventory: Inventory) -> str:
+    if not setting(host, "training_image_digest") or not _is_wanted(host):
+        return ""
+    if not inventory.registry_hosts and not host.variables.get("registry_hostname"):
+        return ""
+    variables = Variables({**role_defaults(), **host.variables, "_image": IMAGE}, host.context, host.name)
+    if not variables.value("registry_hostname") or not variables.value("training_image_repository"):
+        return ""
+    return str(variables.value("_image"))
+
+
+def _is_wanted(host: Host) -> bool:
+    return str(setting(host, "training_image_enabled", True)).lower() not in ("false", "no", "off", "0")
+
+
+@cache
+def role_defaults() -> Mapping[str, Any]:
+    """The defaults of all roles; their names carry the role's prefix, so none hides another."""
+    merged: dict[str, Any] = {}
+    for path in sorted((content_root() / "roles").glob("*/defaults/main.yml")):
+        try:
+            values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ClusterctlError(
+                f"the role's defaults cannot be read: {' '.join(str(error).split())}",
+                code="content.defaults",
+                where=str(path),
+                hint="Install clusterctl again.",
+            ) from error
+        merged.update(values or {})
+    return merged

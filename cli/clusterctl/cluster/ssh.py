@@ -1,0 +1,285 @@
+"""The Transport over OpenSSH: the operator's own ssh, one shared connection a host, keys always checked.
+
+A process of its own for each command keeps ~/.ssh/config, ProxyJump, agents and certificates working as the
+operator knows them. Commands run as root: directly, or through sudo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.errors import ClusterctlError
+
+CONNECT_S = 10
+LOGIN_S = 40.0
+PERSIST_S = 60
+KILL_AFTER_S = 5.0
+LOCAL_MARGIN_S = 15.0
+# sshd starts to drop unauthenticated connections at 10 (MaxStartups): a jump host sees all of ours.
+LOGINS_AT_ONCE = 8
+SESSIONS_AT_ONCE = 64
+START = "@@clusterctl-start@@"
+ASK = (
+    "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+    "sys.stdout.write(s.makefile().readline())"
+)
+
+AS_ROOT = 'if [ "$(id -u)" -eq 0 ]; then exec "$@"; fi; exec sudo {options} -- "$@"'
+# Whether or not sudo took the password from our input, what comes before the mark is not the command's.
+AFTER_MARK = f'while IFS= read -r line; do [ "$line" = "{START}" ] && exec "$@"; done; exit 125'
+
+REASONS = (
+    (
+        re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
+        "its host key is not the pinned one; if it was re-imaged: clusterctl hosts replace {node}",
+    ),
+    (
+        re.compile(r"Host key verification failed|No \S+ host key is known"),
+        "its host key is not pinned; run: clusterctl hosts scan",
+    ),
+    (re.compile(r"Permission denied \((.+?)\)"), "SSH refused our login ({0})"),
+    (re.compile(r"Could not resolve hostname ([^:]+)"), "the name {0} cannot be resolved"),
+    (re.compile(r"Connection refused"), "its SSH port refuses connections"),
+    (re.compile(r"Connection timed out|Operation timed out|timed out during banner"), "it does not answer"),
+    (re.compile(r"No route to host"), "there is no route to it"),
+    (re.compile(r"Network is unreachable"), "its network is unreachable"),
+)
+# ssh's own words for a connection, or a session over it, that was lost or refused.
+LOST = re.compile(
+    r"^(mux_client_|Connection (to \S+ )?closed|Shared connection to|client_loop: |Timeout, server "
+    r"|kex_exchange_|packet_write_|ssh: |Connection reset by)",
+    re.MULTILINE,
+)
+SUDO_REFUSED = re.compile(r"^sudo: (.+)$", re.MULTILINE)
+
+
+class OpenSshTransport:
+    """Runs commands as root on the inventory's hosts. Safe from many threads; a context manager.
+
+    Raises ClusterctlError (``ssh.missing``) where this machine has no ssh.
+    """
+
+    def __init__(
+        self, directory: ClusterDirectory, hosts: Iterable[Host], passwords: Passwords | None = None
+    ) -> None:
+        if shutil.which("ssh") is None:
+            raise ClusterctlError(
+                "OpenSSH's client is not installed on this machine",
+                code="ssh.missing",
+                hint="Install it: apt-get install openssh-client",
+            )
+        self._known_hosts = directory.known_hosts
+        self._hosts = {host.name: host for host in hosts}
+        self._passwords = passwords or Passwords()
+        # A socket's path may have 107 bytes: a short directory of our own, which nobody else can enter.
+        self._sockets = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
+        self._logins = threading.BoundedSemaphore(LOGINS_AT_ONCE)
+        self._sessions = threading.BoundedSemaphore(SESSIONS_AT_ONCE)
+        self._locks = {name: threading.Lock() for name in self._hosts}
+        self._connected: set[str] = set()
+        self._environment = {**os.environ, **self._askpass()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
+        """Run one command as root on ``node``. ``timeout_s`` ends it there, and ssh here a little later.
+
+        Raises NodeUnreachableError with a plain reason, or NodeTimeoutError.
+        """
+        host = self._host(node)
+        self._connect(host)
+        become = self._passwords.become
+        given = stdin if become is None else f"{become.reveal()}\n{START}\n{stdin}"
+        command = [
+            "ssh",
+            *self._options(host),
+            host.address,
+            remote_command(argv, timeout_s, become is not None),
+        ]
+        begun = time.monotonic()
+        with self._sessions:
+            try:
+                done = self._execute(command, given, timeout_s + LOCAL_MARGIN_S)
+            except subprocess.TimeoutExpired:
+                self._disconnect(host)
+                raise NodeTimeoutError(node, f"no answer within {timeout_s:.0f} s") from None
+        taken = time.monotonic() - begun
+        # ssh ends with 255 where it could not reach the host; a command may end with it, too.
+        if done.returncode == 255 and (LOST.search(done.stderr) or not self._is_connected(host)):
+            self._disconnect(host)
+            raise NodeUnreachableError(node, reason(done.stderr, node))
+        if done.returncode in (124, 137) and taken >= timeout_s:
+            raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
+        refused = SUDO_REFUSED.search(done.stderr) if done.returncode == 1 and not done.stdout else None
+        if refused:
+            raise NodeUnreachableError(node, f"sudo refuses us: {refused[1]}")
+        return Completed(done.returncode, done.stdout, done.stderr, taken)
+
+    def close(self) -> None:
+        """End every shared connection and remove its socket."""
+        for name in sorted(self._connected):
+            self._disconnect(self._hosts[name])
+        shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def _host(self, node: str) -> Host:
+        if node not in self._hosts:
+            raise NodeUnreachableError(node, "it is not in the inventory")
+        return self._hosts[node]
+
+    def _connect(self, host: Host) -> None:
+        """Log in once a host; later commands share the connection."""
+        with self._locks[host.name]:
+            if host.name in self._connected:
+                return
+            # A background master keeps its standard error open: a file, or we would wait for it for ever.
+            with self._logins, tempfile.TemporaryFile("w+") as said:
+                command = ["ssh", *self._options(host, master=True), "-f", "-N", host.address]
+                try:
+                    code = subprocess.run(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        stderr=said,
+                        timeout=LOGIN_S,
+                        env=self._environment,
+                        start_new_session=True,
+                        check=False,
+                    ).returncode
+                except subprocess.TimeoutExpired:
+                    raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
+                if code != 0:
+                    said.seek(0)
+                    raise NodeUnreachableError(host.name, reason(said.read(), host.name))
+            self._connected.add(host.name)
+
+    def _disconnect(self, host: Host) -> None:
+        self._connected.discard(host.name)
+        self._control(host, "exit")
+
+    def _is_connected(self, host: Host) -> bool:
+        """Whether the shared connection still stands."""
+        return self._control(host, "check") == 0
+
+    def _control(self, host: Host, order: str) -> int | None:
+        """What the shared connection's own process answered; None where it did not."""
+        try:
+            return subprocess.run(
+                ["ssh", "-o", f"ControlPath={self._socket(host)}", "-O", order, host.address],
+                capture_output=True,
+                timeout=10,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _execute(
+        self, command: Sequence[str], given: str, timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        # A session of its own: the operator's Ctrl-C must not cut the line over which we then clean up.
+        return subprocess.run(
+            list(command),
+            input=given,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=self._environment,
+            start_new_session=True,
+            check=False,
+        )
+
+    def _socket(self, host: Host) -> Path:
+        return self._sockets / hashlib.sha256(host.name.encode()).hexdigest()[:12]
+
+    def _options(self, host: Host, *, master: bool = False) -> list[str]:
+        """Ours come first: ssh takes the first value it is given, so nothing behind can undo them."""
+        options = {
+            "BatchMode": "no" if self._passwords.ssh else "yes",
+            "ControlMaster": "yes" if master else "no",
+            "ControlPath": str(self._socket(host)),
+            "ControlPersist": str(PERSIST_S),
+            "ConnectTimeout": str(CONNECT_S),
+            "ServerAliveInterval": "5",
+            "ServerAliveCountMax": "3",
+            "LogLevel": "ERROR",
+        }
+        if self._passwords.ssh:
+            options["NumberOfPasswordPrompts"] = "1"
+        said = [*checking_options(self._known_hosts), *(f"{key}={value}" for key, value in options.items())]
+        words = [word for option in said for word in ("-o", option)]
+        if "ansible_port" in host.variables or "ansible_ssh_port" in host.variables:
+            words += ["-p", str(host.port)]
+        if host.user:
+            words += ["-l", host.user]
+        if key_file := host.value("ansible_ssh_private_key_file", ""):
+            words += ["-i", str(Path(str(key_file)).expanduser())]
+        for name in ("ansible_ssh_common_args", "ansible_ssh_extra_args"):
+            words += shlex.split(str(host.value(name, "") or ""))
+        return words
+
+    def _askpass(self) -> Mapping[str, str]:
+        """The SSH password reaches ssh through a program and a socket of ours alone, never by argv."""
+        if self._passwords.ssh is None:
+            return {}
+        door, program = self._sockets / "password", self._sockets / "askpass"
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(door))
+        listener.listen(LOGINS_AT_ONCE)
+        threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
+        program.touch(mode=0o700)
+        words = [sys.executable, "-IS", "-c", ASK, str(door)]
+        program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n", encoding="utf-8")
+        return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
+
+
+def _serve(listener: socket.socket, password: Password) -> None:
+    """Give the password to each who asks: it never lies on the disk, and goes with this process."""
+    while True:
+        asking, _ = listener.accept()
+        with asking, contextlib.suppress(OSError):
+            asking.sendall(password.reveal().encode() + b"\n")
+
+
+def remote_command(argv: Sequence[str], timeout_s: float, with_password: bool) -> str:
+    """The line for the remote shell: as root, in the C locale, ended there when its time is over."""
+    words = list(argv)
+    if with_password:
+        words = ["sh", "-c", AFTER_MARK, "sh", *words]
+    words = ["env", "LC_ALL=C", "timeout", "-k", f"{KILL_AFTER_S:g}", f"{timeout_s:g}", *words]
+    options = "-S -p ''" if with_password else "-n"
+    return shlex.join(["sh", "-c", AS_ROOT.format(options=options), "sh", *words])
+
+
+def reason(stderr: str, node: str) -> str:
+    """What ssh said, in plain words; its own last words where they are not known."""
+    for pattern, words in REASONS:
+        if found := pattern.search(stderr):
+            return words.format(*found.groups(), node=node)
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return f"SSH: {lines[-1]}" if lines else "the SSH connection was lost"

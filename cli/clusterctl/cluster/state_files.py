@@ -1,0 +1,49 @@
+"""Small files in .clusterctl: read, changed and replaced by one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.errors import ClusterctlError
+
+
+@contextmanager
+def locked(directory: ClusterDirectory) -> Iterator[None]:
+    """Hold the state directory while one of its small files is read, changed and replaced."""
+    directory.ensure_state()
+    with state_access():
+        descriptor = os.open(directory.state, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace ``path`` with ``text``: a reader sees the old or the new, never half.
+
+    Raises ClusterctlError (``cluster.state-not-writable``).
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ClusterctlError(
+            f"{path.name} cannot be written: {error.strerror}",
+            code="cluster.state-not-writable",
+            where=str(path),
+            hint="Is the disk full, or the directory another user's?",
+        ) from error
