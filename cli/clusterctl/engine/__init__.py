@@ -1,0 +1,1 @@
+"""Runs a playbook: process, typed events, progress, journal, mutex."""

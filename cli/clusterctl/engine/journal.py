@@ -1,0 +1,77 @@
+"""The run's journal: events as JSON lines, on disk as they come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from clusterctl.engine.events import (
+    Event,
+    HostFinished,
+    JobFinished,
+    JobStarted,
+    WaveFinished,
+    as_line,
+    parse,
+)
+
+# What must survive a crash of the machine, not only of the program.
+DURABLE = (JobStarted, JobFinished, HostFinished, WaveFinished)
+
+
+class Journal:
+    """Appends events to a file of mode 0600. A torn last line of an earlier writer is closed off first."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
+
+    def write(self, event: Event) -> None:
+        """Append one event; job starts and ends of hosts are on the disk when this returns."""
+        line = memoryview(as_line(event).encode())
+        while line:
+            line = line[os.write(self._descriptor, line) :]
+        if isinstance(event, DURABLE):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Flush to the disk and let go."""
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(path: Path, about: bytes = b"") -> Iterator[Event]:
+    """Every whole, known event of a journal; nothing where there is none.
+
+    ``about`` leaves out lines without these bytes, unread: years of journals are looked through for jobs.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as stream:
+        for line in stream:
+            event = parse(line) if about in line else None
+            if event is not None:
+                yield event
+
+
+def open_jobs(path: Path) -> list[JobStarted]:
+    """Jobs that a journal saw begin and not end."""
+    jobs: dict[tuple[str, str], JobStarted] = {}
+    for event in read(path, about=b'"job_'):
+        if isinstance(event, JobStarted):
+            jobs[event.host, event.job_id] = event
+        elif isinstance(event, JobFinished):
+            jobs.pop((event.host, event.job_id), None)
+    return list(jobs.values())

@@ -1,0 +1,55 @@
+"""One operator at a time changes a cluster directory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+
+from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.quarantine import operator
+from clusterctl.errors import ClusterctlError
+from clusterctl.runs.store import now
+
+
+@contextlib.contextmanager
+def held(cluster: ClusterDirectory, what: str) -> Iterator[None]:
+    """Hold the cluster directory while doing ``what``. The kernel lets go when we die, however we die.
+
+    Raises ClusterctlError (``engine.held``, exit 2) that says who holds it, doing what, where, since when.
+    """
+    cluster.ensure_state()
+    with state_access():
+        descriptor = os.open(cluster.mutex, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _refusal(cluster, os.pread(descriptor, 4096, 0)) from None
+        holder = {
+            "what": what,
+            "who": operator(),
+            "where": os.uname().nodename,
+            "pid": os.getpid(),
+            "since": now(),
+        }
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:
+    try:
+        holder = json.loads(content)
+        said = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
+        hint = "Wait until it has ended: process {pid} on {where}.".format(**holder)
+    except (ValueError, KeyError, TypeError):
+        said, hint = "someone else has just begun to change this cluster", "Try again in a moment."
+    return ClusterctlError(said, code="engine.held", where=str(cluster.mutex), hint=hint)

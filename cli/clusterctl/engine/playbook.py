@@ -1,0 +1,239 @@
+"""One run of one playbook on named hosts, and how each of them left it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.content import content_root
+from clusterctl.engine import process
+from clusterctl.engine.environment import ansible_environment, ignored_variables
+from clusterctl.engine.events import Event, parse
+from clusterctl.engine.failure import remedy_for
+from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
+from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
+from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
+
+MAX_FORKS = 64
+# The sum of what the longest roles allow themselves: a copy of 4 h, a pull of 2 h, an install, a reboot.
+TIME_LIMIT_S = 8 * 3600.0
+# Under /root, which is root's alone, and not under /tmp: outcomes must survive a reboot and our death.
+ASYNC_DIR = "/root/.clusterctl/async"
+# ansible-playbook: good, hosts failed, hosts unreachable, both. Anything else broke a play off.
+CAME_TO_ITS_END = frozenset({0, 2, 4, 6})
+ERROR_MARKS = ("[ERROR]", "ERROR!")
+# As in ansible.cfg, whose ssh_args ours replace.
+SHARED_CONNECTION = (
+    "-o ControlMaster=auto -o ControlPersist=120s -o ServerAliveInterval=10 -o ServerAliveCountMax=6"
+)
+
+
+@dataclass(frozen=True)
+class PlaybookRequest:
+    """What to run, where. ``playbook`` is a path, or a name in our playbooks/. Times in seconds.
+
+    ``secret_vars`` are passwords as a JSON document of variables.
+    ``every_host`` says that each host must be heard of; else a host that no play is for is left untouched.
+    """
+
+    playbook: str | Path
+    inventory: Path
+    hosts: tuple[str, ...]
+    run_directory: Path
+    tags: tuple[str, ...] = ()
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)
+    check: bool = False
+    diff: bool = False
+    every_host: bool = True
+    secret_vars: bytes = field(default=b"", repr=False)
+    time_limit_s: float = TIME_LIMIT_S
+    silence_limit_s: float = SILENCE_LIMIT_S
+    forks: int = MAX_FORKS
+
+    @property
+    def log(self) -> Path:
+        """Where Ansible's own output goes."""
+        return self.run_directory / "ansible.log"
+
+
+@dataclass(frozen=True)
+class PlaybookOutcome:
+    """How a playbook ended: ``states`` and ``reasons`` by host, ``ledger`` with all else."""
+
+    states: Mapping[str, HostState]
+    reasons: Mapping[str, str]
+    ledger: Ledger
+    exit_code: int
+    interrupted: bool
+    timed_out: bool
+    duration_s: float
+
+    @property
+    def good(self) -> bool:
+        """No host failed, was unreachable, or fell silent."""
+        return not self.interrupted and not any(state in BAD for state in self.states.values())
+
+
+def run_playbook(
+    request: PlaybookRequest,
+    on_event: Callable[[Event, Ledger], None],
+    on_tick: Callable[[Ledger], None] = lambda _: None,
+) -> PlaybookOutcome:
+    """Run it to its end; each event is in the ledger when ``on_event`` gets it. Main thread only.
+
+    Raises ClusterctlError (``engine.ansible``, exit 3) where Ansible ended before any play began, with its
+    own words: that is no host's fault.
+    """
+    ledger = Ledger(request.hosts)
+    log_start = request.log.stat().st_size if request.log.is_file() else 0
+
+    watch = Watch(request.silence_limit_s)
+
+    def take(line: bytes) -> None:
+        _remove(files)
+        event = parse(line)
+        if event is not None:
+            watch.heard(event)
+            ledger.record(event)
+            on_event(event, ledger)
+
+    content = content_root()
+    with _variables_files(request) as files:
+        _head_of_log(request)
+        ended = process.run(
+            arguments(request, files),
+            cwd=content,
+            environment=ansible_environment(content),
+            log=request.log,
+            on_line=take,
+            on_tick=lambda: on_tick(ledger),
+            time_limit_s=request.time_limit_s,
+            hopeless=lambda: watch.hopeless(ledger),
+        )
+    if not ledger.tasks and ledger.stats is None and not ended.interrupted and not ended.timed_out:
+        raise _ansible_failed(request, log_start, ended.exit_code)
+    states, reasons = {}, {}
+    for name in request.hosts:
+        states[name], reasons[name] = _left(name, request, ledger, ended, watch)
+    return PlaybookOutcome(
+        states, reasons, ledger, ended.exit_code, ended.interrupted, ended.timed_out, ended.duration_s
+    )
+
+
+def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
+    """The command line: no secret and no setting stands in it."""
+    playbook = Path(request.playbook)
+    if not playbook.is_absolute():
+        playbook = content_root() / "playbooks" / playbook
+    command = [sys.executable, "-m", "ansible", "playbook", "-i", str(request.inventory)]
+    command += ["--limit", ",".join(request.hosts), "--forks", str(min(request.forks, len(request.hosts)))]
+    command += [word for path in variables for word in ("-e", f"@{path}")]
+    if request.tags:
+        command += ["--tags", ",".join(request.tags)]
+    if request.check:
+        command.append("--check")
+    if request.diff:
+        command.append("--diff")
+    return [*command, str(playbook)]
+
+
+@contextlib.contextmanager
+def _variables_files(request: PlaybookRequest) -> Iterator[list[Path]]:
+    """Variables for Ansible in files of mode 0600, which go as soon as it has read them."""
+    variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, "ansible_ssh_args": _ssh_args(request)}
+    settings = json.dumps(variables).encode()
+    paths: list[Path] = []
+    try:
+        for content in filter(None, (settings, request.secret_vars)):
+            paths.append(request.run_directory / f"variables-{secrets.token_hex(4)}.json")
+            descriptor = os.open(paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+        yield paths
+    finally:
+        _remove(paths)
+
+
+def _ssh_args(request: PlaybookRequest) -> str:
+    """ssh takes the first value it is given, and Ansible puts these first: no setting can undo them."""
+    known_hosts = ClusterDirectory(request.inventory.parent).known_hosts
+    words = [word for option in checking_options(known_hosts) for word in ("-o", option)]
+    # As raw as it is: a path may hold what Jinja would take for a template.
+    return f"{{% raw %}}{shlex.join(words)}{{% endraw %}} {SHARED_CONNECTION}"
+
+
+def _remove(paths: list[Path]) -> None:
+    while paths:
+        paths.pop().unlink(missing_ok=True)
+
+
+def _head_of_log(request: PlaybookRequest) -> None:
+    """Name what the operator's shell asked for and does not get."""
+    ignored = ignored_variables(os.environ)
+    descriptor = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(f"\n# {request.playbook} on {', '.join(request.hosts)}\n")
+        if ignored:
+            stream.write(f"# not passed to Ansible: {', '.join(ignored)}\n")
+
+
+def _left(
+    name: str, request: PlaybookRequest, ledger: Ledger, ended: process.Ended, watch: Watch
+) -> tuple[HostState, str]:
+    """How one host left, fail closed: a host that nothing is known of is not good."""
+    one = ledger.hosts[name]
+    if one.unreachable or one.failed:
+        because = one.failure.headline if one.failure else "it failed and gave no reason"
+        return (HostState.UNREACHABLE if one.unreachable else HostState.FAILED), because
+    if ledger.stats is None or ended.exit_code not in CAME_TO_ITS_END:
+        return _cut_off(one, request, ended, watch)
+    if one.busy:
+        return HostState.BUSY, one.busy
+    if not one.aimed and not request.every_host:
+        return HostState.UNTOUCHED, "nothing of this is for it"
+    if not one.heard or name not in ledger.stats:
+        return HostState.SILENT, "nothing was heard of it"
+    return HostState.GOOD, ""
+
+
+def _cut_off(
+    one: HostRecord, request: PlaybookRequest, ended: process.Ended, watch: Watch
+) -> tuple[HostState, str]:
+    at = f" in the middle of: {one.doing}" if one.running else f" after: {one.doing}" if one.heard else ""
+    if ended.interrupted:
+        return HostState.INTERRUPTED, f"stopped{at or ' before its first task'}"
+    if one.name in watch.silent:
+        return HostState.SILENT, f"no word for {watch.limit_s / 60:.3g} min in: {watch.silent[one.name]}"
+    if watch.silent:
+        return HostState.INTERRUPTED, f"broken off, since {', '.join(watch.silent)} fell silent{at}"
+    if ended.timed_out:
+        return HostState.SILENT, f"not done within {request.time_limit_s:.0f} s{at}"
+    return HostState.SILENT, f"Ansible ended (exit code {ended.exit_code}) before it was done{at}"
+
+
+def _ansible_failed(request: PlaybookRequest, log_start: int, exit_code: int) -> ClusterctlError:
+    """Ansible's own error, for people: the first [ERROR] and what follows it, without the wall."""
+    with request.log.open("rb") as stream:
+        stream.seek(log_start)
+        lines = [line.rstrip() for line in stream.read().decode(errors="replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("#", "[WARNING]"))]
+    first = next((i for i, line in enumerate(lines) if line.startswith(ERROR_MARKS)), None)
+    said = lines[first : first + 4] if first is not None else lines[-3:]
+    text = " ".join(said).replace("[ERROR]:", "").strip()
+    return ClusterctlError(
+        f"Ansible did not begin (exit code {exit_code}): {text or 'it said nothing'}",
+        code="engine.ansible",
+        where=str(request.log),
+        hint=remedy_for(text, "the controller") or "The whole of what it said is in that file.",
+        exit_code=EXIT_INCOMPLETE,
+    )

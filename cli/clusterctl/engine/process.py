@@ -1,0 +1,204 @@
+"""A child in a process group of its own: watched, limited in time, and ended for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+POLL_S = 0.2
+# After a signal the next, stronger one follows when the child has not gone by then.
+GRACE_S = 8.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """``exit_code`` is negative for a signal, as in subprocess."""
+
+    exit_code: int
+    interrupted: bool
+    timed_out: bool
+    duration_s: float
+
+
+@dataclass
+class Interruption:
+    """Set by a signal handler; read by the loop."""
+
+    signal: int | None = None
+
+
+@contextlib.contextmanager
+def caught_signals() -> Iterator[Interruption]:
+    """Within the block SIGINT, SIGTERM and SIGHUP are noted instead of raised. Main thread only."""
+    caught = Interruption()
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        caught.signal = number
+
+    before = {number: signal.signal(number, note) for number in SIGNALS}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    log: Path,
+    on_line: Callable[[bytes], None],
+    on_tick: Callable[[], None],
+    time_limit_s: float,
+    grace_s: float = GRACE_S,
+    hopeless: Callable[[], bool] = lambda: False,
+) -> Ended:
+    """Run a child to its end; each line it writes to the events' descriptor goes to ``on_line``.
+
+    It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so.
+
+    Its output is appended to ``log`` (mode 0600). A signal to us is passed on, and the child, with all that
+    it started, is gone in bounded time. Must be called from the main thread: the child dies with it.
+    """
+    started = time.monotonic()
+    reader, writer = os.pipe()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        with caught_signals() as caught:
+            child = subprocess.Popen(
+                list(argv),
+                cwd=cwd,
+                env={
+                    **environment,
+                    "CLUSTERCTL_EVENTS_FD": str(writer),
+                    "CLUSTERCTL_EVENTS_PARENT": str(os.getpid()),
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(writer,),
+                start_new_session=True,
+            )
+            os.close(writer)
+            writer = -1
+            try:
+                ending = _Ending(child, caught, started + time_limit_s, grace_s, hopeless)
+                _pump(child, reader, on_line, on_tick, ending)
+            finally:
+                end_for_certain(child)
+    finally:
+        os.close(reader)
+        os.close(output)
+        if writer >= 0:
+            os.close(writer)
+    return Ended(child.returncode, caught.signal is not None, ending.timed_out, time.monotonic() - started)
+
+
+class _Ending:
+    """Escalates: the first signal, then SIGTERM, then SIGKILL, ``grace_s`` apart."""
+
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        caught: Interruption,
+        deadline: float,
+        grace_s: float,
+        hopeless: Callable[[], bool],
+    ) -> None:
+        self._child = child
+        self._caught = caught
+        self._deadline = deadline
+        self._grace_s = grace_s
+        self._hopeless = hopeless
+        self._steps = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+        self._next = 0.0
+        self.timed_out = False
+
+    def tick(self) -> None:
+        """Send what is due now."""
+        now = time.monotonic()
+        if now > self._deadline or (not self.timed_out and self._hopeless()):
+            self.timed_out = True
+        if (self.timed_out or self._caught.signal is not None) and now >= self._next and self._steps:
+            step = self._steps.pop(0)
+            self._next = now + self._grace_s
+            if step is signal.SIGKILL:
+                end_for_certain(self._child)
+            else:
+                _signal(self._child.pid, step)
+
+
+def _pump(
+    child: subprocess.Popen[bytes],
+    reader: int,
+    on_line: Callable[[bytes], None],
+    on_tick: Callable[[], None],
+    ending: _Ending,
+) -> None:
+    """Hand on lines until the child is gone. Its orphans may hold the pipe open: its end is no sign."""
+    os.set_blocking(reader, False)
+    buffer = bytearray()
+    open_ = True
+    while True:
+        gone = child.poll() is not None
+        if open_ and select.select([reader], [], [], 0 if gone else POLL_S)[0]:
+            chunk = os.read(reader, 1 << 16)
+            open_ = bool(chunk)
+            buffer += chunk
+            *lines, rest = buffer.split(b"\n")
+            buffer = bytearray(rest)
+            for line in lines:
+                on_line(bytes(line))
+            if gone:
+                continue
+        elif not open_ and not gone:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(POLL_S)
+        on_tick()
+        ending.tick()
+        if gone:
+            return
+
+
+def descendants(pid: int) -> list[int]:
+    """Every living process below ``pid``; Ansible's workers lead sessions of their own."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def end_for_certain(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child that still runs, its group and its descendants, and reap it."""
+    if child.poll() is not None:
+        return
+    below = descendants(child.pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    for pid in below:
+        _signal(pid, signal.SIGKILL)
+    child.wait()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,202 @@
+"""A controller that died left jobs running on nodes: their outcome is asked for before anything else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterctl.engine.events import JobFinished, JobStarted
+from clusterctl.engine.journal import Journal, open_jobs
+from clusterctl.engine.ledger import HostState
+from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.runs.store import Run, RunStore
+
+# How long one question waits on the node before we say again that it still runs.
+WAIT_A_ROUND_S = 20.0
+LOST = "the node was restarted, or the job killed, before it wrote its result"
+# States of a job of which nobody will ever know the outcome.
+UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
+CHANGING_KINDS = ("apply",)
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """An earlier run that did not see the end of its jobs, or did not even write its own end."""
+
+    run: Run
+    jobs: tuple[JobStarted, ...]
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the run's controller died: it never wrote how it ended."""
+        return self.run.finished is None
+
+
+def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
+    """Runs that were cut off, and runs whose jobs went on: as their journals say, whatever else was written.
+
+    Call it holding the mutex.
+    """
+    found = []
+    for run in store.list():
+        if run.kind not in CHANGING_KINDS or run.id == besides.id:
+            continue
+        jobs = tuple(open_jobs(run.journal))
+        if jobs or run.finished is None:
+            found.append(LeftBehind(run, jobs))
+    return found
+
+
+def recover(
+    store: RunStore,
+    left: Sequence[LeftBehind],
+    *,
+    inventory: Path,
+    hosts: Sequence[str],
+    declared: Collection[str],
+    forks: int,
+    run_directory: Path,
+    say: Callable[[str], None],
+    secret_vars: bytes = b"",
+    extra_vars: Mapping[str, Any] | None = None,
+    wait_limit_s: float = 2 * 3600.0,
+) -> list[JobFinished]:
+    """Ask ``hosts`` for the outcome of what earlier runs left; wait for what still runs, and say so.
+
+    Outcomes go into the earlier runs' journals. A host that is not reached keeps its jobs open: preflight
+    has the word on it. Jobs of hosts that are no longer ``declared`` are lost. Raises ClusterctlError
+    (``engine.job-running`` past the limit, ``engine.job-unknown`` where a host cannot say; exit 3).
+    """
+    jobs = {(job.host, job.job_id): job for one in left for job in one.jobs if job.host in hosts}
+    if not left:
+        return []
+    for one in left:
+        said = f"{len(one.jobs)} job(s) with no known outcome" if one.jobs else "no job open"
+        say(f"run {one.run.id} of {one.run.operator} was {'cut off' if one.cut_off else 'stopped'}: {said}")
+    finished: dict[tuple[str, str], JobFinished] = {}
+    for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:
+        finished[host, job_id] = ended = _finished(host, {"id": job_id, "state": "forgotten"})
+        say(_sentence(ended))
+    deadline = time.monotonic() + wait_limit_s
+    asking = {host: [job_id for h, job_id in jobs if h == host] for host in hosts}
+    wait_s = 0.0
+    while asking:
+        variables = {**(extra_vars or {}), "clusterctl_jobs": asking, "clusterctl_jobs_wait_s": wait_s}
+        answers = _ask(
+            tuple(asking),
+            inventory=inventory,
+            run_directory=run_directory,
+            secret_vars=secret_vars,
+            extra_vars=variables,
+            forks=forks,
+        )
+        running: dict[str, list[str]] = {}
+        for host, found in answers.items():
+            for job in found:
+                if job["state"] == "running":
+                    running.setdefault(host, []).append(job["id"])
+                elif (host, job["id"]) not in finished:
+                    finished[host, job["id"]] = ended = _finished(host, job)
+                    say(_sentence(ended))
+        if running and time.monotonic() > deadline:
+            raise ClusterctlError(
+                f"a job of an earlier run still runs on {', '.join(sorted(running))}",
+                code="engine.job-running",
+                where=", ".join(job_id for ids in running.values() for job_id in ids),
+                hint="Look at it on the node; apply does not start a second one beside it.",
+                exit_code=EXIT_INCOMPLETE,
+            )
+        if running:
+            say(f"waiting for the earlier run's job on {', '.join(sorted(running))}; no second one is begun")
+        asking, wait_s = running, WAIT_A_ROUND_S
+    _settle(store, left, finished)
+    return list(finished.values())
+
+
+def _ask(
+    hosts: tuple[str, ...],
+    *,
+    inventory: Path,
+    run_directory: Path,
+    secret_vars: bytes,
+    extra_vars: Mapping[str, Any],
+    forks: int,
+) -> dict[str, list[dict[str, Any]]]:
+    """Each reachable host's jobs; waits on the nodes for a while, so that this is not asked too often.
+
+    A host that was reached and did not answer may have a job all the same: that is an error.
+    """
+    request = PlaybookRequest(
+        playbook="jobs.yml",
+        inventory=inventory,
+        hosts=hosts,
+        run_directory=run_directory,
+        extra_vars=extra_vars,
+        secret_vars=secret_vars,
+        time_limit_s=WAIT_A_ROUND_S + 300,
+        forks=forks,
+    )
+    outcome = run_playbook(request, lambda _event, _ledger: None)
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    mute = [name for name, state in outcome.states.items() if state in (HostState.FAILED, HostState.SILENT)]
+    if mute:
+        failure = outcome.ledger.hosts[mute[0]].failure
+        raise ClusterctlError(
+            f"{', '.join(mute)} cannot say whether a job of an earlier run still runs: "
+            f"{outcome.reasons[mute[0]] or 'no reason was given'}",
+            code="engine.job-unknown",
+            where=str(request.log),
+            hint=(failure.remedy if failure else "")
+            or f"Mend it, or go on without it: clusterctl hosts quarantine {mute[0]} --reason WHY.",
+            exit_code=EXIT_INCOMPLETE,
+        )
+    return {name: list(one.facts.get("jobs", [])) for name, one in outcome.ledger.hosts.items()}
+
+
+def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:
+    because = UNKNOWABLE.get(job["state"])
+    lost = because is not None
+    return JobFinished(
+        at=time.time(),
+        host=host,
+        job_id=job["id"],
+        failed=lost or bool(job.get("failed")),
+        changed=bool(job.get("changed")),
+        rc=job.get("rc"),
+        msg=because if because is not None else job.get("msg", ""),
+        recovered=True,
+        lost=lost,
+    )
+
+
+def _sentence(job: JobFinished) -> str:
+    if job.lost:
+        return f"{job.host}: job {job.job_id} was lost: {job.msg}"
+    said = job.msg.splitlines()[0] if job.msg else f"exit code {job.rc}"
+    how = f"failed: {said}" if job.failed else "ended well"
+    return f"{job.host}: job {job.job_id} of the earlier run {how}"
+
+
+def _settle(
+    store: RunStore, left: Sequence[LeftBehind], finished: Mapping[tuple[str, str], JobFinished]
+) -> None:
+    """Write outcomes where they belong, and close runs of which nothing is open any more."""
+    for one in left:
+        still_open = 0
+        with Journal(one.run.journal) as journal:
+            for job in one.jobs:
+                ended = finished.get((job.host, job.job_id))
+                if ended is None:
+                    still_open += 1
+                else:
+                    journal.write(ended)
+        if one.cut_off:
+            summary = {**one.run.summary, "open_jobs": still_open, "cut_off": True}
+            store.finish(one.run, EXIT_INTERRUPTED, summary)
+        else:
+            store.annotate(one.run, {**one.run.summary, "open_jobs": still_open})

@@ -1,0 +1,267 @@
+# Copyright: the clusterctl authors
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tells clusterctl what happens in a playbook: one JSON line an event, to a descriptor it inherited."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: clusterctl_events
+type: notification
+short_description: JSON-lines events for clusterctl
+description:
+  - Writes one JSON object a line to the descriptor named by the environment variable CLUSTERCTL_EVENTS_FD.
+  - Of a task's result only listed keys leave, and none at all where no_log is set.
+  - Does nothing where the variable is not set.
+author: clusterctl
+options: {}
+"""
+
+MESSAGE_LIMIT = 4000
+LABEL_LIMIT = 120
+DIFF_LIMIT = 64_000
+STDERR_LINES = 15
+HIDDEN = "the result is hidden (no_log)"
+PR_SET_PDEATHSIG = 1
+
+
+def clip(text: Any, limit: int = MESSAGE_LIMIT) -> str:
+    """Text of at most ``limit`` characters; the middle goes, since causes stand first and last."""
+    text = text if isinstance(text, str) else json.dumps(text, default=str)
+    text = text.strip()
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return text[:head] + "\n[...]\n" + text[len(text) - (limit - head) :]
+
+
+def is_hidden(task: Any, result: dict[str, Any]) -> bool:
+    """Whether no_log covers this result, by the task's word or by what Ansible left in it."""
+    return task.no_log is True or bool(result.get("_ansible_no_log")) or "censored" in result
+
+
+def summarize(result: dict[str, Any]) -> dict[str, Any]:
+    """The listed keys of one result that is not hidden."""
+    kept: dict[str, Any] = {}
+    message = result.get("msg")
+    if message not in (None, ""):
+        kept["msg"] = clip(message)
+    if isinstance(result.get("rc"), int):
+        kept["rc"] = result["rc"]
+    stderr = result.get("stderr_lines") or str(result.get("module_stderr") or "").splitlines()
+    if stderr:
+        kept["stderr"] = [clip(str(line), 400) for line in stderr[-STDERR_LINES:]]
+    if result.get("argument_errors"):
+        kept["argument_errors"] = [clip(str(error), 400) for error in result["argument_errors"]][:20]
+    if isinstance(result.get("clusterctl"), dict):
+        kept["clusterctl"] = result["clusterctl"]
+    return kept
+
+
+def failed_items(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Label and message of each failed item of a loop."""
+    items = [item for item in result.get("results") or [] if isinstance(item, dict) and item.get("failed")]
+    return [
+        {"label": label_of(item), **({"msg": HIDDEN} if "censored" in item else summarize(item))}
+        for item in items[:10]
+    ]
+
+
+def label_of(item: dict[str, Any]) -> str:
+    """What the loop calls the item; structures are cut short, since they may be large."""
+    return clip(item.get("_ansible_item_label", item.get("item", "")), LABEL_LIMIT)
+
+
+def diff_texts(diff: Any) -> list[dict[str, str]]:
+    """(header, before, after) of each part of a diff, as text."""
+    parts = diff if isinstance(diff, list) else [diff]
+    texts = []
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        header = str(part.get("after_header") or part.get("before_header") or "")
+        if "prepared" in part:
+            texts.append({"header": header, "prepared": clip(str(part["prepared"]), DIFF_LIMIT)})
+        elif part.get("before") != part.get("after"):
+            before, after = (clip(part.get(side) or "", DIFF_LIMIT) for side in ("before", "after"))
+            texts.append({"header": header, "before": before, "after": after})
+    return texts
+
+
+class CallbackModule(CallbackBase):
+    """One line an event; silent unless clusterctl is listening."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "clusterctl_events"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        descriptor = os.environ.get("CLUSTERCTL_EVENTS_FD", "")
+        if not descriptor.isdigit():
+            self.disabled = True
+            return
+        self._descriptor = int(descriptor)
+        os.set_inheritable(self._descriptor, False)
+        self._die_with_parent()
+
+    @staticmethod
+    def _die_with_parent() -> None:
+        """A playbook that nobody watches must not go on: its outcome would be lost."""
+        parent = os.environ.get("CLUSTERCTL_EVENTS_PARENT", "")
+        with contextlib.suppress(OSError, AttributeError):  # not Linux: the broken pipe ends it
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if parent.isdigit() and os.getppid() != int(parent):
+            raise KeyboardInterrupt
+
+    def _send(self, event: str, **fields: Any) -> None:
+        record = {"event": event, "at": round(time.time(), 3), **fields}
+        line = memoryview((json.dumps(record, default=str) + "\n").encode())
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except BrokenPipeError:
+            self.disabled = True
+            raise KeyboardInterrupt from None
+
+    # Plays and tasks
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """A play begins; names its hosts, so that a host that says nothing is missed."""
+        inventory = play.get_variable_manager()._inventory
+        hosts = [host.name for host in inventory.get_hosts(play.hosts)]
+        self._send("play_started", play=play.get_name(), hosts=hosts)
+
+    def v2_playbook_on_no_hosts_matched(self) -> None:
+        """The limit left this play without hosts."""
+        self._send("play_empty")
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """A task begins on the play's hosts."""
+        self._task_started(task, handler=False)
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        """A handler begins."""
+        self._task_started(task, handler=True)
+
+    def _task_started(self, task: Any, *, handler: bool) -> None:
+        role = task._role.get_name() if task._role else ""
+        # The name without its templates resolved: a variable in it may be a secret.
+        self._send("task_started", task_id=task._uuid, task=clip(task.name or task.action, LABEL_LIMIT),
+                   role=role, action=task.action, where=self._where(task), handler=handler)  # fmt: skip
+
+    @staticmethod
+    def _where(task: Any) -> str:
+        path = task.get_path() or ""
+        return os.path.relpath(path) if path.startswith(str(Path.cwd()) + os.sep) else path
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        """One host begins the task."""
+        self._send("host_started", host=host.get_name(), task_id=task._uuid)
+
+    # Results
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Done on one host, changed or not."""
+        self._result(result, "changed" if result.is_changed() else "ok")
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Failed on one host; a rescue may still catch it: the stats at the end say so."""
+        self._result(result, "ignored" if ignore_errors else "failed")
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """Not for this host."""
+        self._result(result, "skipped")
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """The host did not answer."""
+        self._result(result, "unreachable")
+
+    def _result(self, result: Any, status: str) -> None:
+        data, task = result.result, result.task
+        fields = {"host": result.host.get_name(), "task_id": task._uuid, "status": status}
+        if task.delegate_to:
+            fields["delegate"] = clip(str(task.delegate_to), LABEL_LIMIT)
+        if is_hidden(task, data):
+            self._send("result", **fields, msg=HIDDEN, hidden=True)
+            return
+        self._job(result, status)
+        kept = summarize(data) if status != "skipped" else {}
+        if status in ("failed", "ignored", "unreachable"):
+            kept["items"] = failed_items(data)
+        else:
+            kept.pop("stderr", None)
+            kept.pop("msg", None) if task.action.endswith("setup") else None
+        self._send("result", **fields, **kept)
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        """One item of a loop is done."""
+        self._item(result, "changed" if result.is_changed() else "ok")
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        """One item of a loop failed."""
+        self._item(result, "failed")
+
+    def _item(self, result: Any, status: str) -> None:
+        if is_hidden(result.task, result.result):
+            return
+        self._job(result, status)
+        fields = {"host": result.host.get_name(), "task_id": result.task._uuid, "status": status}
+        about = result.result.get("clusterctl")
+        kept = {"clusterctl": about} if isinstance(about, dict) else {}
+        self._send("item", label=label_of(result.result), **fields, **kept)
+
+    def v2_runner_retry(self, result: Any) -> None:
+        """An `until` is not met yet."""
+        data = result.result
+        self._send("retry", host=result.host.get_name(), task_id=result.task._uuid,
+                   attempt=data.get("attempts", 0), retries=data.get("retries", 0))  # fmt: skip
+
+    def _job(self, result: Any, status: str) -> None:
+        """An asynchronous job begins or has ended; its id must outlive us."""
+        data, task = result.result, result.task
+        job = data.get("ansible_job_id")
+        if not job or "results" in data:
+            return
+        fields = {"host": str(task.delegate_to or result.host.get_name()), "job_id": str(job)}
+        if not task.action.endswith("async_status"):
+            if data.get("started") and not data.get("finished"):
+                self._send("job_started", task_id=task._uuid, limit_s=task.async_val,
+                           results_file=str(data.get("results_file", "")), **fields)  # fmt: skip
+        elif data.get("finished"):
+            failed = status in ("failed", "ignored")  # Ansible takes the key `failed` out of the result
+            self._send("job_finished", failed=failed, changed=bool(data.get("changed")),
+                       **fields, **summarize(data))  # fmt: skip
+
+    def v2_on_file_diff(self, result: Any) -> None:
+        """What a task changed, or in check mode would change."""
+        if is_hidden(result.task, result.result) or not result.is_changed():
+            return
+        results = result.result.get("results") or [result.result]
+        parts = [
+            text
+            for one in results
+            if isinstance(one, dict) and one.get("diff") and "censored" not in one
+            for text in diff_texts(one["diff"])
+        ]
+        if parts:
+            self._send("diff", host=result.host.get_name(), task_id=result.task._uuid, parts=parts)
+
+    # The end
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """The playbook came to its own end; without this line it was cut off."""
+        hosts = {name: stats.summarize(name) for name in stats.processed}
+        self._send("stats", hosts=hosts)
