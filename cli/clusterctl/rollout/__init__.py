@@ -1,0 +1,1 @@
+"""Waves and the gate between them."""

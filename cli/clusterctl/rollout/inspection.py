@@ -1,0 +1,140 @@
+"""What is on each host now: read over SSH, judged by nobody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from clustercheck.bounded import run_all
+from clustercheck.collect import PARTS_OF_STATUS, collect
+from clustercheck.evidence import NodeEvidence
+from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.transport import Completed, Transport
+
+PROBE_LIMIT_S = 20.0
+HOST_LIMIT_S = 60.0
+# One shell for what the probe does not look at: the driver that is installed, the training image.
+INSTALLED = """
+printf 'driver=%s\\n' "$(modinfo -F version nvidia 2>/dev/null | head -n 1)"
+[ -n "$1" ] && docker image inspect "$1" >/dev/null 2>&1 && echo image=present
+exit 0
+"""
+NUMBER = re.compile(r"\d+(?:\.\d+)+")
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """Versions are empty where the thing is not there or could not be read. ``image`` is None where none
+    is declared; ``unreachable`` and ``quarantined`` say why."""
+
+    host: str
+    os: str = ""
+    kernel: str = ""
+    gpus: int | None = None
+    driver_loaded: str = ""
+    driver_installed: str = ""
+    fabric_manager: str = ""
+    fabric_manager_state: str = ""
+    toolkit: str = ""
+    docker: str = ""
+    image: bool | None = None
+    busy: str = ""
+    quarantined: str = ""
+    unreachable: str = ""
+    simulated: bool = False
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return {"type": "host", **asdict(self)}
+
+
+def inspect(
+    hosts: Sequence[str], transport: Transport, *, gpu_nodes: Sequence[str], image: str
+) -> list[HostStatus]:
+    """Look at hosts, all at once. ``image`` is what GPU nodes should hold, empty where none is declared."""
+    options = {"parts": list(PARTS_OF_STATUS), "limit_s": PROBE_LIMIT_S}
+    evidence = collect(hosts, transport, options=options, limit_s=HOST_LIMIT_S)
+    answering = [name for name in hosts if not evidence[name].unreachable]
+    calls = {
+        name: lambda name=name: transport.run(
+            name, ["sh", "-c", INSTALLED, "sh", image], timeout_s=PROBE_LIMIT_S
+        )
+        for name in answering
+    }
+    installed = {
+        ended.name: ended.value
+        for ended in run_all(calls, limit_s=HOST_LIMIT_S, parallel=64)
+        if ended.value is not None
+    }
+    return [
+        status_of(evidence[name], installed.get(name), wants_image=bool(image) and name in gpu_nodes)
+        for name in hosts
+    ]
+
+
+def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: bool) -> HostStatus:
+    """One host's status from what was read of it."""
+    if node.unreachable:
+        return HostStatus(node.name, unreachable=node.unreachable)
+    host = _mapping(node, "host")
+    release = host.get("os")
+    unit = _mapping(node, "fabric_manager").get("unit")
+    lines = installed.stdout.splitlines() if installed else []
+    said = dict(line.partition("=")[::2] for line in lines)
+    return HostStatus(
+        host=node.name,
+        os=str(release.get("PRETTY_NAME", "")) if isinstance(release, Mapping) else "",
+        kernel=str(host.get("kernel") or ""),
+        gpus=_gpus(node),
+        driver_loaded=str(_mapping(node, "module").get("version") or ""),
+        driver_installed=said.get("driver", ""),
+        fabric_manager=_version(_mapping(node, "fabric_manager").get("version")),
+        fabric_manager_state=_unit_state(unit),
+        toolkit=_version(_mapping(node, "toolkit")),
+        docker=_docker(node),
+        image=(said.get("image") == "present" if installed else None) if wants_image else None,
+        busy=node.busy(),
+        simulated=node.simulated,
+    )
+
+
+def _mapping(node: NodeEvidence, part: str) -> Mapping[str, Any]:
+    try:
+        return node.mapping(part)
+    except CannotReadError:
+        return {}
+
+
+def _gpus(node: NodeEvidence) -> int | None:
+    try:
+        return len(node.gpu_addresses())
+    except CannotReadError:
+        return None
+
+
+def _unit_state(unit: Any) -> str:
+    """A unit's state; nothing where there is no such unit."""
+    if not isinstance(unit, Mapping) or unit.get("LoadState") != "loaded":
+        return ""
+    return str(unit.get("ActiveState") or "")
+
+
+def _version(record: Any) -> str:
+    """The first dotted number in what a program printed."""
+    try:
+        found = NUMBER.search(program_output(record, "the program"))
+    except CannotReadError:
+        return ""
+    return found.group() if found else ""
+
+
+def _docker(node: NodeEvidence) -> str:
+    """The engine's version, as its own daemon says: none where it does not answer."""
+    try:
+        text = program_output(_mapping(node, "docker"), "docker info")
+    except CannotReadError:
+        return ""
+    found = re.search(r'"ServerVersion":"([^"]+)"', text)
+    return found.group(1) if found else ""

@@ -1,0 +1,99 @@
+"""How every command that runs playbooks begins and ends: settings checked, run recorded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, variables_file
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.endpoint import endpoint
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.opened import opened
+from clusterctl.engine.journal import Journal
+from clusterctl.engine.playbook import MAX_FORKS
+from clusterctl.engine.progress import choose
+from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ExplainedError
+from clusterctl.rollout.scope import outside, require_whole
+from clusterctl.rollout.session import Session
+from clusterctl.runs.store import RunStore
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The cluster, the hosts to work on, and those that stay out with the reason."""
+
+    directory: ClusterDirectory
+    inventory: Inventory
+    hosts: tuple[Host, ...]
+    quarantined: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts to work on, by name."""
+        return tuple(host.name for host in self.hosts)
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """Those among them for which the site has no play, with what to say."""
+        return outside(self.hosts)
+
+
+def select(named: Path | None, limit: str | None) -> Selection:
+    """Check the settings and choose hosts, before any of them is touched; quarantined ones are named.
+
+    Raises ClusterctlError (exit 2) for settings, inventory or limit.
+    """
+    inventory = opened(named)
+    require_whole(inventory)
+    hosts = inventory.select(limit)
+    out = {h.name: h.quarantined for h in inventory.matching(limit) if h.quarantined is not None}
+    for name, reason in out.items():
+        console.say(f"{name}: left out, in quarantine: {reason}")
+    return Selection(inventory.directory, inventory, hosts, out)
+
+
+def logins_at_once(hosts: Sequence[Host]) -> int:
+    """How many hosts Ansible may log in to at once: few through a jump host, whose sshd sees them all."""
+    from clusterctl.cluster.scan import AT_ONCE_THROUGH_A_JUMP  # noqa: PLC0415 - imports paramiko
+
+    if len(hosts) <= AT_ONCE_THROUGH_A_JUMP:
+        return MAX_FORKS
+    jumps = any(endpoint(host, connect_timeout_s=10).jump for host in hosts)
+    return AT_ONCE_THROUGH_A_JUMP if jumps else MAX_FORKS
+
+
+@contextlib.contextmanager
+def session(
+    chosen: Selection,
+    kind: str,
+    arguments: Sequence[str],
+    *,
+    passwords: Passwords,
+    as_json: bool,
+    extra_vars: Mapping[str, Any] | None = None,
+) -> Iterator[Session]:
+    """A run with journal and display. The block ends it with `RunStore.finish`; an error here does."""
+    directory = chosen.directory
+    forks = logins_at_once(chosen.hosts)
+    store = RunStore(directory)
+    run = store.create(kind, arguments)
+    display = choose(kind, as_json=as_json)
+    try:
+        with variables_file(directory, passwords) as path:
+            secret_vars = path.read_bytes() if path else b""
+        with Journal(run.journal) as journal:
+            yield Session(directory, run, journal, display, secret_vars, extra_vars or {}, forks)
+    except KeyboardInterrupt:
+        store.finish(run, EXIT_INTERRUPTED, {"error": "interrupted"})
+        raise
+    except ExplainedError as error:
+        store.finish(run, error.exit_code, {"error": error.what})
+        raise
+    except BaseException as error:
+        store.finish(run, EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"})
+        raise

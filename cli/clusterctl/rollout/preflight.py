@@ -1,0 +1,115 @@
+"""All findings about all hosts at once, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from clusterctl.engine.ledger import BAD, HostState
+from clusterctl.engine.playbook import PlaybookOutcome
+from clusterctl.rollout.session import Limits, Session, play
+
+PLAYBOOK = "preflight.yml"
+TIME_LIMIT_S = 900.0
+
+
+class Severity(StrEnum):
+    """An error stops what would change hosts; a warning is said; an info is for who asks."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found on one host, what it should be, and what to do."""
+
+    host: str
+    severity: Severity
+    subject: str
+    found: str
+    expected: str = ""
+    remedy: str = ""
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json and the run's summary."""
+        return {"type": "finding", **asdict(self), "severity": self.severity.value}
+
+
+@dataclass(frozen=True)
+class PreflightReport:
+    """Findings, the worst first, and what else the hosts said."""
+
+    findings: tuple[Finding, ...]
+    states: Mapping[str, HostState]
+    busy: Mapping[str, str]
+    interrupted: bool = False
+
+    @property
+    def unfit(self) -> dict[str, HostState]:
+        """Hosts with an error: unreachable where that is the error, else failed."""
+        dead = HostState.UNREACHABLE
+        return {f.host: dead if self.states[f.host] is dead else HostState.FAILED for f in self.errors}
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings that stop an apply."""
+        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+
+
+def look(session: Session, hosts: Sequence[str]) -> PreflightReport:
+    """Run the preflight playbook on all hosts at once."""
+    outcome = play(session, PLAYBOOK, hosts, limits=Limits(TIME_LIMIT_S))
+    return report_of(outcome)
+
+
+def report_of(outcome: PlaybookOutcome) -> PreflightReport:
+    """Findings of a preflight run; a host that failed, or said nothing, is an error of its own."""
+    findings: list[Finding] = []
+    for name, one in outcome.ledger.hosts.items():
+        said = [_finding(name, record) for record in one.findings]
+        findings += list(dict.fromkeys(said))
+        state = outcome.states[name]
+        explained = state is HostState.FAILED and any(f.severity is Severity.ERROR for f in said)
+        if state in BAD and state is not HostState.INTERRUPTED and not explained:
+            remedy = one.failure.remedy if one.failure else "See ansible.log of this run."
+            because = one.failure.message if one.failure else outcome.reasons[name]
+            findings.append(
+                Finding(name, Severity.ERROR, SUBJECTS.get(state, "preflight"), because, remedy=remedy)
+            )
+    hosts = list(outcome.ledger.hosts)
+    findings.sort(key=lambda f: (ORDER[f.severity], hosts.index(f.host)))
+    ledger = outcome.ledger.hosts.items()
+    return PreflightReport(
+        findings=tuple(findings),
+        states=outcome.states,
+        busy={name: one.busy for name, one in ledger if one.busy},
+        interrupted=outcome.interrupted,
+    )
+
+
+SUBJECTS = {HostState.UNREACHABLE: "reach", HostState.SILENT: "answer"}
+
+
+def _finding(host: str, record: Mapping[str, Any]) -> Finding:
+    """A module's own record; a severity that we do not know is an error, so that it is not overlooked."""
+    said = str(record.get("severity", ""))
+    severity = Severity(said) if said in set(Severity) else Severity.ERROR
+    return Finding(
+        host=host,
+        severity=severity,
+        subject=str(record.get("subject", "")),
+        found=_text(record.get("found")),
+        expected=_text(record.get("expected")),
+        remedy=_text(record.get("remedy")),
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,92 @@
+"""For which hosts the site playbook has anything to do, and whether a request has anything to do at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from functools import cache
+
+import yaml
+
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.spec import setting
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+
+SITE = "site.yml"
+NO_PART = "no play of the site is for it"
+
+
+@cache
+def groups_of_site() -> frozenset[str]:
+    """The groups that the plays of the site name."""
+    text = (content_root() / "playbooks" / SITE).read_text(encoding="utf-8")
+    return frozenset(word for play in yaml.safe_load(text) for word in re.split(r"[:,]", play["hosts"]))
+
+
+def outside(hosts: Sequence[Host]) -> dict[str, str]:
+    """Hosts that no play of the site names, with what to say of them."""
+    groups = groups_of_site()
+    if "all" in groups:
+        return {}
+    return {host.name: NO_PART for host in hosts if not groups & set(host.groups)}
+
+
+def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: Collection[str]) -> None:
+    """Refuse a request that would do nothing at all. ``parts`` are those of --only, none is all.
+
+    Raises ClusterctlError (``apply.nothing-to-do``, exit 2).
+    """
+    if len(outside(hosts)) == len(hosts):
+        raise _nothing(
+            f"no play of the site is for {', '.join(host.name for host in hosts)}",
+            f"Its plays are for the groups {', '.join(sorted(groups_of_site()))}.",
+        )
+    idle = {
+        "registry": "" if inventory.registry_hosts else "no host is in the group registry",
+        "images": "" if any(wants_image(host) for host in hosts) else "no training_image_digest is declared",
+    }
+    if parts and all(idle.get(part) for part in parts):
+        raise _nothing(
+            f"--only {','.join(parts)} has nothing to do: {', and '.join(idle[part] for part in parts)}",
+            "Declare it in the settings, or leave --only away.",
+        )
+
+
+def require_whole(inventory: Inventory) -> None:
+    """What only the settings of all hosts together show.
+
+    Raises ClusterctlError (``settings.no-registry``, ``settings.no-digest``, exit 2).
+    """
+    for host in inventory.hosts:
+        if not groups_of_site() & set(host.groups) or not wants_image(host):
+            continue
+        if not setting(host, "training_image_digest"):
+            raise ClusterctlError(
+                "training_image_enabled is true, and no training_image_digest is declared",
+                code="settings.no-digest",
+                where=host.name,
+                hint="Declare the digest (sha256:...), or take training_image_enabled away.",
+            )
+        elsewhere = host.value("registry_hostname") or host.value("training_image_registry")
+        if not inventory.registry_hosts and not elsewhere:
+            raise ClusterctlError(
+                "training_image_digest is declared, and there is no registry to pull the image from",
+                code="settings.no-registry",
+                where=host.name,
+                hint="Put a host into the group registry, or name one: registry_hostname.",
+            )
+
+
+def wants_image(host: Host) -> bool:
+    """Whether the training image is to be on this host, or to be copied by it."""
+    return is_true(setting(host, "training_image_enabled", False))
+
+
+def is_true(value: object) -> bool:
+    """Ansible's idea of a true value."""
+    return str(value).strip().lower() in ("true", "yes", "on", "1", "y", "t")
+
+
+def _nothing(what: str, hint: str) -> ClusterctlError:
+    return ClusterctlError(what, code="apply.nothing-to-do", hint=hint)

@@ -1,0 +1,109 @@
+"""Waves of the site playbook, one process each, with our gate between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterctl.engine.events import WaveFinished, WaveStarted
+from clusterctl.engine.failure import Failure
+from clusterctl.engine.ledger import BAD, HostRecord, HostState
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED
+from clusterctl.rollout.gate import decide
+from clusterctl.rollout.session import Limits, Session, note, play
+from clusterctl.rollout.waves import WavePlan
+
+PLAYBOOK = "site.yml"
+NOT_BEGUN = "not begun"
+
+
+@dataclass
+class SiteOutcome:
+    """How every host stands after the waves that ran. A host of no wave that ran has no state."""
+
+    plan: WavePlan
+    states: dict[str, HostState] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    records: dict[str, HostRecord] = field(default_factory=dict)
+    busy: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""
+    interrupted: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 all good, 1 a host is not, 3 a host was left out because it is busy, 130 interrupted."""
+        if self.interrupted:
+            return EXIT_INTERRUPTED
+        if self.stopped or any(state in BAD for state in self.states.values()):
+            return EXIT_CLUSTER_BAD
+        if self.busy or HostState.BUSY in self.states.values():
+            return EXIT_INCOMPLETE
+        return EXIT_GOOD
+
+    @property
+    def open_jobs(self) -> int:
+        """Jobs that still run on nodes as far as we know."""
+        return sum(len(one.jobs) for one in self.records.values())
+
+    @property
+    def failures(self) -> list[Failure]:
+        """Why hosts stopped, in the tasks' own words."""
+        return [one.failure for one in self.records.values() if one.failure]
+
+    @property
+    def reboots(self) -> dict[str, str]:
+        """Hosts that want a reboot, with the reason."""
+        return {name: one.reboot for name, one in self.records.items() if one.reboot}
+
+
+def apply_waves(
+    session: Session,
+    plan: WavePlan,
+    *,
+    tags: Sequence[str] = (),
+    check: bool = False,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> SiteOutcome:
+    """Run the waves in order; stop where the gate says so. ``tags`` name parts of the site, none is all."""
+    outcome = SiteOutcome(plan)
+    for number, wave in enumerate(plan.waves, 1):
+        note(session, WaveStarted(time.time(), wave.name, number, len(plan.waves), wave.hosts))
+        done = play(session, PLAYBOOK, wave.hosts, tags=tags, check=check, every_host=not tags, limits=limits)
+        outcome.states |= done.states
+        outcome.reasons |= done.reasons
+        outcome.records |= done.ledger.hosts
+        decision = decide(wave.hosts, done.states, done.reasons)
+        states = {host: state.value for host, state in done.states.items()}
+        note(session, WaveFinished(time.time(), wave.name, decision.go, decision.reason, states))
+        if done.interrupted:
+            outcome.interrupted = True
+            break
+        if not decision.go:
+            outcome.stopped = decision.reason
+            break
+    return outcome
+
+
+def summary(run_id: str, hosts: Sequence[str], outcome: SiteOutcome, exit_code: int) -> dict[str, Any]:
+    """The last line of ``apply --json``, in the shape that scripts rely on."""
+    counts: dict[str, dict[str, Any]] = {}
+    for host in hosts:
+        one, state = outcome.records.get(host), outcome.states.get(host)
+        bad = state in BAD and state not in (HostState.UNREACHABLE, HostState.INTERRUPTED)
+        counts[host] = {
+            "ok": one.ok if one else 0,
+            "changed": one.changed if one else 0,
+            "failed": max(one.failed if one else 0, int(bad)),
+            "unreachable": state is HostState.UNREACHABLE,
+        }
+    return {
+        "type": "summary",
+        "run": run_id,
+        "hosts": counts,
+        "changed": sum(c["changed"] for c in counts.values()),
+        "failed": sum(c["failed"] for c in counts.values()),
+        "unreachable": sum(c["unreachable"] for c in counts.values()),
+        "exit": exit_code,
+    }

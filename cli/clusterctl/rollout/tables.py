@@ -1,0 +1,130 @@
+"""Results as people read them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from clusterctl import console
+from clusterctl.engine.failure import Failure
+from clusterctl.engine.ledger import BAD, HostRecord, HostState
+from clusterctl.rollout.preflight import Finding, PreflightReport, Severity
+from clusterctl.rollout.site import NOT_BEGUN, SiteOutcome
+
+STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+DIFF_LINES = 30
+WIDTH_OF_FILES = 160
+
+
+def show(*parts: RenderableType) -> None:
+    """Print results: as wide as the terminal, and wide enough to be read where there is none."""
+    width = None if console.RESULTS.is_terminal else WIDTH_OF_FILES
+    out = console.Lasting(file=console.RESULTS.file, width=width, highlight=False)
+    for part in parts:
+        out.print(part)
+
+
+def new_table(*heads: str) -> Table:
+    """A table whose cells are wrapped, never cut off: what is cut off cannot be looked up."""
+    table = Table(show_edge=False, pad_edge=False, box=box.SIMPLE_HEAD)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+def findings_table(findings: Sequence[Finding]) -> RenderableType:
+    """Every finding with what to do about it, equal ones of several hosts on one line."""
+    table = new_table("host", "", "what", "found")
+    merged: dict[tuple[Any, ...], list[str]] = {}
+    for f in findings:
+        merged.setdefault((f.severity, f.subject, f.found, f.expected, f.remedy), []).append(f.host)
+    for (severity, subject, found, expected, remedy), hosts in merged.items():
+        cell = Text(found + (f" (expected: {expected})" if expected else ""))
+        if remedy:
+            cell.append(f"\n{remedy}", style="dim")
+        table.add_row(
+            Text(", ".join(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell
+        )
+    return table
+
+
+def preflight_headline(report: PreflightReport) -> str:
+    """One line: how many hosts, how many findings of what weight."""
+    count = {s: sum(1 for f in report.findings if f.severity is s) for s in Severity}
+    return (
+        f"preflight of {len(report.states)} host(s): {count[Severity.ERROR]} error(s), "
+        f"{count[Severity.WARNING]} warning(s), {count[Severity.INFO]} note(s)"
+    )
+
+
+def hosts_table(hosts: Iterable[str], outcome: SiteOutcome) -> RenderableType:
+    """How each host stands after an apply."""
+    table = new_table("host", "state", "ok", "changed", "failed", "")
+    for host in hosts:
+        one = outcome.records.get(host) or HostRecord(host)
+        state = outcome.states.get(host)
+        word = "busy" if host in outcome.busy else state.value if state else NOT_BEGUN
+        because = outcome.busy.get(host) or outcome.reasons.get(host, "")
+        style = "red" if state in BAD else "green" if state is HostState.GOOD else "yellow"
+        counts = [str(n) for n in (one.ok, one.changed, one.failed)]
+        table.add_row(Text(host), Text(word, style=style), *counts, Text(because))
+    return table
+
+
+def failure_report(failures: Iterable[Failure]) -> RenderableType:
+    """Each failure in full: the task's own message, the host, what to do."""
+    parts: list[RenderableType] = []
+    for failure in failures:
+        parts.append(Text(f"{failure.host}: {failure.task}", style="bold red"))
+        parts += [Text(f"  {line}") for line in failure.message.splitlines()]
+        parts += [Text(f"  | {line}", style="dim") for line in failure.detail.splitlines()]
+        if failure.where:
+            parts.append(Text(f"  where: {failure.where}", style="dim"))
+        if failure.remedy:
+            parts.append(Text(f"  hint:  {failure.remedy}"))
+    return Group(*parts)
+
+
+def planned(records: Mapping[str, HostRecord]) -> RenderableType:
+    """What would change: hosts that would change alike are told together."""
+    alike: dict[tuple[Any, ...], list[HostRecord]] = {}
+    for one in records.values():
+        diffs = tuple((title, diff_text(part)) for title, part in one.diffs)
+        alike.setdefault((tuple(one.changes), diffs), []).append(one)
+    parts: list[RenderableType] = []
+    for (changes, diffs), group in alike.items():
+        hosts = ", ".join(one.name for one in group)
+        if not changes:
+            parts.append(Text(f"{hosts}: nothing would change", style="green"))
+            continue
+        parts.append(Text(f"{hosts}: {len(changes)} thing(s) would change", style="bold"))
+        for change in dict.fromkeys(changes):
+            parts.append(Text(f"  ~ {change}", style="yellow"))
+            for text in (text for title, text in diffs if title == change):
+                parts += [_coloured(line) for line in text.splitlines()]
+    return Group(*parts)
+
+
+def diff_text(part: Mapping[str, str]) -> str:
+    """One part of a diff as unified text without its two headline lines, cut at DIFF_LINES lines."""
+    if "prepared" in part:
+        lines = part["prepared"].splitlines()
+    else:
+        before, after = part.get("before", "").splitlines(), part.get("after", "").splitlines()
+        lines = list(difflib.unified_diff(before, after, lineterm="", n=1))[2:]
+    if part.get("header"):
+        lines = [part["header"], *lines]
+    if len(lines) > DIFF_LINES:
+        lines = [*lines[:DIFF_LINES], f"[{len(lines) - DIFF_LINES} more lines]"]
+    return "\n".join(lines)
+
+
+def _coloured(line: str) -> Text:
+    style = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "dim")
+    return Text(f"      {line}", style=style)

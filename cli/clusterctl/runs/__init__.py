@@ -1,0 +1,1 @@
+"""The store of runs: one directory each, kept for ever."""

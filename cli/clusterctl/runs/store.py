@@ -1,0 +1,153 @@
+"""Runs on disk: `.clusterctl/runs/ID/` with run.json and whatever the run wrote beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.quarantine import user
+from clusterctl.errors import ClusterctlError
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One apply, plan, preflight or validate. ``finished`` is None while it runs or if it was cut off."""
+
+    id: str
+    kind: str
+    arguments: tuple[str, ...]
+    started: str
+    operator: str
+    controller: str
+    pid: int
+    directory: Path = field(compare=False)
+    finished: str | None = None
+    exit_code: int | None = None
+    summary: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def journal(self) -> Path:
+        """Events as JSON lines, flushed as they come."""
+        return self.directory / "journal.jsonl"
+
+    def path(self, name: str) -> Path:
+        """A file of this run's own."""
+        return self.directory / name
+
+
+def now() -> str:
+    """The present in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace ``path`` with ``text``: a reader sees the old or the new, never half.
+
+    Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with state_access():
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+
+
+class RunStore:
+    """The runs of one cluster, newest last."""
+
+    def __init__(self, cluster: ClusterDirectory) -> None:
+        self._cluster = cluster
+
+    def create(self, kind: str, arguments: Sequence[str]) -> Run:
+        """Begin a run: its directory and run.json exist when this returns."""
+        self._cluster.ensure_state()
+        moment = datetime.now(UTC)
+        # To the millisecond: the names of runs sort as they began.
+        began = f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}"
+        identity = f"{began}-{kind}-{secrets.token_hex(2)}"
+        directory = self._cluster.runs / identity
+        with state_access():
+            directory.mkdir(mode=0o700)
+        run = Run(
+            id=identity,
+            kind=kind,
+            arguments=tuple(arguments),
+            started=now(),
+            operator=user(),
+            controller=os.uname().nodename,
+            pid=os.getpid(),
+            directory=directory,
+        )
+        _save(run)
+        return run
+
+    def finish(self, run: Run, exit_code: int, summary: Mapping[str, Any]) -> Run:
+        """Record how a run ended."""
+        ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary))
+        _save(ended)
+        return ended
+
+    def annotate(self, run: Run, summary: Mapping[str, Any]) -> Run:
+        """Replace the summary of a run; when and how it ended stays as it is."""
+        changed = replace(run, summary=dict(summary))
+        _save(changed)
+        return changed
+
+    def list(self) -> list[Run]:
+        """Every readable run, oldest first."""
+        with state_access():
+            if not self._cluster.runs.is_dir():
+                return []
+            directories = sorted(p for p in self._cluster.runs.iterdir() if (p / RUN_FILE).is_file())
+        return [_load(directory) for directory in directories]
+
+    def get(self, identity: str) -> Run:
+        """The run of that id, or of that unique beginning; ``last`` is the newest.
+
+        Raises ClusterctlError (``runs.unknown``) where none or several match.
+        """
+        runs = self.list()
+        matching = runs[-1:] if identity == "last" else [r for r in runs if r.id.startswith(identity)]
+        if len(matching) == 1:
+            return matching[0]
+        raise ClusterctlError(
+            f"{len(matching)} runs match {identity!r}" if matching else f"there is no run {identity!r}",
+            code="runs.unknown",
+            where=str(self._cluster.runs),
+            hint="clusterctl runs list names them all.",
+        )
+
+
+def _save(run: Run) -> None:
+    record = asdict(run)
+    record.pop("directory")
+    write_atomically(run.directory / RUN_FILE, json.dumps(record, indent=2) + "\n")
+
+
+def _load(directory: Path) -> Run:
+    path = directory / RUN_FILE
+    try:
+        with state_access():
+            text = path.read_text(encoding="utf-8")
+        record = json.loads(text)
+        record["arguments"] = tuple(record["arguments"])
+        return Run(directory=directory, **record)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterctlError(
+            f"the run's record cannot be read: {error}",
+            code="runs.unreadable",
+            where=str(path),
+            hint="Move that directory away; the other runs are not touched.",
+        ) from error
