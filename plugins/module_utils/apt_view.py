@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""A view of apt as it would be: sources, preferences and lists in a directory of its own."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# argv -> (exit code, standard output, standard error)
+RunFull = Callable[[list[str]], tuple[int, str, str]]
+
+
+def in_network(host: str, network: str) -> bool:
+    """Whether a host that is named by its address lies in a network (10.0.0.0/8); names are not resolved."""
+    try:
+        return "/" in network and ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """How the site reaches the world; empty where it does so directly."""
+
+    http: str = ""
+    https: str = ""
+    no_proxy: str = ""
+
+    def for_url(self, url: str) -> str:
+        """The proxy for a URL; empty for direct."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        for entry in (name.strip().lstrip("*.") for name in self.no_proxy.split(",")):
+            if entry and (host == entry or host.endswith("." + entry) or in_network(host, entry)):
+                return ""
+        return self.https if parts.scheme == "https" else self.http
+
+
+def proxy_configuration(url: str, proxies: Proxies) -> str:
+    """The apt configuration that sends one host's traffic through the site's proxy; empty for direct."""
+    parts = urlsplit(url)
+    proxy = proxies.for_url(url)
+    return f'Acquire::{parts.scheme}::Proxy::{parts.hostname} "{proxy}";\n' if proxy else ""
+
+
+def source_stanza(url: str, suite: str, components: str, options: str) -> str:
+    """One deb822 source; `options` are its further lines."""
+    lines = ["Types: deb", f"URIs: {url}", f"Suites: {suite}"]
+    lines += [f"Components: {components}"] if components else []
+    return "\n".join([*lines, options, ""])
+
+
+def find_source(root: Path, url: str, but_not: str = "") -> str:
+    """The file under /etc/apt that already names the URL as a source; empty where none does."""
+    apt = root / "etc/apt"
+    files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
+    for path in files:
+        if path.name == but_not or path.suffix not in (".list", ".sources") or not path.is_file():
+            continue
+        for line in path.read_text(errors="replace").splitlines():
+            words = line.split("#", 1)[0].split()
+            if any(word.rstrip("/") == url.rstrip("/") for word in words):
+                return str(path)
+    return ""
+
+
+def make_view(
+    root: Path,
+    directory: Path,
+    *,
+    preferences: str = "",
+    source: str = "",
+    proxy: str = "",
+    fresh_lists: bool,
+) -> list[str]:
+    """Writes the view under `directory` and returns the arguments that make apt use it.
+
+    `preferences` and `source` are added to the node's own; `fresh_lists` starts from no package lists.
+    """
+    apt = root / "etc/apt"
+    for name in ("sources.list.d", "preferences.d", "cache/archives/partial", "lists/partial"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    for name in ("sources.list.d", "preferences.d"):
+        for path in sorted((apt / name).glob("*")):
+            if path.is_file():
+                shutil.copy(path, directory / name / path.name)
+    if source:
+        (directory / "sources.list.d" / "view.sources").write_text(source)
+    if preferences:
+        (directory / "preferences.d" / "clusterctl-nvidia-driver").write_text(preferences)
+    settings = {
+        "Dir::Etc::sourceparts": directory / "sources.list.d",
+        "Dir::Etc::preferencesparts": directory / "preferences.d",
+        "Dir::Cache": directory / "cache",
+        "APT::Sandbox::User": "root",
+    }
+    if fresh_lists:
+        settings["Dir::State::lists"] = directory / "lists"
+    configuration = directory / "apt.conf"
+    configuration.touch(mode=0o600)
+    configuration.write_text("".join(f'{key} "{value}";\n' for key, value in settings.items()) + proxy)
+    return ["-c", str(configuration)]

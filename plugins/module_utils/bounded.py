@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Programs that end in time, or are given up; locks that are waited for in time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+TIMED_OUT = 124
+ABSENT = 127
+# Root's alone, unlike /run/lock, where anybody may put a file in our way.
+LOCKS = Path("/run/clusterctl")
+
+
+def run_bounded(
+    argv: list[str], seconds: float, environment: dict[str, str] | None = None
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a program that has `seconds` to end.
+
+    124 where it did not end (then it is killed, and not waited for: one that hangs in the kernel
+    cannot be killed), 127 where there is no such program; standard error says so.
+    """
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+    except OSError as error:
+        return ABSENT, "", f"{argv[0]} cannot be run: {error.strerror}"
+    try:
+        output, error_output = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return TIMED_OUT, "", f"{argv[0]} did not end within {seconds:g} s"
+    return process.returncode, output, error_output
+
+
+@contextmanager
+def alone(name: str, seconds: float, directory: Path = LOCKS) -> Iterator[None]:
+    """Holds this host's lock `name`. Raises TimeoutError where another keeps it longer than `seconds`."""
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (directory / f"{name}.lock").open("w", encoding="utf-8") as stream:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"another run has kept {stream.name} for {seconds:g} s") from None
+            time.sleep(0.5)  # flock knows no time limit
+        yield

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""What pulling an image and copying one have in common: digests, and failures in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.masking import mask_urls
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def require_digest(module: AnsibleModule, digest: str) -> None:
+    """Ends the module where `digest` is none."""
+    if not DIGEST.fullmatch(digest):
+        module.fail_json(msg=f"{digest!r} is no digest (sha256: and 64 hexadecimal digits).")
+
+
+def find_program(module: AnsibleModule, name: str, role: str, **absent: object) -> str:
+    """The program's path; ends the module where it is not here: in check mode `role` would bring it."""
+    path = module.get_bin_path(name)
+    if path:
+        return path
+    if module.check_mode:
+        module.exit_json(changed=True, wanted=True, **absent)
+    module.fail_json(msg=f"{name} is not on this host; apply the {role} first.")
+    return ""  # not reached: fail_json ends the module
+
+
+def failure(what: str, reason: str, error: str, cures: dict[str, str], otherwise: str) -> str:
+    """One sentence: what failed, why, and the cure of the first sign that the program's error shows."""
+    cure = next((cure for sign, cure in cures.items() if sign in error), otherwise)
+    return f"{what}: {mask_urls(reason.strip())}; {cure}."

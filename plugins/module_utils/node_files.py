@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Files of a node, replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+
+def replace_file(path: Path, content: str | bytes, mode: int | None = None) -> None:
+    """Replaces a file in one step; a link is replaced by a file. Raises OSError.
+
+    `mode` of None keeps the mode and the owner of the file that is there (0644 where none is).
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    before = path.stat() if mode is None and path.is_file() else None
+    if mode is None:
+        mode = stat.S_IMODE(before.st_mode) if before else 0o644
+    # Hidden, and beside the file: apt, Docker and systemd pass over it if it is left behind.
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if before:
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

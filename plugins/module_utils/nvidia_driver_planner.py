@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Facts of a node and the operator's request in, the driver plan out. Pure: it reads and changes nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible.module_utils.apt_packages import matching, upstream
+from ansible.module_utils.gpu_node import version_key
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the operator asked for; the options of the role without its prefix."""
+
+    source: str
+    flavor: str
+    branch: str
+    version: str
+    scope: str
+    fabric_manager: str
+    hold: bool
+    hold_kernel: bool
+    kernel_header_packages: list[str]
+    load: bool
+    existing: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the node is. `available`: the source's versions by package; `record`: what we did before."""
+
+    os: dict[str, str]
+    kernels: list[str]
+    headers: dict[str, bool]
+    gpus: list[dict[str, str]]
+    nvswitches: int
+    installed: dict[str, str]
+    held: set[str]
+    record: dict[str, Any]
+    loaded: str
+    loaded_flavor: str
+    nouveau: bool
+    runfile: bool
+    available: dict[str, list[str]]
+
+
+@dataclass
+class Plan:
+    """What is to be done. `packages`: exact version by name, empty for any; `problems`: why it cannot be."""
+
+    version: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+    hold: list[str] = field(default_factory=list)
+    fabric_manager: bool = False
+    transaction: bool = False
+    activation: bool = False
+    refresh: bool = False
+    problems: list[dict[str, str]] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as a module returns it."""
+        return asdict(self)
+
+
+def make_plan(request: Request, facts: Facts, compat: dict[str, Any]) -> Plan:
+    """Decides packages, versions, holds and activation; every reason why not stands in `problems`."""
+    plan = Plan()
+    packages = _package_sets(request, facts, compat, plan)
+    if request.version and not _in_branch(request.version, request.branch):
+        _problem(
+            plan,
+            f"nvidia_driver_version {request.version} is not of nvidia_driver_branch {request.branch}",
+            "set both to the same branch",
+        )
+    _check_hardware(request, facts, compat, plan)
+    if plan.problems:
+        return plan
+
+    plan.fabric_manager = _wants_fabric_manager(request, facts)
+    driver = _fill(packages[request.scope][request.flavor], request, facts)
+    plan.version = _version(driver[0], request, facts, plan)
+    if plan.problems:
+        return plan
+    exact = driver + (_fabric_manager(packages, request, facts, plan) if plan.fabric_manager else [])
+    for alternatives in exact:
+        _choose(alternatives, request, facts, plan)
+    _choose_skewed(_foreign(packages, request, facts), request, facts, compat, plan)
+    for name in _unversioned(packages, request, facts):
+        plan.packages.setdefault(name, "")
+    plan.remove = _removals(packages, request, facts, compat, plan)
+    plan.missing = sorted(
+        name for name, version in plan.packages.items() if not _is_installed(facts.installed, name, version)
+    )
+    plan.hold = _holds(request, facts, compat, plan)
+    _check_existing(request, facts, compat, plan)
+    if plan.problems:
+        return plan
+    released = (set(facts.record.get("held", [])) & facts.held) - set(plan.hold)
+    plan.transaction = bool(plan.missing or plan.remove or released or set(plan.hold) - facts.held)
+    plan.activation = request.load and (
+        facts.nouveau
+        or facts.loaded != plan.version
+        or facts.loaded_flavor not in ("", request.flavor)
+        or bool(plan.missing or plan.remove)
+    )
+    return plan
+
+
+def driver_packages(installed: dict[str, str], compat: dict[str, Any]) -> list[str]:
+    """Installed packages that move with the driver."""
+    return matching(installed, compat["driver_packages"], compat["other_packages"])
+
+
+def _package_sets(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    releases = compat["supported_os"].get(facts.os["id"], [])
+    if facts.os["version"] not in releases:
+        supported = sorted(compat["supported_os"].items())
+        known = ", ".join(f"{name} {'/'.join(found)}" for name, found in supported)
+        _problem(plan, f"no driver packages are known for {facts.os['name']}", f"install one of {known}")
+        return {}
+    return compat["packages"][request.source][facts.os["id"]]
+
+
+def _check_hardware(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> None:
+    limits = compat["open_kernel_modules"]
+    ids = [int(gpu["device"], 16) for gpu in facts.gpus if gpu["device"]]
+    if request.load and not facts.gpus:
+        _problem(plan, "no NVIDIA GPU is on the PCI bus", "seat the GPUs, or take the host out of gpu_nodes")
+    if request.flavor == "open" and ids and min(ids) < limits["first_device_id"]:
+        _problem(
+            plan,
+            "the open kernel modules do not drive GPUs older than Turing",
+            "set nvidia_driver_flavor: proprietary",
+        )
+    if request.flavor == "open" and int(request.branch) < limits["first_branch"]:
+        _problem(
+            plan,
+            f"branch {request.branch} has no open kernel modules",
+            "set nvidia_driver_flavor: proprietary",
+        )
+    if request.flavor == "proprietary" and ids and max(ids) >= limits["required_from_device_id"]:
+        _problem(plan, "GPUs since Blackwell need the open kernel modules", "set nvidia_driver_flavor: open")
+    if facts.runfile:
+        _problem(
+            plan,
+            "a driver of NVIDIA's .run installer is on this node",
+            "remove it with nvidia-uninstall, then run again",
+        )
+
+
+def _wants_fabric_manager(request: Request, facts: Facts) -> bool:
+    return facts.nvswitches > 0 if request.fabric_manager == "auto" else request.fabric_manager == "true"
+
+
+def _fabric_manager(packages: dict[str, Any], request: Request, facts: Facts, plan: Plan) -> list[list[str]]:
+    if not packages["fabric_manager"]:
+        _problem(
+            plan,
+            f"{facts.os['name']} packages no Fabric Manager, and this node has {facts.nvswitches} NVSwitches",
+            "set nvidia_driver_source: cuda, or nvidia_driver_fabric_manager: false to do without the fabric",
+        )
+    return _fill(packages["fabric_manager"], request, facts)
+
+
+def _fill(alternatives: list[list[str]], request: Request, facts: Facts) -> list[list[str]]:
+    flavour = facts.kernels[0].rsplit("-", 1)[-1] if facts.kernels else ""
+    return [
+        [name.format(branch=request.branch, kernel_flavour=flavour) for name in names]
+        for names in alternatives
+    ]
+
+
+def _in_branch(version: str, branch: str) -> bool:
+    return version.split(".", maxsplit=1)[0] == branch
+
+
+def _version(anchor: list[str], request: Request, facts: Facts, plan: Plan) -> str:
+    """The exact driver version: as asked, else the installed one of the branch, else the newest offered."""
+    if request.version:
+        return request.version
+    for name in anchor:
+        version = upstream(facts.installed.get(name, ""))
+        if _in_branch(version, request.branch):
+            return version
+    offered = {upstream(v) for name in anchor for v in facts.available.get(name, [])}
+    of_branch = sorted((v for v in offered if _in_branch(v, request.branch)), key=version_key)
+    if not of_branch:
+        _not_offered(plan, anchor, f"branch {request.branch}", facts, request)
+        return ""
+    return of_branch[-1]
+
+
+def _choose(alternatives: list[str], request: Request, facts: Facts, plan: Plan) -> None:
+    for name in alternatives:
+        if upstream(facts.installed.get(name, "")) == plan.version:
+            plan.packages[name] = facts.installed[name]
+            return
+    for name in alternatives:
+        for version in facts.available.get(name, []):
+            if upstream(version) == plan.version:
+                plan.packages[name] = version
+                return
+    _not_offered(plan, alternatives, plan.version, facts, request)
+
+
+def _not_offered(plan: Plan, names: list[str], wanted: str, facts: Facts, request: Request) -> None:
+    offered = sorted({upstream(v) for n in names for v in facts.available.get(n, [])}, key=version_key)
+    if offered:
+        found = f"it has {', '.join(offered)}"
+    elif request.source == "distribution" and facts.os["id"] == "debian":
+        found = "it has none: are contrib and non-free among its components?"
+    else:
+        found = "it has none"
+    _problem(
+        plan,
+        f"the package source offers no {' or '.join(names)} of {wanted}; {found}",
+        "set nvidia_driver_branch and nvidia_driver_version to what the source has, or update the mirror",
+    )
+
+
+def _choose_skewed(
+    foreign: set[str], request: Request, facts: Facts, compat: dict[str, Any], plan: Plan
+) -> None:
+    """In NVIDIA's repository the driver's parts are all of one version: bring those along that are not."""
+    if request.source != "cuda":
+        return
+    for name in driver_packages(facts.installed, compat):
+        version = upstream(facts.installed[name])
+        alike = re.fullmatch(r"\d{3}(\.\d+){1,2}", version)
+        if name in plan.packages or name in foreign or version == plan.version or not alike:
+            continue
+        wanted = [v for v in facts.available.get(name, []) if upstream(v) == plan.version]
+        if wanted and _branch_of(name) in ("", request.branch):
+            plan.packages[name] = wanted[0]
+
+
+def _unversioned(packages: dict[str, Any], request: Request, facts: Facts) -> list[str]:
+    names = list(packages["with_driver"])
+    pinning = packages["pinning"].format(branch=request.branch)
+    if pinning and (pinning in facts.available or pinning in facts.installed):
+        names.append(pinning)
+    if packages["dkms"]:
+        names += request.kernel_header_packages or [
+            f"linux-headers-{kernel}" for kernel in facts.kernels if not facts.headers.get(kernel)
+        ]
+    return names
+
+
+def _branch_of(name: str) -> str:
+    match = re.search(r"-(\d{3})(?=$|-)", name)
+    return match.group(1) if match else ""
+
+
+def _removals(
+    packages: dict[str, Any], request: Request, facts: Facts, compat: dict[str, Any], plan: Plan
+) -> list[str]:
+    """Packages of another branch, and the other flavour's own: apt must be told, or it keeps what it can."""
+    foreign = _foreign(packages, request, facts)
+    return sorted(
+        name
+        for name in driver_packages(facts.installed, compat)
+        if name not in plan.packages and (_branch_of(name) not in ("", request.branch) or name in foreign)
+    )
+
+
+def _foreign(packages: dict[str, Any], request: Request, facts: Facts) -> set[str]:
+    """Packages that only the other flavour needs."""
+    other = "proprietary" if request.flavor == "open" else "open"
+    return _named(packages, other, request, facts) - _named(packages, request.flavor, request, facts)
+
+
+def _named(packages: dict[str, Any], flavor: str, request: Request, facts: Facts) -> set[str]:
+    return {
+        name
+        for scope in ("full", "compute")
+        for names in _fill(packages[scope][flavor], request, facts)
+        for name in names
+    }
+
+
+def _is_installed(installed: dict[str, str], name: str, version: str) -> bool:
+    return name in installed and version in ("", installed[name])
+
+
+def _holds(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> list[str]:
+    """What is to be held of what is installed or named; the transaction adds what apt brings."""
+    if not request.hold:
+        return []
+    present = {name for name in facts.installed if name not in plan.remove} | set(plan.packages)
+    names = set(matching(present, compat["driver_packages"], compat["other_packages"]))
+    if request.hold_kernel:
+        names |= set(matching(present, compat["kernel_metapackages"]))
+    return sorted(names)
+
+
+def _check_existing(request: Request, facts: Facts, compat: dict[str, Any], plan: Plan) -> None:
+    """A driver that somebody else installed is changed only with the operator's word."""
+    theirs = {
+        name: facts.installed[name]
+        for name in driver_packages(facts.installed, compat)
+        if name not in facts.record.get("packages", [])
+    }
+    touched = [n for n in theirs if n in plan.remove or (n in plan.packages and n in plan.missing)]
+    if touched and not facts.record and request.existing == "refuse":
+        listed = ", ".join(f"{name} {theirs[name]}" for name in touched[:3])
+        _problem(
+            plan,
+            f"a driver that clusterctl did not install is on this node: {listed}",
+            "set nvidia_driver_existing: adopt to have it replaced, or ask for its version",
+        )
+    foreign_holds = sorted(
+        (set(plan.missing) | set(plan.remove)) & (facts.held - set(facts.record.get("held", [])))
+    )
+    if foreign_holds:
+        _problem(
+            plan,
+            f"held by someone else: {', '.join(foreign_holds[:5])}",
+            f"release them if they may change: apt-mark unhold {' '.join(foreign_holds[:5])}",
+        )
+
+
+def _problem(plan: Plan, what: str, remedy: str) -> None:
+    plan.problems.append({"what": what, "remedy": remedy})

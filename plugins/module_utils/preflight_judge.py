@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Facts of a node and what is expected of it in, findings out. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.module_utils.apt_packages import matching, upstream
+from ansible.module_utils.gpu_node import version_key
+from ansible.module_utils.masking import mask_urls
+
+Finding = dict[str, str]
+ORDER = {"error": 0, "warning": 1, "info": 2}
+OPEN_PORTS = (
+    "all TCP between GPU nodes (NCCL, Gloo and jobs take any free port), TCP 22 and the registry's port"
+)
+
+
+def finding(severity: str, subject: str, found: str, expected: str, remedy: str) -> Finding:
+    """One thing that preflight has to say."""
+    return {
+        "severity": severity,
+        "subject": subject,
+        "found": mask_urls(found),
+        "expected": mask_urls(expected),
+        "remedy": mask_urls(remedy),
+    }
+
+
+def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    """All findings, the grave ones first. `wanted` holds the module's parameters."""
+    findings = [
+        *_system(facts, wanted, compat),
+        *_access(facts, wanted),
+        *_network(facts, wanted),
+        *_capacity(facts, wanted),
+        *_hardware(facts, wanted, compat),
+        *_kernel_modules(facts, wanted),
+        *_others(facts, wanted),
+        *_driver(facts, wanted, compat),
+        *_busy(facts),
+    ]
+    return sorted(findings, key=lambda found: ORDER[found["severity"]])
+
+
+def _system(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    system = facts["os"]
+    found = []
+    if system["version"] not in compat["supported_os"].get(system["id"], []):
+        known = "; ".join(
+            f"{name} {', '.join(releases)}" for name, releases in sorted(compat["supported_os"].items())
+        )
+        found.append(finding("error", "operating system", system["name"], known, "install one of these"))
+    if version_key(facts["kernel"]) < version_key(compat["minimum_kernel"]):
+        found.append(
+            finding(
+                "error", "kernel", facts["kernel"], f">= {compat['minimum_kernel']}", "upgrade the kernel"
+            )
+        )
+    return found
+
+
+def _access(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    found = []
+    if not facts["root"]:
+        found.append(
+            finding(
+                "error",
+                "sudo",
+                wanted["sudo_error"] or "the log-in user is not root",
+                "root by sudo",
+                "allow sudo for the log-in user, or give its password (-K, ansible_become_password)",
+            )
+        )
+    skew, limit = facts["clock_skew_s"], wanted["max_clock_skew_s"]
+    if abs(skew) > limit:
+        found.append(
+            finding(
+                "error",
+                "clock",
+                f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the controller",
+                f"within {limit} s",
+                "run an NTP client (chrony or systemd-timesyncd), and set the clock",
+            )
+        )
+    return found
+
+
+def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    found = [
+        finding(
+            "error", "DNS", f"{name} is unknown", "an address", "mend /etc/resolv.conf or the name server"
+        )
+        for name in facts["unresolved"]
+    ]
+    if not facts["hostname_resolves"]:
+        found.append(
+            finding("warning", "DNS", "the host's own name is unknown", "an address", "name it in /etc/hosts")
+        )
+    found += [
+        finding(
+            "error",
+            "package source",
+            f"{url}: {why}",
+            "answers",
+            "check the URL, the firewall, site_http_proxy and site_no_proxy",
+        )
+        for url, why in sorted(facts["unreachable"].items())
+    ]
+    found += [
+        finding(
+            "warning",
+            "package source",
+            f"{url}: {why}",
+            "answers, or is not configured",
+            "mend it, or take it out of apt's sources: packages that only it has cannot be installed",
+        )
+        for url, why in sorted(facts["unreachable_others"].items())
+    ]
+    found += [
+        finding(
+            "warning", "firewall", f"{name} refuses by default", OPEN_PORTS, "allow them between the nodes"
+        )
+        for name in facts["firewalls"]
+    ]
+    return found
+
+
+def _capacity(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    limit = wanted["min_free_gb"]
+    found = [
+        finding("error", "disk", f"{free:.1f} GB free on {path}", f">= {limit:g} GB", "free or add space")
+        for path, free in sorted(facts["free_gb"].items())
+        if free < limit
+    ]
+    if facts["rdma_adapters"] and facts["memlock_kib"] != -1:
+        found.append(
+            finding(
+                "warning",
+                "memlock",
+                f"{facts['memlock_kib']} KiB",
+                "unlimited: RDMA pins its buffers",
+                "set LimitMEMLOCK=infinity for Docker, and memlock in /etc/security/limits.d",
+            )
+        )
+    return found
+
+
+def _hardware(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    found = []
+    count, expected = len(facts["gpus"]), wanted["gpu_count"]
+    if expected not in (-1, count):  # -1: the inventory does not say
+        found.append(
+            finding(
+                "error",
+                "GPUs",
+                f"{count} on the PCI bus",
+                str(expected),
+                "look at lspci -d 10de: and the BMC; a missing GPU may be back after a cold start. "
+                "If the inventory is wrong, set hardware_gpu_count",
+            )
+        )
+    ids = sorted({gpu["device"] for gpu in facts["gpus"]})
+    if len(ids) > 1:
+        found.append(finding("warning", "GPUs", f"models {', '.join(ids)}", "one model", "check the slots"))
+    if wanted["nvswitches"] == "true" and not facts["nvswitches"]:
+        found.append(
+            finding(
+                "error", "NVSwitch", "none on the PCI bus", "some", "look at the BMC, cold start the machine"
+            )
+        )
+    limits = compat["open_kernel_modules"]
+    numbers = [int(device, 16) for device in ids if device]
+    if wanted["driver_flavor"] == "open" and numbers and numbers[0] < limits["first_device_id"]:
+        found.append(
+            finding(
+                "error",
+                "GPUs",
+                f"device {ids[0]} is older than Turing",
+                "Turing or newer for the open kernel modules",
+                "set nvidia_driver_flavor: proprietary",
+            )
+        )
+    return found
+
+
+def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    found = [
+        finding(
+            "error",
+            "kernel headers",
+            f"{name} is offered nowhere",
+            "headers of the running and of the newest installed kernel",
+            "add a source that has them, or boot a kernel of the distribution",
+        )
+        for name in facts["headers_missing"]
+    ]
+    if facts["secure_boot"] == "enabled" and wanted["needs_headers"]:
+        enrolled = facts["secure_boot_key_enrolled"]
+        found.append(
+            finding(
+                "info" if enrolled else "error",
+                "Secure Boot",
+                "enabled, DKMS's key enrolled" if enrolled else "enabled, DKMS's key not enrolled",
+                "a key that the firmware trusts",
+                "mokutil --import /var/lib/dkms/mok.pub and confirm at boot, or use Ubuntu's signed modules "
+                "(nvidia_driver_source: distribution)",
+            )
+        )
+    if facts["selinux"] == "enforcing":
+        found.append(
+            finding(
+                "warning", "SELinux", "enforcing", "jobs that may use /dev/nvidia*", "label the device nodes"
+            )
+        )
+    if facts["nouveau"]:
+        found.append(
+            finding("info", "nouveau", "loaded", "not loaded", "apply unloads it, or asks for a reboot")
+        )
+    return found
+
+
+def _others(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
+    severity = "warning" if wanted["existing"] == "adopt" else "error"
+    words = {
+        "runfile": ("error", "driver", "installed by NVIDIA's .run file", "remove it with nvidia-uninstall"),
+        "gpu_operator": (
+            severity,
+            "driver",
+            "provided by a GPU Operator's container",
+            "take the node out of the operator, or out of gpu_nodes",
+        ),
+        "dgx_os": (
+            severity,
+            "DGX OS",
+            "it brings its own driver stack",
+            "keep NVIDIA's packages, or adopt the node: nvidia_driver_existing: adopt",
+        ),
+        "docker_snap": ("error", "Docker", "installed as a snap", "snap remove docker: it cannot give GPUs"),
+        "docker_ce": ("info", "Docker", "Docker CE is installed", "it is adopted (container_runtime_adopt)"),
+        "ofed": ("info", "OFED", "installed", "it stays as it is"),
+    }
+    return [
+        finding(
+            words[what][0], words[what][1], f"{words[what][2]} ({where})", "a plain system", words[what][3]
+        )
+        for what, where in sorted(facts["others"].items())
+    ]
+
+
+def _driver(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    branch = wanted["driver_branch"]
+    found = _support(branch, wanted["today"], compat) if wanted["driver_branch"] else []
+    ours = set(facts["record"].get("packages", []))
+    installed = matching(facts["packages"], compat["driver_packages"], compat["other_packages"])
+    theirs = {name: upstream(facts["packages"][name]) for name in installed if name not in ours}
+    parts = {name: version for name, version in theirs.items() if version.split(".", maxsplit=1)[0].isdigit()}
+    other = {n: v for n, v in parts.items() if v.split(".", maxsplit=1)[0] != branch and v[:3].isdigit()}
+    if other and not ours and branch:
+        name, version = sorted(other.items())[0]
+        adopt = wanted["existing"] == "adopt"
+        found.append(
+            finding(
+                "warning" if adopt else "error",
+                "driver",
+                f"{name} {version}, not installed by clusterctl",
+                f"none, or branch {branch}",
+                "apply will replace it"
+                if adopt
+                else "ask for its branch, or set nvidia_driver_existing: adopt",
+            )
+        )
+    holds = sorted(
+        (facts["held"] - set(facts["record"].get("held", [])) - facts["our_holds"])
+        & (set(installed) | set(matching(facts["packages"], ["docker*", "containerd*", "nvidia-container*"])))
+    )
+    if holds:
+        found.append(
+            finding(
+                "warning",
+                "held packages",
+                ", ".join(holds[:5]),
+                "none but ours",
+                f"apply leaves them; release them with apt-mark unhold {' '.join(holds[:5])}",
+            )
+        )
+    return found
+
+
+def _support(branch: str, today: str, compat: dict[str, Any]) -> list[Finding]:
+    known = compat["branches"].get(branch)
+    if known is None:
+        return [
+            finding("info", "driver branch", branch, "a known branch", "nothing is recorded of its support")
+        ]
+    end = known["end_of_support"]
+    if not known["ended"] and (end is None or today <= end):
+        return []
+    return [
+        finding(
+            "warning",
+            "driver branch",
+            f"{branch}: support ended {end or 'already'}",
+            f"a supported branch, such as {compat['recommended_branch']}",
+            f'set nvidia_driver_branch: "{compat["recommended_branch"]}"',
+        )
+    ]
+
+
+def _busy(facts: dict[str, Any]) -> list[Finding]:
+    return [
+        finding(
+            "warning",
+            "busy",
+            reason,
+            "idle",
+            "apply leaves the node alone until it is idle (or --force-busy)",
+        )
+        for reason in facts["busy"]
+    ]

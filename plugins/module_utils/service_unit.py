@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A systemd unit's process, and since when it runs: what it may have read of the files beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+
+
+def show(module: AnsibleModule, unit: str, *names: str) -> dict[str, str]:
+    """Properties of a unit by name; {} where there is no systemd."""
+    systemctl = module.get_bin_path("systemctl")
+    if not systemctl:
+        return {}
+    _, out, _ = run_bounded([systemctl, "show", unit, f"--property={','.join(names)}"], 60)
+    return dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+
+
+def main_pid(module: AnsibleModule, unit: str) -> int:
+    """The unit's main process, 0 when it does not run."""
+    return int(show(module, unit, "MainPID").get("MainPID") or 0)
+
+
+def started_at(pid: int) -> float:
+    """When the process started, seconds since the epoch, to a hundredth; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.time() - age
+
+
+def newer(paths: list[str], moment: float) -> list[str]:
+    """Those of `paths` that changed after `moment`."""
+    return [path for path in paths if Path(path).exists() and Path(path).stat().st_ctime > moment]

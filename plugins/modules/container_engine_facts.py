@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the container engine on this host is and can do, in one look; an absent one is an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import TIMED_OUT, run_bounded
+
+DOCUMENTATION = r"""
+module: container_engine_facts
+short_description: Read what the container engine on this host is and can do
+description:
+  - Reads the version of Docker, what it was configured for and whether containers run. Changes nothing.
+options: {}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Look at the engine
+  container_engine_facts:
+  register: engine
+"""
+
+RETURN = r"""
+engine:
+  description: version ("" when absent), running, cdi (never, option, default), runtimes, image store
+  returned: always
+  type: dict
+"""
+
+
+LOOK_S = 60
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """`26.1.5+dfsg1` -> (26, 1, 5); () when there is none."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def cdi_support(version: str) -> str:
+    """How an engine of `version` knows CDI: `never`, by `option` (from 25), by `default` (28.2)."""
+    numbers = version_tuple(version)
+    if numbers >= (28, 2):
+        return "default"
+    return "option" if numbers >= (25,) else "never"
+
+
+def facts(client_version: str, info: dict[str, Any]) -> dict[str, Any]:
+    """The answer, from `docker --version` and `docker info`."""
+    found = re.search(r"version ([^,\s]+)", client_version)
+    version = info.get("ServerVersion") or (found.group(1) if found else "")
+    storage = dict(row for row in info.get("DriverStatus") or [] if len(row) == 2)
+    return {
+        "version": version,
+        "running": bool(info.get("ServerVersion")),
+        "cdi": cdi_support(version),
+        "runtimes": sorted(info.get("Runtimes") or {}),
+        "containers_running": int(info.get("ContainersRunning") or 0),
+        "live_restore": bool(info.get("LiveRestoreEnabled")),
+        "image_store_containerd": "containerd" in storage.get("driver-type", ""),
+    }
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    docker = module.get_bin_path("docker")
+    client, info = "", {}
+    if docker:
+        client = run_bounded([docker, "--version"], LOOK_S)[1]
+        rc, out, err = run_bounded([docker, "info", "--format", "{{json .}}"], LOOK_S)
+        if rc == TIMED_OUT:  # not to be taken for an engine without containers
+            module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
+        info = json.loads(out) if rc == 0 and out.startswith("{") else {}
+    module.exit_json(changed=False, engine=facts(client, info))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One image by digest on this host, pulled through Docker and verified by what Docker then has."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible.module_utils.image_digest import failure, find_program, require_digest
+
+DOCUMENTATION = r"""
+module: container_image
+short_description: Have an image by digest on this host
+description:
+  - Pulls the image unless it is there, and verifies by its repository digest that it is the right one.
+  - Never removes an image. Run it with C(async) for big images; look in check mode first.
+options:
+  repository: {description: Registry and path (host:port/path), type: str, required: true}
+  digest: {description: The manifest's digest (sha256:...), type: str, required: true}
+  client_config:
+    description: Directory of a Docker client's config.json with credentials; "" pulls anonymously.
+    type: path
+    default: ""
+  min_free_gb:
+    description: Refuse to pull when the engine's directory has less free than this
+    type: float
+    default: 0
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Pull the training image
+  container_image:
+    repository: registry01:5000/library/paddle
+    digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+  async: 7200
+  poll: 0
+"""
+
+RETURN = r"""
+reference: {description: The image as it is to be named, returned: always, type: str}
+wanted: {description: Whether the image was not there, returned: always, type: bool}
+size_bytes: {description: Unpacked size, returned: when the image is there, type: int}
+"""
+
+LOOK_S = 60
+
+
+def has_digest(inspected: list[dict[str, Any]], repository: str, digest: str) -> bool:
+    """Whether `docker image inspect` shows the image under exactly this repository and digest."""
+    return any(f"{repository}@{digest}" in (image.get("RepoDigests") or []) for image in inspected)
+
+
+def explain(err: str, reference: str) -> str:
+    """A failed pull in one sentence with what to do."""
+    reason = next((line for line in reversed(err.splitlines()) if line.strip()), "docker pull said nothing")
+    cures = {
+        "x509": "the host does not trust the registry's certificate: apply the registry role to it",
+        "manifest unknown": "the registry does not have this digest: apply images to the registry host first",
+        "no such host": "its name is not known here: give it to DNS, or set registry_client_hosts_entry",
+        "connection refused": "nothing listens there: apply the registry to its host",
+        "no space left": "the engine's disk is full: make room; images are not removed unasked",
+        "unauthorized": "the registry asks for a password: see registry_auth",
+    }
+    otherwise = "see that this host reaches the registry"
+    return failure(f"{reference} could not be pulled", reason, err, cures, otherwise)
+
+
+def inspect(module: AnsibleModule, docker: str, reference: str) -> list[dict[str, Any]]:
+    """What Docker has under `reference`; [] when it has nothing."""
+    rc, out, err = run_bounded([docker, "image", "inspect", reference], LOOK_S)
+    if rc == TIMED_OUT:
+        module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
+    return json.loads(out) if rc == 0 else []
+
+
+def require_room(module: AnsibleModule, docker: str) -> None:
+    """Fail before a pull that would fill the disk."""
+    rc, out, _ = run_bounded([docker, "info", "--format", "{{.DockerRootDir}}"], LOOK_S)
+    wanted = module.params["min_free_gb"]
+    if rc == 0 and wanted and (free := shutil.disk_usage(out.strip()).free / 1e9) < wanted:
+        module.fail_json(
+            msg=f"{out.strip()} has {free:.1f} GB free, the image wants {wanted:.1f} GB. "
+            "Make room; images are not removed unasked."
+        )
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "repository": {"type": "str", "required": True},
+            "digest": {"type": "str", "required": True},
+            "client_config": {"type": "path", "default": ""},
+            "min_free_gb": {"type": "float", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    repository, digest = module.params["repository"], module.params["digest"]
+    reference = f"{repository}@{digest}"
+    require_digest(module, digest)
+    docker = find_program(module, "docker", "runtime", reference=reference)
+    found = inspect(module, docker, reference)
+    changed = not has_digest(found, repository, digest)
+    if changed and not module.check_mode:
+        require_room(module, docker)
+        config = ["--config", module.params["client_config"]] if module.params["client_config"] else []
+        rc, _, err = module.run_command([docker, *config, "pull", "--quiet", reference])
+        if rc != 0:
+            module.fail_json(msg=explain(err, reference), rc=rc, stderr_lines=err.splitlines()[-20:])
+        found = inspect(module, docker, reference)
+        if not has_digest(found, repository, digest):
+            module.fail_json(msg=f"{reference} was pulled, but Docker does not show it under this digest.")
+    size = {"size_bytes": found[0]["Size"]} if found else {}
+    module.exit_json(changed=changed, wanted=changed, reference=reference, **size)
+
+
+if __name__ == "__main__":
+    main()

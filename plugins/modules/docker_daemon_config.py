@@ -1,0 +1,259 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Merge keys into Docker's daemon.json, and have the daemon take them with the least disturbance."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.docker_daemon import RELOADABLE, Daemon, blame, restart_keys, unmet
+from ansible.module_utils.masking import mask_values
+from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.service_unit import newer
+
+DOCUMENTATION = r"""
+module: docker_daemon_config
+short_description: Merge keys into Docker's daemon.json and apply them with the least disturbance
+description:
+  - Merges O(options) into the file; what an operator put there stays, and a backup is kept.
+  - Reloads the daemon where a reload serves. Restarts it only where it must, and never under running
+    containers unless live-restore keeps them alive or O(force_busy) allows it;
+    it says so and tries again next time.
+  - Looks at the running daemon, not at what was asked, so that an interrupted run is completed by the next.
+options:
+  path: {description: The file, type: path, default: /etc/docker/daemon.json}
+  options: {description: Keys to merge, type: dict, default: {}}
+  reads_at_start:
+    description: Files that the daemon reads only when it starts; a newer one wants a restart.
+    type: list
+    elements: path
+    default: []
+  needs_at_start:
+    description: Programs that the daemon looks for only when it starts; it must have started after they came.
+    type: list
+    elements: path
+    default: []
+  restart_for:
+    description: Further reasons to restart, for what the daemon cannot tell by itself
+    type: list
+    elements: str
+    default: []
+  force_busy: {description: Restart although containers would stop, type: bool, default: false}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Register NVIDIA's runtime
+  docker_daemon_config:
+    options: {runtimes: {nvidia: {path: nvidia-container-runtime, args: []}}}
+"""
+
+RETURN = r"""
+keys: {description: The keys that changed in the file, returned: always, type: list}
+action: {description: "none, reload, restart or pending", returned: always, type: str}
+because: {description: Why the daemon was or must be restarted, returned: always, type: list}
+backup_file: {description: Copy of the file as it was, returned: when it was replaced, type: str}
+"""
+
+
+def merge(current: Any, wanted: Any) -> Any:
+    """`wanted` laid over `current`: dictionaries by key, lists by item (`name=value` items by name)."""
+    if isinstance(current, dict) and isinstance(wanted, dict):
+        merged = copy.deepcopy(current)
+        for key, value in wanted.items():
+            merged[key] = merge(current[key], value) if key in current else copy.deepcopy(value)
+        return merged
+    if isinstance(current, list) and isinstance(wanted, list):
+        names = {name for item in wanted if (name := _option_name(item))}
+        kept = [item for item in current if item in wanted or _option_name(item) not in names]
+        return kept + [item for item in wanted if item not in kept]
+    return copy.deepcopy(wanted)
+
+
+def _option_name(item: Any) -> str | None:
+    return item.split("=", 1)[0] if isinstance(item, str) and "=" in item else None
+
+
+def changed_keys(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names of the top-level keys that differ; of `features`, each feature by its own name."""
+    keys = []
+    for key in sorted(before.keys() | after.keys()):
+        old, new = before.get(key), after.get(key)
+        if old == new:
+            continue
+        if key == "features":
+            old, new = old or {}, new or {}
+            keys += [
+                f"features.{name}"
+                for name in sorted(old.keys() | new.keys())
+                if old.get(name) != new.get(name)
+            ]
+        else:
+            keys.append(key)
+    return keys
+
+
+def only_changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What differs, on both sides: what an operator put beside it is nobody's to read in a log."""
+    old, new = {}, {}
+    for key in before.keys() | after.keys():
+        one, other = before.get(key), after.get(key)
+        if one == other and (key in before) == (key in after):
+            continue
+        if isinstance(one, dict) and isinstance(other, dict):
+            one, other = only_changes(one, other)
+        if key in before:
+            old[key] = one
+        if key in after:
+            new[key] = other
+    return mask_values(old), mask_values(new)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The file's content, {} when there is none. Raises ValueError when it is not a JSON object."""
+    if not path.exists() or not path.read_text(encoding="utf-8").strip():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{path}:{error.lineno} is not JSON ({error.msg}); correct it, it was left alone"
+        ) from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no JSON object; correct it, it was left alone")  # noqa: TRY004 (one kind)
+    return content
+
+
+def as_text(config: dict[str, Any]) -> str:
+    """The file as we write it."""
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+
+
+def start_reasons(daemon: Daemon, reads: list[str], needs: list[str], state: dict[str, Any]) -> list[str]:
+    """Why the daemon must start anew because of files that it looks at only when it starts."""
+    reasons = [f"{name} changed after the daemon started" for name in newer(reads, daemon.started)]
+    for name in needs:
+        if not Path(name).exists() or name in state["seen"]:
+            continue
+        if newer([name], daemon.started):
+            reasons.append(f"{name} came after the daemon started")
+        else:
+            state["seen"].append(name)
+    return reasons
+
+
+def write(module: AnsibleModule, path: Path, text: str) -> str | None:
+    """Replace the file atomically; returns the name of the backup of what was there."""
+    backup = module.backup_local(str(path)) if path.exists() else None
+    replace_file(path, text)
+    return backup
+
+
+def restart(module: AnsibleModule, daemon: Daemon, path: Path, backup: str | None) -> None:
+    """Restart; where the daemon refuses the new file, put the old one back, start it again and fail."""
+    if daemon.control("restart") == 0:
+        return
+    journal = daemon.journal()
+    if backup:
+        module.atomic_move(backup, str(path))
+    else:
+        path.unlink(missing_ok=True)
+    run_bounded(["systemctl", "reset-failed", "docker.service"], 60)
+    again = "runs again" if daemon.control("restart") == 0 else "does not start with it either"
+    module.fail_json(
+        msg=f"Docker did not start with the new {path}: {blame(journal)}. "
+        f"What was there before was put back, and Docker {again}.",
+        clusterctl={"remedy": "correct the daemon options that the message names"},
+        stderr_lines=journal,
+    )
+
+
+def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: dict[str, Any]) -> None:
+    """Bring the running daemon to what the file says; fills `result`."""
+    options, path = module.params["options"], Path(module.params["path"])
+    lacking = unmet(options, daemon.info)
+    reads, needs = module.params["reads_at_start"], module.params["needs_at_start"]
+    reasons = [
+        *state["pending"],
+        *restart_keys(result["keys"]),
+        *lacking["restart"],
+        *module.params["restart_for"],
+    ]
+    reasons = sorted({*reasons, *start_reasons(daemon, reads, needs, state)})
+    if any(key in RELOADABLE for key in result["keys"]) or lacking["reload"]:
+        result.update(action="reload", changed=True)
+        if not module.check_mode:
+            daemon.control("reload")
+            still = daemon.settle({key: value for key, value in options.items() if key != "features"})
+            reasons += [f"{name} was not taken by a reload" for name in still]
+    if reasons:
+        running = int(daemon.info.get("ContainersRunning") or 0)
+        keeps = daemon.info.get("LiveRestoreEnabled") or (module.check_mode and options.get("live-restore"))
+        result["because"] = reasons
+        if running and not keeps and not module.params["force_busy"]:
+            those = "a container that runs" if running == 1 else f"{running} containers that run"
+            why = f"Docker must restart ({'; '.join(reasons)}), which would stop {those}"
+            result["action"] = "pending"
+            result["clusterctl"] = {"busy": why}
+            module.warn(f"{why}. It was left running; apply again when they are done, or set live-restore.")
+            state["pending"] = reasons
+        else:
+            result.update(action="restart", changed=True)
+            if not module.check_mode:
+                restart(module, daemon, path, result.get("backup_file"))
+                if still := daemon.settle(options):
+                    module.fail_json(msg=f"Docker restarted, but does not show {', '.join(still)}", **result)
+                state = daemon.recall()
+                state["seen"] = [name for name in module.params["needs_at_start"] if Path(name).exists()]
+    if not module.check_mode:
+        daemon.remember(state)
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "default": "/etc/docker/daemon.json"},
+            "options": {"type": "dict", "default": {}},
+            "reads_at_start": {"type": "list", "elements": "path", "default": []},
+            "needs_at_start": {"type": "list", "elements": "path", "default": []},
+            "restart_for": {"type": "list", "elements": "str", "default": []},
+            "force_busy": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    path = Path(module.params["path"])
+    try:
+        before = read_config(path)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    daemon = Daemon(module)
+    # Not to be taken for a daemon without containers; the file waits for it too, or its change would be lost.
+    if daemon.pid and not daemon.info:
+        module.fail_json(msg="Docker runs and does not answer. Look at `journalctl -u docker`.")
+    after = merge(before, module.params["options"])
+    keys = changed_keys(before, after)
+    result: dict[str, Any] = {"changed": bool(keys), "keys": keys, "action": "none", "because": []}
+    if keys:
+        old, new = only_changes(before, after)
+        result["diff"] = {
+            "before_header": str(path),
+            "after_header": str(path),
+            "before": as_text(old) if old else "",
+            "after": as_text(new),
+        }
+        if not module.check_mode and (backup := write(module, path, as_text(after))):
+            result["backup_file"] = backup
+    if daemon.pid:
+        apply(module, daemon, result, daemon.recall())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

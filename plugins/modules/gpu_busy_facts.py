@@ -1,0 +1,47 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Ansible module: who uses the GPUs of a node, asked just before something that would disturb them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.gpu_busy import ask, busy_reasons
+
+DOCUMENTATION = r"""
+module: gpu_busy_facts
+short_description: Who uses the GPUs of a node
+description:
+  - Looks for processes on the GPUs, containers that were given some, and Slurm jobs. Changes nothing.
+  - Who does not answer in time counts as busy.
+options:
+  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+author: [the clusterctl authors]
+"""
+
+EXAMPLES = r"""
+- name: Look whether a job has begun
+  gpu_busy_facts:
+  register: jobs
+"""
+
+RETURN = r"""
+busy: {description: Who uses the GPUs., type: list, returned: always}
+left_alone: {description: Whether the node is to be left alone., type: bool, returned: always}
+"""
+
+
+def main() -> None:
+    """Entry point."""
+    arguments = {"force_busy": {"type": "bool", "default": False}}
+    module = AnsibleModule(arguments, supports_check_mode=True)
+    busy = busy_reasons(Path("/"), ask)
+    left_alone = bool(busy) and not module.params["force_busy"]
+    report = {"busy": "; ".join(busy)} if left_alone else {}
+    module.exit_json(changed=False, busy=busy, left_alone=left_alone, clusterctl=report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The CDI specification of this host's NVIDIA devices: fresh for the running driver, or made anew."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+
+DOCUMENTATION = r"""
+module: nvidia_cdi_spec
+short_description: Keep the CDI specification of NVIDIA devices in step with the running driver
+description:
+  - Compares driver and devices that the specification names with what the kernel has; refreshes it.
+  - Does nothing while no driver runs. A static file of an operator that went stale is said, never changed.
+options:
+  spec: {description: The specification that is made at boot, type: path, default: /var/run/cdi/nvidia.yaml}
+  static: {description: Where an operator may have put one, type: path, default: /etc/cdi/nvidia.yaml}
+  driver: {description: What the kernel tells of the driver, type: path, default: /proc/driver/nvidia}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Refresh the CDI specification after a change of the driver
+  nvidia_cdi_spec:
+"""
+
+RETURN = r"""
+because: {description: Why it was made anew, returned: always, type: list}
+driver: {description: Version of the running driver, returned: always, type: str}
+devices: {description: Devices that the specification names, returned: always, type: list}
+"""
+
+UNIT = "nvidia-cdi-refresh.service"
+# Library files of a driver carry its version: libcuda.so.580.95.05.
+LIBRARY_VERSION = re.compile(r"\blib(?:cuda|nvidia-ml|nvidia-[a-z-]+)\.so\.(\d{3}\.\d+(?:\.\d+)?)")
+DEVICE_NAME = re.compile(r"""^\s*-?\s*"?name"?:\s*["']?([\w:.-]+)""", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a specification says."""
+
+    devices: tuple[str, ...]
+    versions: frozenset[str]
+
+    @property
+    def gpus(self) -> int:
+        """Number of whole GPUs, named 0, 1, ... (MIG instances are 0:0; UUIDs and `all` come beside)."""
+        return sum(name.isdigit() for name in self.devices)
+
+
+def parse_spec(text: str) -> Spec:
+    """Devices and driver versions that a CDI file (YAML or JSON) names."""
+    return Spec(tuple(DEVICE_NAME.findall(text)), frozenset(LIBRARY_VERSION.findall(text)))
+
+
+def parse_version(text: str) -> str:
+    """The version in /proc/driver/nvidia/version, "" when it has none."""
+    found = re.search(r"NVRM version:.*?\s(\d{3}\.\d+(?:\.\d+)?)\s", text)
+    return found.group(1) if found else ""
+
+
+def stale(spec: Spec | None, version: str, gpus: int) -> list[str]:
+    """Why a specification does not serve the running driver; none when it does."""
+    if spec is None:
+        return ["there is none"]
+    reasons = []
+    if spec.versions and version not in spec.versions:
+        reasons.append(f"it is for driver {', '.join(sorted(spec.versions))}, {version} runs")
+    if spec.gpus != gpus and not any(":" in name for name in spec.devices):
+        reasons.append(f"it has {spec.gpus} GPUs, the kernel {gpus}")
+    return reasons
+
+
+def read_spec(path: Path) -> Spec | None:
+    """The specification in `path`, None without one."""
+    return parse_spec(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def refresh(module: AnsibleModule, spec: Path) -> None:
+    """Have the toolkit's own unit make it, or make it as the unit would where the toolkit is older."""
+    if run_bounded(["systemctl", "cat", UNIT], 60)[0] == 0:
+        command = ["systemctl", "restart", UNIT]
+    else:
+        command = ["nvidia-ctk", "cdi", "generate", f"--output={spec}"]
+        spec.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    rc, out, err = run_bounded(command, 180)
+    if rc != 0:
+        module.fail_json(msg=f"`{' '.join(command)}` failed: {(err or out).strip()[-400:]}", rc=rc)
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "spec": {"type": "path", "default": "/var/run/cdi/nvidia.yaml"},
+            "static": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
+            "driver": {"type": "path", "default": "/proc/driver/nvidia"},
+        },
+        supports_check_mode=True,
+    )
+    spec, static, driver = (Path(module.params[name]) for name in ("spec", "static", "driver"))
+    version_file, gpu_directory = driver / "version", driver / "gpus"
+    version = parse_version(version_file.read_text(encoding="utf-8")) if version_file.is_file() else ""
+    if not version or not module.get_bin_path("nvidia-ctk"):
+        module.exit_json(changed=False, because=[], driver=version, devices=[])
+    gpus = sum(1 for _ in gpu_directory.iterdir()) if gpu_directory.is_dir() else 0
+    if (reasons := stale(read_spec(static), version, gpus)) and static.is_file():
+        module.warn(
+            f"{static} is stale: {'; '.join(reasons)}. It was left alone: remove it, {spec} has the devices."
+        )
+    because = stale(read_spec(spec), version, gpus)
+    if because and not module.check_mode:
+        refresh(module, spec)
+        if still := stale(read_spec(spec), version, gpus):
+            module.fail_json(msg=f"{spec} was made anew, yet {'; '.join(still)}. See `journalctl -u {UNIT}`.")
+    after = read_spec(spec)
+    devices = list(after.devices) if after else []
+    module.exit_json(changed=bool(because), because=because, driver=version, devices=devices)
+
+
+if __name__ == "__main__":
+    main()

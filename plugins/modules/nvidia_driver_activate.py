@@ -1,0 +1,293 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Ansible module: makes the kernel run the installed driver, and starts its services in order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils import gpu_node
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.driver_services import (
+    MODULES,
+    RunFull,
+    active_units,
+    journal,
+    kernel_words,
+    unit_state,
+)
+from ansible.module_utils.gpu_busy import ask, busy_reasons, device_holders
+
+DOCUMENTATION = r"""
+module: nvidia_driver_activate
+short_description: Makes the kernel run the installed NVIDIA driver
+description:
+  - Compares the running module with the version asked for, reloads the modules where they differ, and says
+    C(reboot_required) where they cannot be unloaded.
+  - Services that hold the device are stopped before and started after.
+  - Asks again who uses the GPUs before it stops anything, for a job may have begun since the plan; a busy
+    node is left alone and said to be busy.
+  - Reads the version back from the running module. Check mode is supported.
+options:
+  version: {description: Version that the kernel must run., type: str, required: true}
+  flavor: {description: Kind of kernel modules., type: str, choices: [open, proprietary], required: true}
+  persistence: {description: Whether nvidia-persistenced runs., type: bool, default: true}
+  fabric_manager: {description: Whether Fabric Manager runs., type: bool, default: false}
+  services:
+    description: Units that hold the device in the order to stop them.
+    type: list
+    elements: str
+    default: []
+  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+  changed_packages:
+    description: Packages that were just changed.
+    type: list
+    elements: str
+    default: []
+author: [the clusterctl authors]
+"""
+
+EXAMPLES = r"""
+- name: Activate
+  nvidia_driver_activate:
+    version: 580.95.05
+    flavor: open
+"""
+
+RETURN = r"""
+loaded: {description: Version that the kernel runs now., type: str, returned: always}
+reboot_required: {description: Why only a reboot helps; else empty., type: str, returned: always}
+left_alone: {description: Whether nothing was done because the node is busy., type: bool, returned: always}
+actions: {description: What was done or would be., type: list, returned: always}
+"""
+
+ARGUMENTS: dict[str, Any] = {
+    "version": {"type": "str", "required": True},
+    "flavor": {"type": "str", "choices": ["open", "proprietary"], "required": True},
+    "persistence": {"type": "bool", "default": True},
+    "fabric_manager": {"type": "bool", "default": False},
+    "services": {"type": "list", "elements": "str", "default": []},
+    "force_busy": {"type": "bool", "default": False},
+    "changed_packages": {"type": "list", "elements": "str", "default": []},
+}
+ROOT = Path("/")
+LIMIT_S = 60
+# Fabric Manager trains every link before its unit has started; every kernel gets its initramfs.
+LIMITS_S = {"systemctl": 600, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
+PERSISTENCE = "nvidia-persistenced"
+FABRIC_MANAGER = "nvidia-fabricmanager"
+
+
+class Node:
+    """The node under change: runs programs, remembers what was done."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.actions: list[str] = []
+        self.stopped: set[str] = set()
+
+    def run(self, argv: list[str]) -> tuple[int, str, str]:
+        """Runs a program within its time limit."""
+        return run_bounded(argv, LIMITS_S.get(argv[0], LIMIT_S), {"LC_ALL": "C"})
+
+    def do(self, what: str, argv: list[str]) -> tuple[int, str]:
+        """Runs a program that changes; in check mode only notes that it would."""
+        self.actions.append(what)
+        if self.module.check_mode:
+            return 0, ""
+        code, output, error = self.run(argv)
+        return code, (error or output).strip()
+
+
+def differs(version: str, flavor: str) -> str:
+    """Why the modules must be reloaded; empty where the kernel runs what was asked for."""
+    loaded, kind = gpu_node.loaded_driver(ROOT), gpu_node.loaded_flavor(ROOT)
+    if gpu_node.module_loaded(ROOT, "nouveau"):
+        return "nouveau drives the GPUs"
+    if loaded != version:
+        return f"the kernel runs {loaded or 'no NVIDIA driver'}"
+    return f"the kernel runs the {kind} modules" if kind not in ("", flavor) else ""
+
+
+def in_use() -> str:
+    """Who holds the GPUs, besides the driver's own services; empty where nobody does."""
+    return ", ".join(f"{who} ({pid})" for pid, who in sorted(device_holders(ROOT).items())[:5])
+
+
+def unload(node: Node) -> str:
+    """Unloads nouveau and NVIDIA's modules; says why where one stays."""
+    if gpu_node.module_loaded(ROOT, "nouveau"):
+        node.do("write the initramfs without nouveau", ["update-initramfs", "-u", "-k", "all"])
+        code, error = node.do("unload nouveau", ["modprobe", "-r", "nouveau"])
+        if code != 0:
+            return f"nouveau is in use and cannot be unloaded ({error})"
+    for name in MODULES:
+        if not gpu_node.module_loaded(ROOT, name):
+            continue
+        code, error = node.do(f"unload {name}", ["rmmod", name])
+        if code != 0:
+            return f"{name} cannot be unloaded ({error})"
+    return ""
+
+
+def load(node: Node, version: str) -> None:
+    """Loads the driver; ends the module where the kernel refuses it or runs another one."""
+    code, error = node.do("load nvidia", ["modprobe", "nvidia"])
+    if code != 0:
+        built = node.run(["modinfo", "-F", "version", "nvidia"])[1].strip()
+        hint = (
+            f"The module on disk is {built}. Secure Boot may refuse its key (mokutil --import), or another "
+            "driver holds the GPUs"
+            if built
+            else f"No module is built for kernel {os.uname().release}: install its headers"
+        )
+        node.module.fail_json(
+            msg=f"The kernel does not load driver {version}: {error or 'modprobe failed'}. {hint}. "
+            f"The kernel said: {kernel_words(node.run) or 'nothing'}"
+        )
+    node.do("load nvidia_uvm", ["modprobe", "nvidia_uvm"])
+    loaded = gpu_node.loaded_driver(ROOT)
+    if loaded != version and not node.module.check_mode:
+        node.module.fail_json(
+            msg=f"The kernel loaded driver {loaded or 'none'} although {version} is installed: another "
+            f"module comes first. Look at `modinfo nvidia` and `dkms status` ({os.uname().release})."
+        )
+
+
+def reload_modules(node: Node, version: str, services: list[str]) -> str:
+    """Stops services and reloads the modules; says why where only a reboot helps."""
+    if (
+        users := in_use()
+    ):  # their modules stay, and a Fabric Manager that is stopped now would not start again
+        return f"the GPUs are in use by {users}"
+    stopped = active_units(node.run, services)
+    for unit in stopped:
+        stop(node, unit)
+    stays = unload(node)
+    if stays:  # Fabric Manager of the new version refuses the old module: it waits for the reboot
+        for unit in reversed([unit for unit in stopped if unit != FABRIC_MANAGER]):
+            start(node, unit)
+    else:
+        load(node, version)
+    return stays
+
+
+def stop(node: Node, unit: str) -> None:
+    """Stops a unit."""
+    node.do(f"stop {unit}", ["systemctl", "stop", f"{unit}.service"])
+    node.stopped.add(unit)
+
+
+def start(node: Node, unit: str) -> None:
+    """Starts a unit; ends the module with its journal where it fails."""
+    code, error = node.do(f"start {unit}", ["systemctl", "start", f"{unit}.service"])
+    if code != 0:
+        node.module.fail_json(
+            msg=f"{unit} does not start: {(journal(node.run, unit) or error).rstrip('.')}. "
+            f"See `journalctl -u {unit}`; driver and Fabric Manager must be of one version."
+        )
+
+
+def service(node: Node, unit: str, wanted: bool, restart: bool) -> None:
+    """Brings a unit of the driver to its declared state."""
+    state = unit_state(node.run, unit)
+    if not wanted and state.get("LoadState") != "loaded":
+        return
+    enabled = state.get("UnitFileState") == "enabled"
+    active = state.get("ActiveState") == "active" and unit not in node.stopped
+    if wanted and not enabled and state.get("UnitFileState") != "static":
+        node.do(f"enable {unit}", ["systemctl", "enable", f"{unit}.service"])
+    if wanted and active and restart:
+        stop(node, unit)
+        active = False
+    if wanted and not active:
+        start(node, unit)
+    if not wanted and (enabled or active):
+        node.do(f"disable {unit}", ["systemctl", "disable", "--now", f"{unit}.service"])
+
+
+def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
+    """Versions as the running things print them; ends the module where they are not the one asked for."""
+    found = {"driver": gpu_node.loaded_driver(ROOT)}
+    code, output, error = node.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    said = sorted({line.strip() for line in output.splitlines() if line.strip()})
+    found["nvidia_smi"] = ", ".join(said) if code == 0 else (output or error).strip()
+    if params["fabric_manager"]:
+        _, output, error = node.run(["nv-fabricmanager", "--version"])
+        found["fabric_manager"] = (output or error).strip().rsplit(" ", 1)[-1]
+    wrong = [
+        f"{what} says {version or 'nothing'}"
+        for what, version in found.items()
+        if version != params["version"]
+    ]
+    if wrong:
+        node.module.fail_json(
+            msg=f"The node does not run driver {params['version']}: {', '.join(wrong)}. "
+            "Libraries and module must be of one version: look at `dpkg -l '*nvidia*'` and reboot the node."
+        )
+    return found
+
+
+def start_services(node: Node, params: dict[str, Any]) -> None:
+    """The driver's own services as declared, then those stopped for the reload, the last stopped first."""
+    own = (PERSISTENCE, FABRIC_MANAGER)
+    changed = {unit for unit in own if any(name.startswith(unit) for name in params["changed_packages"])}
+    service(node, PERSISTENCE, params["persistence"], PERSISTENCE in changed)
+    if params["fabric_manager"]:
+        service(node, FABRIC_MANAGER, True, FABRIC_MANAGER in changed)
+    for unit in [unit for unit in reversed(params["services"]) if unit in node.stopped - set(own)]:
+        start(node, unit)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    params = module.params
+    node = Node(module)
+    version = params["version"]
+
+    run: RunFull = node.run
+    reason = differs(version, params["flavor"])
+    busy = busy_reasons(ROOT, ask) if reason and not params["force_busy"] else []
+    if busy:
+        module.exit_json(
+            changed=False,
+            loaded=gpu_node.loaded_driver(ROOT),
+            reboot_required="",
+            left_alone=True,
+            actions=[],
+            clusterctl={"busy": f"{'; '.join(busy)} ({reason}: apply again when the node is idle)"},
+        )
+    stays = reload_modules(node, version, params["services"]) if reason else ""
+    if stays:
+        module.exit_json(
+            changed=bool(node.actions),
+            loaded=gpu_node.loaded_driver(ROOT),
+            reboot_required=f"{reason}; {stays}",
+            left_alone=False,
+            actions=node.actions,
+            clusterctl={"reboot": f"{reason}; {stays}"},
+        )
+    start_services(node, params)
+    facts = {} if module.check_mode else read_back(node, params)
+    own = () if module.check_mode else (PERSISTENCE, FABRIC_MANAGER)
+    failed = [unit for unit in own if unit_state(run, unit).get("ActiveState") == "failed"]
+    for unit in failed:
+        module.fail_json(msg=f"{unit} has failed: {journal(run, unit)}. See `journalctl -u {unit}`.")
+    module.exit_json(
+        changed=bool(node.actions),
+        loaded=gpu_node.loaded_driver(ROOT),
+        reboot_required="",
+        left_alone=False,
+        actions=node.actions,
+        clusterctl={"facts": facts},
+        diff={"before": "", "after": "".join(f"{action}\n" for action in node.actions)},
+    )
+
+
+if __name__ == "__main__":
+    main()

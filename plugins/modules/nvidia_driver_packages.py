@@ -1,0 +1,297 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Ansible module: the driver's packages in one apt transaction, pinned before and held after."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils import gpu_node
+from ansible.module_utils.apt_packages import Change, explain, matching, parse_simulation, upstream
+from ansible.module_utils.apt_view import Proxies, find_source, make_view, proxy_configuration, source_stanza
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.driver_record import read_record, write_record
+from ansible.module_utils.masking import mask_urls
+from ansible.module_utils.node_files import replace_file
+
+DOCUMENTATION = r"""
+module: nvidia_driver_packages
+short_description: The NVIDIA driver's packages in one apt transaction
+description:
+  - Pins the driver's packages to one version, simulates the transaction, refuses what it should not do,
+    downloads, installs, and holds driver, libraries, Fabric Manager, kernel and headers together.
+  - Never autoremoves, keeps changed configuration files, never touches what somebody else holds.
+  - In check mode apt simulates the same transaction, over a source that is not configured yet too.
+options:
+  packages: {description: Exact version by package; empty for any., type: dict, required: true}
+  remove: {description: Packages that must go., type: list, elements: str, default: []}
+  version: {description: Driver version that all must have., type: str, required: true}
+  source:
+    description: Where packages come from.
+    type: str
+    choices: [cuda, distribution]
+    required: true
+  hold: {description: Whether to hold what was installed., type: bool, default: true}
+  hold_kernel: {description: Whether to hold kernel and headers too., type: bool, default: true}
+  refresh: {description: Read the package lists first., type: bool, default: false}
+  repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}
+  http_proxy: {description: Proxy for http., type: str, default: ""}
+  https_proxy: {description: Proxy for https., type: str, default: ""}
+  no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
+  compat: {description: The data of compat/nvidia_driver.yml., type: dict, required: true}
+author: [the clusterctl authors]
+"""
+
+EXAMPLES = r"""
+- name: Install
+  nvidia_driver_packages:
+    packages: {nvidia-open-580: 580.95.05-1}
+    version: 580.95.05
+    source: cuda
+    compat: "{{ compat }}"
+"""
+
+RETURN = r"""
+changes: {description: Versions before and after by package., type: dict, returned: always}
+held: {description: Packages that were put on hold now., type: list, returned: always}
+released: {description: Packages that we held and hold no more., type: list, returned: always}
+"""
+
+ARGUMENTS: dict[str, Any] = {
+    "packages": {"type": "dict", "required": True},
+    "remove": {"type": "list", "elements": "str", "default": []},
+    "version": {"type": "str", "required": True},
+    "source": {"type": "str", "choices": ["cuda", "distribution"], "required": True},
+    "hold": {"type": "bool", "default": True},
+    "hold_kernel": {"type": "bool", "default": True},
+    "refresh": {"type": "bool", "default": False},
+    "repository_url": {"type": "str", "default": ""},
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": ""},
+    "compat": {"type": "dict", "required": True},
+}
+ROOT = Path("/")
+PREFERENCES = Path("/etc/apt/preferences.d/clusterctl-nvidia-driver")
+ENVIRONMENT = {
+    "LC_ALL": "C",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "NEEDRESTART_SUSPEND": "1",  # services are stopped and started in order by the role
+}
+APT_GET = [
+    "apt-get",
+    "--yes",
+    "--no-install-recommends",
+    "--allow-downgrades",
+    "--allow-change-held-packages",  # our own holds; others were refused before
+    "-o", "DPkg::Lock::Timeout=600",
+    "-o", "Dpkg::Options::=--force-confdef",
+    "-o", "Dpkg::Options::=--force-confold",
+    "-o", "APT::Keep-Downloaded-Packages=true",  # archives drop old versions, and a rollback needs them
+    "-o", "Acquire::Retries=3",
+]  # fmt: skip
+
+
+def preferences(compat: dict[str, Any], version: str) -> str:
+    """Apt preferences that keep every part of the driver at one version."""
+    return (
+        "# Managed by clusterctl: the NVIDIA driver moves as a whole, by its role alone.\n"
+        f"Package: {' '.join(compat['driver_packages'])}\n"
+        f"Pin: version {version}-*\n"
+        "Pin-Priority: 1001\n"
+    )
+
+
+def refusals(
+    changes: dict[str, Change], params: dict[str, Any], held: set[str], record: dict[str, Any]
+) -> list[str]:
+    """Why the simulated transaction must not be done; empty where it may be."""
+    compat = params["compat"]
+    ours = set(matching(changes, compat["driver_packages"], compat["other_packages"]))
+    removable = ours | set(matching(changes, ["nvidia-*", "libnvidia-*"], ["*container*"]))
+    reasons = []
+    if lost := sorted(name for name, change in changes.items() if not change[1] and name not in removable):
+        reasons.append(f"apt would remove {', '.join(lost)}")
+    if foreign := sorted(set(changes) & (held - set(record.get("held", [])))):
+        reasons.append(f"held by someone else: {', '.join(foreign)} (apt-mark unhold releases them)")
+    mixed = [
+        f"{name} {after}"
+        for name, (_, after) in sorted(changes.items())
+        if params["source"] == "cuda" and name in ours and after and upstream(after) != params["version"]
+    ]
+    if mixed:
+        reasons.append(f"apt would mix versions: {', '.join(mixed[:5])} beside {params['version']}")
+    return reasons
+
+
+def fail(module: AnsibleModule, doing: str, error: str, remedy: str) -> None:
+    """Ends the module with what, why and what to do."""
+    module.fail_json(msg=f"{doing}: {error}. {remedy}")
+
+
+def simulate(module: AnsibleModule, arguments: list[str], options: list[str]) -> dict[str, Change]:
+    """What apt would do; ends the module where it cannot."""
+    argv = [*APT_GET, *options, "--simulate", "install", *arguments]
+    code, output, error = module.run_command(argv, environ_update=ENVIRONMENT)
+    if code != 0:
+        fail(
+            module,
+            "apt cannot install the driver",
+            explain(error or output),
+            "Check that the package source is whole, and that no other NVIDIA packages are in the way.",
+        )
+    return parse_simulation(output)
+
+
+def pinned_view(module: AnsibleModule, directory: Path, pin: str) -> list[str]:
+    """Apt's options that add the pin to the node's own configuration, and leave the node's files alone."""
+    if module.params["refresh"]:
+        command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"]
+        code, output, error = module.run_command(command, environ_update=ENVIRONMENT)
+        if code != 0:
+            fail(module, "The package lists cannot be read", explain(error or output), "Check the sources.")
+    make_view(ROOT, directory, preferences=pin, fresh_lists=False)
+    return ["-o", f"Dir::Etc::preferencesparts={directory}/preferences.d"]
+
+
+def check_view(module: AnsibleModule, directory: Path, wanted: str) -> list[str]:
+    """Apt's options for a simulation on a node that must not be changed."""
+    params = module.params
+    url = params["repository_url"]
+    absent = params["source"] == "cuda" and not find_source(ROOT, url)
+    proxies = Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
+    fresh = absent or params["refresh"]
+    options = make_view(
+        ROOT,
+        directory,
+        preferences=wanted,
+        source=source_stanza(url, "/", "", "Trusted: yes") if absent else "",
+        proxy=proxy_configuration(url, proxies) if absent else "",
+        fresh_lists=fresh,
+    )
+    if fresh:
+        code, output, error = module.run_command(["apt-get", *options, "update"], environ_update=ENVIRONMENT)
+        if code != 0:
+            fail(module, "The package lists cannot be read", explain(error or output), "Check the sources.")
+    return options
+
+
+def install(module: AnsibleModule, doing: str, options: list[str], arguments: list[str]) -> None:
+    """Has apt download or install the packages; ends the module where it fails."""
+    argv = [*APT_GET, *options, "install", *arguments]
+    code, output, error = module.run_command(argv, environ_update=ENVIRONMENT)
+    if code != 0:
+        tail = "; ".join(line for line in mask_urls(output).splitlines()[-8:] if line.strip())
+        fail(
+            module,
+            f"apt could not {doing} the driver",
+            f"{explain(error)}; {tail}",
+            "Mend what it says and run again: the transaction is taken up where it stopped.",
+        )
+
+
+def wanted_holds(params: dict[str, Any], installed: dict[str, str]) -> set[str]:
+    """Packages that move together, of those installed."""
+    if not params["hold"]:
+        return set()
+    compat = params["compat"]
+    names = set(matching(installed, compat["driver_packages"], compat["other_packages"]))
+    return names | set(matching(installed, compat["kernel_metapackages"]) if params["hold_kernel"] else [])
+
+
+def listing(changes: dict[str, Change], side: int) -> str:
+    """One side of the changes, for a diff: 0 before, 1 after."""
+    return "".join(f"{name} {change[side]}\n" for name, change in sorted(changes.items()) if change[side])
+
+
+def mark(module: AnsibleModule, action: str, names: set[str]) -> None:
+    """Holds or releases packages."""
+    if not names:
+        return
+    code, output, error = module.run_command(["apt-mark", action, *sorted(names)], environ_update=ENVIRONMENT)
+    if code != 0:
+        fail(module, f"apt-mark {action} failed", explain(error or output), "Run it by hand to see why.")
+
+
+def releases(
+    params: dict[str, Any], present: dict[str, str], held: set[str], record: dict[str, Any]
+) -> set[str]:
+    """Holds of ours that are declared no more; what somebody else holds is never among them."""
+    return (set(record.get("held", [])) & held) - wanted_holds(params, present)
+
+
+def change(
+    module: AnsibleModule, arguments: list[str], changes: dict[str, Change], view: list[str], pin: str
+) -> list[str]:
+    """Pins, installs, holds and records, `view` being apt's options for the pin; returns what is now held."""
+    params = module.params
+    record = read_record(ROOT)
+    ours = set(matching(changes, params["compat"]["driver_packages"], params["compat"]["other_packages"]))
+    packages = set(record.get("packages", [])) | ours
+    held_by_us = set(record.get("held", []))
+    if changes:
+        install(module, "download", [*view, "--download-only"], arguments)
+    # Not before: a pin without its transaction would be followed by the next upgrade of anybody.
+    replace_file(PREFERENCES, pin, 0o644)
+    if changes:
+        # Before the transaction: what it leaves behind when it breaks is ours to mend.
+        write_record(ROOT, packages, held_by_us)
+        install(module, "install", [], arguments)
+    installed, held = gpu_node.installed_packages(ROOT)
+    wanted = wanted_holds(params, installed)
+    # Before the marks: a hold of ours that is not on record would be taken for somebody else's.
+    write_record(ROOT, packages & set(installed), held_by_us | (wanted - held))
+    mark(module, "unhold", releases(params, installed, held, record))
+    mark(module, "hold", wanted - held)
+    held_by_us = (held_by_us & wanted) | (wanted - held)
+    write_record(ROOT, packages & set(installed), held_by_us)
+    return sorted(wanted - held)
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    params = module.params
+    installed, held = gpu_node.installed_packages(ROOT)
+    exact = sorted(params["packages"].items())
+    arguments = [f"{name}={version}" if version else name for name, version in exact]
+    arguments += [f"{name}-" for name in params["remove"]]
+    pin = preferences(params["compat"], params["version"])
+    pinned_before = PREFERENCES.read_text() if PREFERENCES.exists() else ""
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
+        if module.check_mode:
+            options = check_view(module, Path(directory), pin)
+        else:
+            options = pinned_view(module, Path(directory), pin)
+        changes = simulate(module, arguments, options)
+        record = read_record(ROOT)
+        if reasons := refusals(changes, params, held, record):
+            fail(
+                module,
+                "This transaction is not done",
+                "; ".join(reasons),
+                "Nothing was installed. Mend the package source or the node's packages, and run again.",
+            )
+        after = {**installed, **{name: new for name, (_, new) in changes.items()}}
+        present = {name: version for name, version in after.items() if version}
+        holds = sorted(wanted_holds(params, present) - held)
+        released = sorted(releases(params, present, held, record))
+        if not module.check_mode:
+            holds = change(module, arguments, changes, options, pin)
+    module.exit_json(
+        changed=bool(changes or holds or released or pin != pinned_before),
+        changes={name: list(versions) for name, versions in sorted(changes.items())},
+        held=holds,
+        released=released,
+        diff={
+            "before": listing(changes, 0) + pinned_before,
+            "after": listing(changes, 1) + pin,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

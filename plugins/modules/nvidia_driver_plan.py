@@ -1,0 +1,242 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""Ansible module: looks at a node once and says what its driver needs; changes nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils import gpu_node
+from ansible.module_utils.apt_packages import explain, parse_madison
+from ansible.module_utils.apt_view import Proxies, make_view, proxy_configuration, source_stanza
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.driver_record import read_record
+from ansible.module_utils.gpu_busy import ask, busy_reasons
+from ansible.module_utils.masking import mask_urls
+from ansible.module_utils.nvidia_driver_planner import Facts, Plan, Request, driver_packages, make_plan
+
+DOCUMENTATION = r"""
+module: nvidia_driver_plan
+short_description: Looks at a node once and says what its NVIDIA driver needs
+description:
+  - Facts in, plan out. Reads dpkg, apt, sysfs and procfs; changes nothing, in check mode or out of it.
+  - Versions that apt does not know yet are read from the source itself, into a directory of their own.
+options:
+  source:
+    description: Where packages come from.
+    type: str
+    choices: [cuda, distribution]
+    required: true
+  flavor:
+    description: Kind of kernel modules.
+    type: str
+    choices: [open, proprietary]
+    required: true
+  branch: {description: Driver branch., type: str, required: true}
+  version:
+    description: Exact driver version; empty for the installed or newest of the branch.
+    type: str
+    default: ""
+  scope:
+    description: The whole driver or what computing needs.
+    type: str
+    choices: [full, compute]
+    default: full
+  fabric_manager:
+    description: Whether Fabric Manager is needed.
+    type: str
+    choices: [auto, "true", "false"]
+    default: auto
+  hold: {description: Whether the driver's packages are held., type: bool, default: true}
+  hold_kernel:
+    description: Whether the kernel's packages are held with them.
+    type: bool
+    default: true
+  kernel_header_packages:
+    description: Header packages; empty for those of the kernels.
+    type: list
+    elements: str
+    default: []
+  load: {description: Whether the module is to run when all is done., type: bool, default: true}
+  existing:
+    description: What to do about somebody else's driver.
+    type: str
+    choices: [refuse, adopt]
+    default: refuse
+  repository_url: {description: URL of the CUDA repository for this system., type: str, default: ""}
+  http_proxy: {description: Proxy for http., type: str, default: ""}
+  https_proxy: {description: Proxy for https., type: str, default: ""}
+  no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
+  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+  compat: {description: The data of compat/nvidia_driver.yml., type: dict, required: true}
+author: [the clusterctl authors]
+"""
+
+EXAMPLES = r"""
+- name: Decide
+  nvidia_driver_plan:
+    source: cuda
+    flavor: open
+    branch: "580"
+    compat: "{{ compat }}"
+"""
+
+RETURN = r"""
+plan: {description: What is to be done., type: dict, returned: always}
+busy: {description: Who uses the GPUs that would be disturbed., type: list, returned: always}
+left_alone: {description: Whether the node is to be skipped., type: bool, returned: always}
+"""
+
+ARGUMENTS: dict[str, Any] = {
+    "source": {"type": "str", "choices": ["cuda", "distribution"], "required": True},
+    "flavor": {"type": "str", "choices": ["open", "proprietary"], "required": True},
+    "branch": {"type": "str", "required": True},
+    "version": {"type": "str", "default": ""},
+    "scope": {"type": "str", "choices": ["full", "compute"], "default": "full"},
+    "fabric_manager": {"type": "str", "choices": ["auto", "true", "false"], "default": "auto"},
+    "hold": {"type": "bool", "default": True},
+    "hold_kernel": {"type": "bool", "default": True},
+    "kernel_header_packages": {"type": "list", "elements": "str", "default": []},
+    "load": {"type": "bool", "default": True},
+    "existing": {"type": "str", "choices": ["refuse", "adopt"], "default": "refuse"},
+    "repository_url": {"type": "str", "default": ""},
+    "http_proxy": {"type": "str", "default": "", "no_log": True},
+    "https_proxy": {"type": "str", "default": "", "no_log": True},
+    "no_proxy": {"type": "str", "default": ""},
+    "force_busy": {"type": "bool", "default": False},
+    "compat": {"type": "dict", "required": True},
+}
+REQUEST = (
+    "source", "flavor", "branch", "version", "scope", "fabric_manager",
+    "hold", "hold_kernel", "kernel_header_packages", "load", "existing",
+)  # fmt: skip
+
+
+def node_facts(root: Path, available: dict[str, list[str]]) -> Facts:
+    """What the node is, from its files."""
+    installed, held = gpu_node.installed_packages(root)
+    devices = gpu_node.pci_devices(root)
+    kernels = gpu_node.kernels(root, os.uname().release, installed)
+    owned = any(name.startswith(("nvidia-", "libnvidia-")) for name in installed)
+    return Facts(
+        os=gpu_node.os_release(root),
+        kernels=kernels,
+        headers={kernel: gpu_node.has_headers(root, kernel) for kernel in kernels},
+        gpus=gpu_node.gpus(devices),
+        nvswitches=len(gpu_node.nvswitches(devices)),
+        installed=installed,
+        held=held,
+        record=read_record(root),
+        loaded=gpu_node.loaded_driver(root),
+        loaded_flavor=gpu_node.loaded_flavor(root),
+        nouveau=gpu_node.module_loaded(root, "nouveau"),
+        runfile=(root / "usr/bin/nvidia-uninstall").exists() and not owned,
+        available=available,
+    )
+
+
+def names_of_interest(module: AnsibleModule, installed: dict[str, str]) -> list[str]:
+    """Every package whose versions may matter to the plan."""
+    compat, branch = module.params["compat"], module.params["branch"]
+    names = set(driver_packages(installed, compat))
+    for system in compat["packages"][module.params["source"]].values():
+        names.add(system["pinning"])
+        names.update(system["with_driver"])
+        sets = [*system["full"].values(), *system["compute"].values(), system["fabric_manager"]]
+        names.update(name for alternatives in sets for group in alternatives for name in group)
+    flavour = os.uname().release.rsplit("-", 1)[-1]
+    return sorted({name.format(branch=branch, kernel_flavour=flavour) for name in names if name})
+
+
+def offered(module: AnsibleModule, names: list[str], options: list[str]) -> dict[str, list[str]]:
+    """Versions that apt knows, from NVIDIA's repository alone where that is the source."""
+    source = module.params["repository_url"].rstrip("/") if module.params["source"] == "cuda" else ""
+    _, output, _ = module.run_command(["apt-cache", *options, "madison", *names])
+    return parse_madison(output, source)
+
+
+def offered_afresh(module: AnsibleModule, names: list[str], directory: Path) -> dict[str, list[str]]:
+    """Versions that the source itself offers now, read into `directory`; ends the module on failure."""
+    url = module.params["repository_url"]
+    proxies = Proxies(*(module.params[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
+    cuda = module.params["source"] == "cuda"
+    options = make_view(
+        Path("/"),
+        directory,
+        source=source_stanza(url, "/", "", "Trusted: yes") if cuda else "",
+        proxy=proxy_configuration(url, proxies) if cuda else "",
+        fresh_lists=True,
+    )
+    if cuda:  # one repository answers the question: the others need not be read
+        alone = f"Dir::Etc::sourcelist={directory}/sources.list.d/view.sources"
+        options += ["-o", alone, "-o", "Dir::Etc::sourceparts=-"]
+    code, output, error = module.run_command(["apt-get", *options, "update"], environ_update={"LC_ALL": "C"})
+    if code != 0 or (cuda and "Failed to fetch" in error + output):
+        module.fail_json(
+            msg=f"The package source cannot be read: {explain(error or output)}. "
+            f"Check that this host reaches {mask_urls(url) or 'it'} (site_http_proxy, site_no_proxy)."
+        )
+    return offered(module, names, options)
+
+
+def decide(module: AnsibleModule, root: Path) -> Plan:
+    """The plan from what apt knows, and where that is not enough from what the source offers."""
+    request = Request(**{name: module.params[name] for name in REQUEST})
+    installed, _ = gpu_node.installed_packages(root)
+    plan = make_plan(request, node_facts(root, {}), module.params["compat"])
+    if not plan.problems and not plan.missing:
+        return plan
+    names = names_of_interest(module, installed)
+    plan = make_plan(request, node_facts(root, offered(module, names, [])), module.params["compat"])
+    if not plan.problems:
+        return plan
+    with tempfile.TemporaryDirectory(prefix="clusterctl-") as directory:
+        fresh = offered_afresh(module, names, Path(directory))
+    plan = make_plan(request, node_facts(root, fresh), module.params["compat"])
+    plan.refresh = True
+    return plan
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    root = Path("/")
+    plan = decide(module, root)
+    if plan.problems:
+        module.fail_json(
+            msg=" ".join(
+                f"{problem['what'].capitalize()}: {problem['remedy']}." for problem in plan.problems
+            ),
+            clusterctl={
+                "remedy": "; ".join(problem["remedy"] for problem in plan.problems),
+                "findings": [
+                    {
+                        "severity": "error",
+                        "subject": "driver",
+                        "found": problem["what"],
+                        "expected": "",
+                        "remedy": problem["remedy"],
+                    }
+                    for problem in plan.problems
+                ],
+            },
+        )
+
+    disturbing = plan.transaction or plan.activation
+    busy = busy_reasons(root, ask) if disturbing else []
+    left_alone = bool(busy) and not module.params["force_busy"]
+    module.exit_json(
+        changed=False,
+        plan=plan.as_dict(),
+        busy=busy,
+        left_alone=left_alone,
+        clusterctl={"busy": "; ".join(busy)} if left_alone else {},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A password for a registry, kept on the controller, with its htpasswd line and its client's file."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+
+try:
+    import bcrypt
+
+    HAS_BCRYPT = True
+except ImportError:
+    HAS_BCRYPT = False
+
+DOCUMENTATION = r"""
+module: registry_credentials
+short_description: Keep a registry's password on the controller, with server's and client's files
+description:
+  - Runs on the controller. Writes NAME.password, NAME.htpasswd (bcrypt), NAME.auth.json (0600).
+  - A password that is there is kept, so that an operator may set one by writing its file.
+  - Returns names of files only, never what is in them.
+options:
+  directory: {description: Where the files are, type: path, required: true}
+  users:
+    description: Users
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name: {description: Name of the files, type: str, required: true}
+      user: {description: Name to log in with, type: str, required: true}
+      servers: {description: Registries (host:port), type: list, elements: str, required: true}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Make the pushing user's credentials
+  registry_credentials:
+    directory: "{{ inventory_dir }}/.clusterctl/secrets"
+    users:
+      - {name: registry-push, user: push, servers: ["127.0.0.1:5001"]}
+  delegate_to: localhost
+  become: false
+"""
+
+RETURN = r"""
+written: {description: Names of files that were missing or did not fit, returned: always, type: list}
+"""
+
+
+def auth_json(user: str, password: str, servers: list[str]) -> str:
+    """The client's file, as Docker and skopeo read it."""
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return json.dumps({"auths": {server: {"auth": token} for server in servers}}, indent=2) + "\n"
+
+
+def htpasswd_fits(line: str, user: str, password: str) -> bool:
+    """Whether an htpasswd line lets `user` in with `password`."""
+    name, _, hashed = line.strip().partition(":")
+    return name == user and hashed.startswith("$2") and bcrypt.checkpw(password.encode(), hashed.encode())
+
+
+def htpasswd_line(user: str, password: str) -> str:
+    """A line for the server; each has a salt of its own."""
+    return f"{user}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds=10, prefix=b'2b')).decode()}\n"
+
+
+def ensure(
+    directory: Path, name: str, user: str, servers: list[str], put: Callable[[Path, str], None]
+) -> list[Path]:
+    """Files that were missing or did not fit, each handed to `put` with its new content."""
+    changed = []
+    password_file, htpasswd, auth = (
+        directory / f"{name}.{end}" for end in ("password", "htpasswd", "auth.json")
+    )
+    password = password_file.read_text(encoding="utf-8").strip() if password_file.is_file() else ""
+    if not password:
+        password = secrets.token_urlsafe(24)
+        put(password_file, password + "\n")
+        changed.append(password_file)
+    if not (htpasswd.is_file() and htpasswd_fits(htpasswd.read_text(encoding="utf-8"), user, password)):
+        put(htpasswd, htpasswd_line(user, password))
+        changed.append(htpasswd)
+    wanted = auth_json(user, password, servers)
+    if not (auth.is_file() and auth.read_text(encoding="utf-8") == wanted):
+        put(auth, wanted)
+        changed.append(auth)
+    return changed
+
+
+def write_private(path: Path, content: str) -> None:
+    """Write atomically a file that nobody else can read, not even while it is written."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(
+        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as stream:
+        stream.write(content)
+    temporary.replace(path)
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "users": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "user": {"type": "str", "required": True},
+                    "servers": {"type": "list", "elements": "str", "required": True},
+                },
+            },
+        },
+        supports_check_mode=True,
+    )
+    if not HAS_BCRYPT:
+        module.fail_json(msg=missing_required_lib("bcrypt"))
+    directory, users = Path(module.params["directory"]), module.params["users"]
+    if module.check_mode:
+        changed = [
+            path for user in users for path in ensure(directory, **user, put=lambda _path, _text: None)
+        ]
+    else:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (directory / ".lock").open("w", encoding="utf-8") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            changed = [path for user in users for path in ensure(directory, **user, put=write_private)]
+    module.exit_json(changed=bool(changed), written=[path.name for path in changed])
+
+
+if __name__ == "__main__":
+    main()

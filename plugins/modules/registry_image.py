@@ -1,0 +1,141 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One image by digest in a registry, copied from another with skopeo and verified by its manifest's hash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.image_digest import failure, find_program, require_digest
+
+DOCUMENTATION = r"""
+module: registry_image
+short_description: Have an image by digest in a registry
+description:
+  - Copies the image from O(source) unless the destination has it, and verifies the digest there.
+  - Layers that the destination has are not sent again, so a copy that was cut off goes on where it was.
+options:
+  source: {description: Registry and path to copy from, type: str, required: true}
+  destination: {description: Registry and path to copy to, type: str, required: true}
+  digest: {description: The manifest's digest (sha256:...), type: str, required: true}
+  tag: {description: A tag for people to find it by at the destination, type: str, default: ""}
+  source_auth_file: {description: Credentials for the source, type: path, default: ""}
+  destination_auth_file: {description: Credentials for the destination, type: path, default: ""}
+  destination_tls: {description: Whether the destination speaks TLS, type: bool, default: true}
+  http_proxy: {description: Proxy for http, type: str, default: ""}
+  https_proxy: {description: Proxy for https, type: str, default: ""}
+  no_proxy: {description: Hosts to reach without a proxy, type: str, default: ""}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Copy the training image into the registry
+  registry_image:
+    source: docker.io/paddlepaddle/paddle
+    destination: 127.0.0.1:5001/library/paddle
+    digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+  async: 14400
+  poll: 0
+"""
+
+RETURN = r"""
+digest: {description: The digest at the destination, returned: always, type: str}
+wanted: {description: Whether the image was not there, returned: always, type: bool}
+"""
+
+
+def is_manifest(raw: str, digest: str) -> bool:
+    """Whether `raw` is byte for byte the manifest of this digest."""
+    return f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}" == digest
+
+
+def explain(err: str, source: str) -> str:
+    """A failed copy in one sentence with what to do."""
+    found = re.findall(r'msg="((?:[^"\\]|\\.)*)"', err)
+    reason = (found[-1] if found else err.strip()).replace('\\"', '"')
+    cures = {
+        "x509": "the registry host does not trust the source's certificate: put its CA into the OS's store",
+        "manifest unknown": "the source does not have this digest: correct training_image_digest",
+        "no such host": "the source's name is not known here: correct training_image_source, or DNS",
+        "no space left": "the registry's disk is full: make room in registry_data_dir",
+        "toomanyrequests": "the source limits anonymous pulls: set training_image_source_auth_file",
+        "unauthorized": "the source asks for a password: set training_image_source_auth_file",
+    }
+    otherwise = "see that this host reaches the source"
+    return failure(f"{source} could not be copied", reason[-600:], err, cures, otherwise)
+
+
+def proxies(module: AnsibleModule) -> dict[str, str]:
+    """The declared proxies; a push to this host itself goes past them."""
+    names = {name: module.params[name] for name in ("http_proxy", "https_proxy") if module.params[name]}
+    if names:
+        names["no_proxy"] = ",".join(filter(None, [module.params["no_proxy"], "127.0.0.1", "localhost"]))
+    return names
+
+
+def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
+    """Whether the destination has the manifest, by reading it and hashing what it gave."""
+    options = module.params
+    auth = ["--authfile", options["destination_auth_file"]] if options["destination_auth_file"] else []
+    tls = f"--tls-verify={str(options['destination_tls']).lower()}"
+    reference = f"docker://{options['destination']}@{options['digest']}"
+    rc, out, _ = module.run_command(
+        [skopeo, "inspect", "--raw", tls, *auth, reference], environ_update=proxies(module)
+    )
+    return rc == 0 and is_manifest(out, options["digest"])
+
+
+def copy(module: AnsibleModule, skopeo: str) -> None:
+    """Copy manifest and layers, of every platform where the digest names a list."""
+    options = module.params
+    command = [skopeo, "copy", "--quiet", "--all", "--preserve-digests"]
+    command.append(f"--dest-tls-verify={str(options['destination_tls']).lower()}")
+    for side, flag in (("source", "--src-authfile"), ("destination", "--dest-authfile")):
+        if options[f"{side}_auth_file"]:
+            command += [flag, options[f"{side}_auth_file"]]
+    goal = f":{options['tag']}" if options["tag"] else f"@{options['digest']}"
+    command += [
+        f"docker://{options['source']}@{options['digest']}",
+        f"docker://{options['destination']}{goal}",
+    ]
+    rc, _, err = module.run_command(command, environ_update=proxies(module))
+    if rc != 0:
+        source = f"{options['source']}@{options['digest']}"
+        module.fail_json(msg=explain(err, source), rc=rc, stderr_lines=err.splitlines()[-20:])
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "str", "required": True},
+            "destination": {"type": "str", "required": True},
+            "digest": {"type": "str", "required": True},
+            "tag": {"type": "str", "default": ""},
+            "source_auth_file": {"type": "path", "default": ""},
+            "destination_auth_file": {"type": "path", "default": ""},
+            "destination_tls": {"type": "bool", "default": True},
+            "http_proxy": {"type": "str", "default": "", "no_log": True},
+            "https_proxy": {"type": "str", "default": "", "no_log": True},
+            "no_proxy": {"type": "str", "default": "", "no_log": False},
+        },
+        supports_check_mode=True,
+    )
+    digest = module.params["digest"]
+    require_digest(module, digest)
+    skopeo = find_program(module, "skopeo", "registry", digest=digest)
+    changed = not manifest_there(module, skopeo)
+    if changed and not module.check_mode:
+        copy(module, skopeo)
+        if not manifest_there(module, skopeo):
+            module.fail_json(
+                msg=f"{module.params['destination']} was written, but does not give {digest} back."
+            )
+    module.exit_json(changed=changed, wanted=changed, digest=digest)
+
+
+if __name__ == "__main__":
+    main()
