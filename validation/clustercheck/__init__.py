@@ -1,0 +1,1 @@
+"""clustercheck: judges a GPU cluster. Knows nothing of Ansible or of clusterctl."""

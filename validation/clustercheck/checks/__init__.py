@@ -1,0 +1,1 @@
+"""Checks: one module each, in the order in which they are reported."""

@@ -1,0 +1,202 @@
+"""Bandwidth of the all-reduce across the group, at fixed sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.all_reduce import JOB
+from clustercheck.checks.base import GROUP as ALL
+from clustercheck.checks.base import Check, Fault, Finding, bad, good, the_group, unknown
+from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
+from clustercheck.evidence import Evidence
+from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
+from clustercheck.expect.physics import all_reduce_ceiling_gbps
+from clustercheck.expect.profiles import Metric
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+ABOVE_CEILING = 1.02  # clocks and medians: a measurement may sit this little above physics
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one size is judged by, in GB/s of bus bandwidth."""
+
+    floor: float
+    ceiling: float | None
+    nominal: float
+    method: str
+    source: str
+
+
+def judge(evidence: Evidence, _subject: Subject) -> Finding:
+    """Every size that has a floor must reach it; the largest of them is the one that is shown."""
+    if (finding := ended_badly(evidence, JOB, ALL)) is not None:
+        return finding
+    outcome = outcome_of(evidence, JOB)
+    nodes = sorted({rank.node for rank in outcome.ranks})
+    points = curve(outcome)
+    judged = {size: limits for size in points if (limits := limits_at(evidence, outcome, size)) is not None}
+    if not judged:
+        raise CannotReadError("there is no floor for any of the sizes that were measured")
+    shown = max(judged)
+    more = {
+        "nodes": nodes,
+        "ranks": len(outcome.ranks),
+        "backend": said(outcome, "backend"),
+        "judged_bytes": shown,
+        "points": [_point(points[size], judged.get(size)) for size in sorted(points)],
+    }
+    limits, measured = judged[shown], round(points[shown]["busbw_gbps"], 4)
+    words: dict[str, Any] = {
+        "unit": "GB/s",
+        "source": limits.source,
+        "method": f"{limits.method}; {shown} bytes",
+        "evidence": more,
+        "efficiency": round(measured / limits.nominal, 4) if measured <= limits.nominal else None,
+    }
+    above = [
+        s for s, at in judged.items() if at.ceiling and points[s]["busbw_gbps"] > at.ceiling * ABOVE_CEILING
+    ]
+    if above:
+        return unknown(
+            f"the measurement at {above[0]} bytes is above what physics allows: it is wrong",
+            measured=measured,
+            expected=round(limits.floor, 4),
+            **words,
+        )
+    below = [size for size, at in judged.items() if points[size]["busbw_gbps"] < at.floor]
+    if below:
+        at = max(below)
+        because = (
+            f"{points[at]['busbw_gbps']:.3g} GB/s at {at} bytes, {judged[at].floor:.3g} expected at least"
+        )
+        return bad(because, measured, round(limits.floor, 4), **words)
+    return good(measured, round(limits.floor, 4), **words)
+
+
+def curve(outcome: JobOutcome) -> dict[int, dict[str, Any]]:
+    """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict."""
+    slowest: dict[int, dict[str, Any]] = {}
+    for rank in outcome.ranks:
+        for point in points_of(rank):
+            size, busbw = point.get("bytes"), point.get("busbw_gbps")
+            if not isinstance(size, int) or not isinstance(busbw, int | float) or not 0 < busbw < math.inf:
+                raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
+            if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
+                slowest[size] = dict(point)
+    return slowest
+
+
+def said(outcome: JobOutcome, key: str) -> str:
+    """What the ranks say of themselves, where they agree. Raises CannotReadError where they do not."""
+    values = {str((rank.verdict or {}).get(key, "")) for rank in outcome.ranks}
+    if len(values) != 1:
+        raise CannotReadError(f"the ranks differ in their {key}: {', '.join(sorted(values))}")
+    return values.pop()
+
+
+LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
+
+
+def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | None:
+    """Floor and ceiling for a size: from the network across nodes, from the profile within one."""
+    nodes = sorted({rank.node for rank in outcome.ranks})
+    backend = said(outcome, "backend")
+    if backend == "nccl" and len(nodes) == 1:
+        return _within(evidence, nodes[0], len(outcome.ranks), size)
+    if size < LATENCY_BOUND_BYTES:
+        return None
+    found = {node: adapter_of(evidence, outcome, node, backend) for node in nodes}
+    blind = [node for node, adapter in found.items() if adapter is None]
+    if blind:
+        raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
+    network = expectation({node: adapter for node, adapter in found.items() if adapter is not None})
+    ceiling = network.ceiling_gbps
+    if ceiling is not None and backend == "nccl":
+        # Between two nodes a tree sends the data once each way, which bus bandwidth counts as nearly twice.
+        ceiling = all_reduce_ceiling_gbps(ceiling, len(outcome.ranks), reduced_in_switch=len(nodes) == 2)
+    return Limits(network.floor_gbps, ceiling, network.nominal_gbps, network.method, network.source)
+
+
+def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | None:
+    profile = evidence.profile(node)
+    floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
+    ceiling = profile.ceiling(Metric.ALL_REDUCE, ranks) if profile else None
+    if floor is None or ceiling is None:
+        return None
+    return Limits(
+        floor.threshold,
+        ceiling,
+        ceiling,
+        floor.method,
+        f"profile {profile.name if profile else ''}: {floor.source}",
+    )
+
+
+def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str) -> Adapter | None:
+    """The network that this node brought to the job."""
+    interface = next(
+        (str((rank.verdict or {}).get("interface") or "") for rank in outcome.ranks if rank.node == node), ""
+    )
+    found = evidence.nodes[node]
+    if backend == "nccl" and (ports := rdma_adapter(found.records("rdma"))) is not None:
+        return ports
+    return socket_adapter(found.records("nics"), interface.split(",")[0])
+
+
+def _point(point: Mapping[str, Any], limits: Limits | None) -> dict[str, Any]:
+    kept = {key: point.get(key) for key in ("bytes", "time_s_median", "algbw_gbps", "busbw_gbps", "correct")}
+    if limits is not None:
+        kept["floor_gbps"] = round(limits.floor, 4)
+        kept["ceiling_gbps"] = round(limits.ceiling, 4) if limits.ceiling is not None else None
+    return kept
+
+
+def _slow(factor: float) -> seeding.Inject:
+    def change(_rank: RankOutcome, said: seeding.Raw) -> None:
+        for point in said["points"]:
+            point["busbw_gbps"] *= factor
+            point["time_s_median"] /= factor
+
+    return seeding.verdicts(JOB, change)
+
+
+def _no_speed(raw: seeding.Raw) -> None:
+    for nic in raw["nics"]:
+        nic["speed_mbps"] = None
+
+
+CHECK = Check(
+    id="all-reduce-bandwidth",
+    title="All-reduce, bandwidth",
+    scope=Scope.GROUP,
+    measures="bus bandwidth of an all-reduce over all nodes",
+    method="Paddle's all_reduce in float32 at fixed sizes, median; bus bandwidth as nccl-tests defines it, "
+    "of the slowest rank",
+    requires="the training image on every node, at least two ranks, a network adapter whose rate is known",
+    expectation="across nodes a part of the slowest detected network; within a node the profile's floor",
+    remedy="See the pairs and the culprits for which node or link it is; check its cable, switch port, "
+    "negotiated rate and errors (ethtool -S).",
+    subjects=the_group,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("slow-group", _slow(0.05), ALL),
+        Fault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
+        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
+        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
+        Fault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),
+        Fault(
+            "rank-crashed",
+            seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11"),
+            ALL,
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,190 @@
+"""What a check is, and how it comes to a verdict on each of its subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clustercheck.evidence import GPUS_IDLE, Evidence
+from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+GROUP = Subject()
+CUDA_IMAGE = (
+    "Name a training image whose Paddle is built with CUDA: training_image_source and training_image_digest."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found on one subject. ``remedy`` replaces the check's own where it says more."""
+
+    verdict: Verdict
+    because: str = ""
+    measured: float | str | None = None
+    unit: str = ""
+    expected: float | str | None = None
+    efficiency: float | None = None
+    source: str = ""
+    method: str = ""
+    remedy: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that the check must catch: ``inject`` plants it in healthy evidence.
+
+    ``subject`` must then turn to ``verdict``.
+    """
+
+    name: str
+    inject: Callable[[Evidence], Evidence]
+    subject: Subject
+    verdict: Verdict = Verdict.FAIL
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing measured. ``subjects`` are those that the declaration expects, whatever was found.
+
+    ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
+    """
+
+    id: str
+    title: str
+    scope: Scope
+    measures: str
+    method: str
+    requires: str
+    expectation: str
+    remedy: str
+    subjects: Callable[[Evidence], Iterable[Subject]]
+    judge: Callable[[Evidence, Subject], Finding]
+    faults: tuple[Fault, ...]
+    job: str = ""
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it would disturb whoever uses the node."""
+        return bool(self.job)
+
+
+def good(measured: float | str | None = None, expected: float | str | None = None, **more: Any) -> Finding:
+    """It is as it should be."""
+    return Finding(Verdict.PASS, measured=measured, expected=expected, **more)
+
+
+def bad(
+    because: str, measured: float | str | None = None, expected: float | str | None = None, **more: Any
+) -> Finding:
+    """It is not."""
+    return Finding(Verdict.FAIL, because, measured=measured, expected=expected, **more)
+
+
+def unknown(because: str, **more: Any) -> Finding:
+    """It could not be judged."""
+    return Finding(Verdict.NOT_RUN, because, **more)
+
+
+def excluded(because: str, **more: Any) -> Finding:
+    """It does not apply here, for a reason that is named."""
+    return Finding(Verdict.EXCLUDED, because, **more)
+
+
+def every_node(evidence: Evidence) -> Iterable[Subject]:
+    """One subject a declared node."""
+    return [Subject(node.name) for node in evidence.spec.nodes]
+
+
+def every_gpu_node(evidence: Evidence) -> Iterable[Subject]:
+    """One subject a declared node that should have GPUs, or of which nobody can say that it has none."""
+    return [
+        Subject(node.name)
+        for node in evidence.spec.nodes
+        if evidence.gpu_count(node.name)
+        or (evidence.expected_gpus(node.name) is None and node.name not in evidence.reachable)
+    ]
+
+
+def every_gpu(evidence: Evidence) -> Iterable[Subject]:
+    """One subject a declared GPU."""
+    return [
+        Subject(node.name, gpu)
+        for node in evidence.spec.nodes
+        for gpu in range(evidence.gpu_count(node.name))
+    ]
+
+
+def the_group(_evidence: Evidence) -> Iterable[Subject]:
+    """The group as one."""
+    return [GROUP]
+
+
+def evaluate(check: Check, evidence: Evidence) -> list[Result]:
+    """The check's verdict on every expected subject. Never raises: what raised is not run."""
+    return [
+        _result(check, subject, _find(check, evidence, subject), evidence)
+        for subject in check.subjects(evidence)
+    ]
+
+
+def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
+    finding = _judged(check, evidence, subject)
+    idle = evidence.gpus_idle(check.job, subject.node) if check.job else ()
+    if not idle:
+        return finding
+    finding = replace(finding, method=f"{finding.method or check.method}; {GPUS_IDLE}")
+    if finding.verdict is not Verdict.PASS or all(evidence.nodes[node].simulated for node in idle):
+        return finding
+    return replace(finding, verdict=Verdict.NOT_RUN, because=GPUS_IDLE, remedy=CUDA_IMAGE)
+
+
+def _judged(check: Check, evidence: Evidence, subject: Subject) -> Finding:
+    if (barred := _barred(check, evidence, subject)) is not None:
+        return barred
+    try:
+        return check.judge(evidence, subject)
+    except NotDoneError as error:
+        return unknown(str(error))
+    except CannotReadError as error:
+        return unknown(f"cannot read: {error}")
+    except Exception as error:  # noqa: BLE001 - a check that fails itself has judged nothing
+        return unknown(f"the check itself failed: {type(error).__name__}: {error}")
+
+
+def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | None:
+    """Why this subject is not judged at all, None where it is."""
+    if subject.node is None:
+        return None
+    spec, node = evidence.declared.get(subject.node), evidence.nodes.get(subject.node)
+    if spec is not None and spec.excluded:
+        return excluded(f"{subject.node} is taken out: {spec.excluded}")
+    if check.id != "node-reachable" and (node is None or node.unreachable):
+        because = node.unreachable if node else "nothing was collected"
+        return unknown(f"the node could not be looked at: {because}")
+    if check.heavy and subject.node in evidence.left_out:
+        return unknown(evidence.left_out[subject.node])
+    return None
+
+
+def _result(check: Check, subject: Subject, finding: Finding, evidence: Evidence) -> Result:
+    node = evidence.nodes.get(subject.node) if subject.node else None
+    speaks = finding.verdict in (Verdict.FAIL, Verdict.NOT_RUN)
+    return Result(
+        check=check.id,
+        scope=check.scope,
+        subject=subject,
+        verdict=finding.verdict,
+        measured=finding.measured,
+        unit=finding.unit,
+        expected=finding.expected,
+        efficiency=finding.efficiency,
+        source=finding.source,
+        method=finding.method or check.method,
+        because=finding.because,
+        remedy=(finding.remedy or check.remedy) if speaks else "",
+        evidence=finding.evidence,
+        simulated=node.simulated if node is not None else subject.node is None and evidence.simulated,
+    )

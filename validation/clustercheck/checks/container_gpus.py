@@ -1,0 +1,94 @@
+"""Does a container of the training image see every GPU?"""
+
+from __future__ import annotations
+
+import re
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, first_line
+
+_GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
+# Docker's own exit codes: it could not start the container, or not the command in it.
+_ENGINE = (125, 126, 127)
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The same GPUs inside as outside, by UUID. How many there should be is another check's question."""
+    node = evidence.nodes[str(subject.node)]
+    record = node.mapping("container_gpus")
+    if record.get("skipped"):
+        return unknown(str(record["skipped"]), remedy="Bring the image here: clusterctl apply --only images")
+    if record.get("missing"):
+        return unknown("docker is not installed", remedy="clusterctl apply --only runtime")
+    outside = {gpu.uuid for gpu in node.smi().gpus}
+    if record.get("timed_out"):
+        return bad("the container did not end within its time limit", "hangs", len(outside))
+    if record.get("rc") != 0:
+        said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+        how = "could not be started with GPUs" if record.get("rc") in _ENGINE else "cannot use the GPUs"
+        return bad(f"a container {how}: {said}", 0, len(outside))
+    return _compare(_listed(str(record.get("stdout") or "")), outside)
+
+
+def _listed(text: str) -> list[str]:
+    """UUIDs in the output of `nvidia-smi -L`. Raises CannotReadError."""
+    lines = [line for line in text.splitlines() if line.startswith("GPU ")]
+    seen = [match[1] for line in lines if (match := _GPU.fullmatch(line))]
+    if len(seen) != len(lines) or len(set(seen)) != len(seen):
+        raise CannotReadError(f"nvidia-smi -L in the container says {first_line(text)!r}")
+    return seen
+
+
+def _compare(seen: list[str], outside: set[str]) -> Finding:
+    more = {"container": len(seen), "driver": len(outside)}
+    if outside - set(seen):
+        because = f"a container sees {len(seen)} of the driver's {len(outside)} GPUs"
+        return bad(because, len(seen), len(outside), evidence=more)
+    if set(seen) - outside or not seen:
+        return bad(
+            "a container sees other GPUs than the driver lists", len(seen), len(outside), evidence=more
+        )
+    return good(len(seen), len(outside), evidence=more)
+
+
+def _without_last(raw: seeding.Raw) -> None:
+    lines = raw["container_gpus"]["stdout"].splitlines(keepends=True)
+    raw["container_gpus"]["stdout"] = "".join(lines[:-1])
+
+
+CHECK = Check(
+    id="container-gpus",
+    title="GPUs in containers",
+    scope=Scope.HOST,
+    measures="which GPUs a container of the training image sees",
+    method="docker run --rm, nvidia-smi -L in the training image, compared by UUID with the driver's list",
+    requires="the training image on the node, Docker, the NVIDIA Container Toolkit",
+    expectation="every GPU that the driver lists",
+    remedy="Configure the toolkit anew: clusterctl apply --only runtime",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("container-sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
+        Fault(
+            "toolkit-missing",
+            seeding.program_fails(
+                "gpu02",
+                "container_gpus",
+                rc=125,
+                stderr='docker: could not select device driver "" with capabilities: [[gpu]].',
+            ),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "image-missing",
+            seeding.program_fails(
+                "gpu02", "container_gpus", rc=1, skipped="the training image is not on this node"
+            ),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,137 @@
+"""Data-parallel training across nodes: equal parameters everywhere, and the loss of a single process."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "data_parallel"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Parameters by their hash against the other ranks', the loss against the reference."""
+    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+        return finding
+    outcome = outcome_of(evidence, JOB)
+    mine = ranks_of(outcome, str(subject.node))
+    common = commonest_parameters(outcome)
+    for rank in mine:
+        if (finding := _judge_rank(rank, common, evidence.tolerance)) is not None:
+            return finding
+    worst = max(_difference(rank) for rank in mine)
+    losses = losses_of(mine[0])
+    return good(
+        worst,
+        evidence.tolerance,
+        unit="loss",
+        evidence={
+            "ranks": len(mine),
+            "steps": len(losses),
+            "first_loss": losses[0],
+            "last_loss": losses[-1],
+            "parameters_sha256": parameters_of(mine[0])[:16],
+        },
+    )
+
+
+def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Finding | None:
+    verdict = rank.verdict or {}
+    difference = _difference(rank)
+    parameters = parameters_of(rank)
+    if not common:
+        return bad("every rank holds other parameters", parameters[:16], "equal on all ranks")
+    if parameters not in common:
+        return bad("its parameters are not those of the other ranks", parameters[:16], "equal on all ranks")
+    if len(common) > 1:
+        return bad(
+            "the ranks hold different parameters: it cannot be told which are right",
+            parameters[:16],
+            "equal on all ranks",
+        )
+    if not difference <= tolerance:
+        return bad(
+            f"the loss is {difference:.3g} away from a single process's", difference, tolerance, unit="loss"
+        )
+    if verdict.get("ok") is not True:
+        return bad(str(verdict.get("because") or "the rank says that training is wrong"), "not ok", "ok")
+    losses_of(rank)
+    return None
+
+
+def parameters_of(rank: RankOutcome) -> str:
+    """The hash of a rank's parameters. Raises CannotReadError where it names none."""
+    said = (rank.verdict or {}).get("parameters_sha256")
+    if not isinstance(said, str) or len(said) < 16:
+        raise CannotReadError(f"rank {rank.rank} names no hash of its parameters")
+    return said
+
+
+def commonest_parameters(outcome: JobOutcome) -> set[str]:
+    """The hashes that most ranks have: one where they agree, none where all differ."""
+    counted = Counter(parameters_of(rank) for rank in outcome.ranks)
+    most = max(counted.values())
+    if most == 1 and len(counted) > 2:
+        return set()
+    return {parameters for parameters, count in counted.items() if count == most}
+
+
+def _difference(rank: RankOutcome) -> float:
+    """How far the loss is from the reference; infinite where the rank gives no number."""
+    difference = (rank.verdict or {}).get("max_loss_difference")
+    return float(difference) if isinstance(difference, int | float) and difference >= 0 else math.inf
+
+
+def losses_of(rank: RankOutcome) -> list[float]:
+    """The loss of each step. Raises CannotReadError where the rank names none."""
+    losses = (rank.verdict or {}).get("losses")
+    if (
+        not isinstance(losses, list)
+        or not losses
+        or not all(isinstance(loss, int | float) for loss in losses)
+    ):
+        raise CannotReadError(f"rank {rank.rank} names no losses")
+    return losses
+
+
+def _on(node: str, **said: object) -> seeding.Inject:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == node:
+            verdict.update(said)
+
+    return seeding.verdicts(JOB, change)
+
+
+CHECK = Check(
+    id="data-parallel",
+    title="Data-parallel training",
+    scope=Scope.GROUP,
+    measures="whether all ranks end with equal parameters, and with the loss of a single process",
+    method="a small seeded model with Paddle's DataParallel over all nodes, against the same training alone",
+    requires="the training image on every node, at least two ranks",
+    expectation="equal hashes on all ranks, the loss at every step within the suite's tolerance",
+    remedy="Run all-reduce on this node alone and with one good partner; wrong numbers without error point "
+    "to memory or GPU faults.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("other-parameters", _on("gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
+        Fault("loss-differs", _on("gpu01", max_loss_difference=0.01), Subject("gpu01")),
+        Fault("loss-not-a-number", _on("gpu01", max_loss_difference=None), Subject("gpu01")),
+        Fault("rank-says-no", _on("gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")),
+        Fault("rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")),
+        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), Subject("gpu01"), Verdict.EXCLUDED),
+        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
+        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        Fault("own-tolerance", _on("gpu01", max_loss_difference=0.001, tolerance=0.01), Subject("gpu01")),
+        Fault("no-hash", _on("gpu03", parameters_sha256=""), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,113 @@
+"""Is the running driver the one that the settings ask for, and the same everywhere?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject
+from clustercheck.parse.reading import CannotReadError
+
+
+def versions(evidence: Evidence) -> dict[str, str]:
+    """Version of the running kernel module by node, as far as it can be read."""
+    found = {}
+    for name in evidence.reachable:
+        try:
+            found[name] = evidence.nodes[name].module_version()
+        except CannotReadError:
+            continue
+    return found
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Module against library, then the settings, then the other nodes of which the same is asked."""
+    node = str(subject.node)
+    module = evidence.nodes[node].module_version()
+    library = evidence.nodes[node].smi().driver_version
+    asked, branch = _asked_of(evidence, node)
+    running = versions(evidence)
+    found = running.values()
+    alike = [version for name, version in running.items() if _asked_of(evidence, name) == (asked, branch)]
+    everywhere = Counter(version for version in alike if _is_asked(version, asked, branch))
+    commonest = [version for version, count in everywhere.items() if count == max(everywhere.values())]
+    more = {"module": module, "nvidia_smi": library, "cluster": dict(Counter(found))}
+    if module != library:
+        return bad(
+            f"the kernel module is {module}, the library {library}",
+            module,
+            library,
+            evidence=more,
+            remedy="Reload the module or reboot the node: CUDA fails until both are of one version.",
+        )
+    if asked and module != asked:
+        return bad(f"driver {module} runs, the settings ask for {asked}", module, asked, evidence=more)
+    if branch and module.split(".")[0] != branch:
+        return bad(
+            f"driver {module} runs, the settings ask for branch {branch}", module, branch, evidence=more
+        )
+    if module not in commonest:
+        most = commonest[0] if len(commonest) == 1 else " and ".join(sorted(commonest))
+        return bad(f"driver {module} runs, most nodes run {most}", module, most, evidence=more)
+    if len(commonest) > 1:
+        return bad(
+            f"nodes run {' and '.join(sorted(commonest))}, equally many: cannot tell which is meant",
+            module,
+            "one version",
+            evidence=more,
+            remedy="Set nvidia_driver_version to the one that is meant, then clusterctl apply.",
+        )
+    return good(module, asked or branch or commonest[0], evidence=more)
+
+
+def _asked_of(evidence: Evidence, node: str) -> tuple[str, str]:
+    settings = evidence.spec.settings_of(node)
+    return settings.driver_version, settings.driver_branch
+
+
+def _is_asked(version: str, asked: str, branch: str) -> bool:
+    if asked:
+        return version == asked
+    return not branch or version.split(".", maxsplit=1)[0] == branch
+
+
+def _all_at(nodes: dict[str, str]) -> seeding.Inject:
+    return seeding.chain(*(_runs(node, version) for node, version in nodes.items()))
+
+
+def _runs(node: str, version: str) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        said = raw["nvidia_smi"]["stdout"]
+        raw["nvidia_smi"]["stdout"] = said.replace(raw["module"]["version"], version)
+        raw["module"]["version"] = version
+
+    return seeding.edit(node, change)
+
+
+def _module_alone(raw: seeding.Raw) -> None:
+    raw["module"]["version"] = "580.65.06"
+
+
+CHECK = Check(
+    id="driver-version",
+    title="Driver version",
+    scope=Scope.HOST,
+    measures="the version of the running kernel module, and of the library beside it",
+    method="/sys/module/nvidia/version and nvidia-smi -q -x",
+    requires="a loaded NVIDIA kernel module",
+    expectation="nvidia_driver_version, or nvidia_driver_branch, and alike on all nodes",
+    remedy="Bring the node to the declared version: clusterctl apply --only driver --limit NODE",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("driver-version-skew", _runs("gpu02", "580.105.08"), Subject("gpu02")),
+        Fault(
+            "other-branch",
+            _all_at({"gpu01": "570.148.08", "gpu02": "570.148.08", "gpu03": "570.148.08"}),
+            Subject("gpu01"),
+        ),
+        Fault("module-and-library-apart", seeding.edit("gpu03", _module_alone), Subject("gpu03")),
+    ),
+)

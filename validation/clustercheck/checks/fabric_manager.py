@@ -1,0 +1,92 @@
+"""Fabric Manager: running, and of the driver's own version, where there is an NVSwitch."""
+
+from __future__ import annotations
+
+import re
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, program_output
+
+_VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A switch without its manager, or with one of another version, is CUDA error 802."""
+    name = str(subject.node)
+    node, profile = evidence.nodes[name], evidence.profile(name)
+    switches, expected_switches = len(node.nvswitch_addresses()), profile.nvswitches if profile else None
+    if expected_switches and switches < expected_switches:
+        return bad(
+            f"{switches} NVSwitches on the PCI bus, {expected_switches} expected",
+            switches,
+            expected_switches,
+            remedy="Power-cycle the node; if a switch stays away, call the supplier.",
+        )
+    if not switches:
+        return excluded("there is no NVSwitch on this node")
+    part = node.mapping("fabric_manager")
+    unit = part.get("unit")
+    if not isinstance(unit, dict) or not unit.get("ActiveState"):
+        raise CannotReadError("the state of nvidia-fabricmanager.service is not known")
+    driver, more = node.module_version(), {"nvswitches": switches, "unit": unit.get("ActiveState")}
+    if unit.get("LoadState") == "not-found":
+        return bad("Fabric Manager is not installed", "not installed", driver, evidence=more)
+    if unit["ActiveState"] != "active":
+        return bad(
+            f"Fabric Manager is {unit['ActiveState']} ({unit.get('SubState', '')})",
+            unit["ActiveState"],
+            "active",
+            evidence=more,
+            remedy="Read `journalctl -u nvidia-fabricmanager`, then start it.",
+        )
+    said = program_output(part.get("version"), "nv-fabricmanager --version")
+    match = _VERSION.search(said)
+    if match is None:
+        raise CannotReadError(f"nv-fabricmanager --version says {said.strip()[:80]!r}")
+    if match[1] != driver:
+        return bad(f"Fabric Manager is {match[1]}, the driver {driver}", match[1], driver, evidence=more)
+    return good(match[1], driver, evidence=more)
+
+
+def _stopped(raw: seeding.Raw) -> None:
+    raw["fabric_manager"]["unit"].update(ActiveState="failed", SubState="failed")
+
+
+def _not_installed(raw: seeding.Raw) -> None:
+    raw["fabric_manager"]["unit"].update(LoadState="not-found", ActiveState="inactive", SubState="dead")
+
+
+def _other_version(raw: seeding.Raw) -> None:
+    raw["fabric_manager"]["version"]["stdout"] = "Fabric Manager version is : 580.65.06\n"
+
+
+def _switch_gone(raw: seeding.Raw) -> None:
+    raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
+
+
+def _mute(raw: seeding.Raw) -> None:
+    raw["fabric_manager"]["version"]["stdout"] = "?\n"
+
+
+CHECK = Check(
+    id="fabric-manager",
+    title="Fabric Manager",
+    scope=Scope.HOST,
+    measures="state and version of NVIDIA Fabric Manager, and the number of NVSwitches",
+    method="systemctl show, nv-fabricmanager --version, class 0680 of vendor 10de in sysfs",
+    requires="an NVSwitch on the PCI bus",
+    expectation="active, and exactly the version of the driver",
+    remedy="Install the Fabric Manager of the driver's exact version: clusterctl apply --only driver",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("fabric-manager-stopped", seeding.edit("gpu01", _stopped), Subject("gpu01")),
+        Fault("fabric-manager-missing", seeding.edit("gpu01", _not_installed), Subject("gpu01")),
+        Fault("fabric-manager-version-skew", seeding.edit("gpu02", _other_version), Subject("gpu02")),
+        Fault("nvswitch-gone", seeding.edit("gpu02", _switch_gone), Subject("gpu02")),
+        Fault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

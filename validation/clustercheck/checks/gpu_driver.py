@@ -1,0 +1,81 @@
+"""Does the driver answer for the GPUs at all?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import first_line
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """nvidia-smi must end by itself, well, and with output that can be read."""
+    node = evidence.nodes[str(subject.node)]
+    record = node.mapping("nvidia_smi")
+    said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+    expected = "nvidia-smi ends with 0"
+    if record.get("missing"):
+        return bad("nvidia-smi is not installed", "not installed", expected)
+    if record.get("timed_out"):
+        return bad(
+            "nvidia-smi did not answer within its time limit: a GPU or the driver hangs",
+            "hangs",
+            expected,
+            remedy="Read the kernel log for Xid messages, drain the node and reboot it.",
+        )
+    if record.get("rc") != 0:
+        text = str(record.get("stdout") or "") + str(record.get("stderr") or "")
+        mismatch = "version mismatch" in text.lower()
+        remedy = (
+            "The loaded module is not of the installed version: reload it or reboot the node."
+            if mismatch
+            else ""
+        )
+        return bad(f"nvidia-smi ended with {record.get('rc')}: {said}", said, expected, remedy=remedy)
+    log = node.smi()
+    return good(
+        "answers",
+        expected,
+        evidence={
+            "driver": log.driver_version,
+            "cuda": log.cuda_version,
+            "duration_s": record.get("duration_s"),
+        },
+    )
+
+
+_FAIL = seeding.program_fails
+CHECK = Check(
+    id="gpu-driver",
+    title="Driver answers",
+    scope=Scope.HOST,
+    measures="whether nvidia-smi -q -x ends by itself with output that can be read",
+    method="nvidia-smi -q -x with a time limit of 30 s",
+    requires="the NVIDIA driver",
+    expectation="exit code 0 and whole XML",
+    remedy="Install or mend the driver: clusterctl apply --only driver",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("driver-missing", _FAIL("gpu01", "nvidia_smi", rc=None, missing=True), Subject("gpu01")),
+        Fault("driver-hangs", _FAIL("gpu02", "nvidia_smi", rc=None, timed_out=True), Subject("gpu02")),
+        Fault(
+            "library-mismatch",
+            _FAIL(
+                "gpu02",
+                "nvidia_smi",
+                rc=18,
+                stdout="Failed to initialize NVML: Driver/library version mismatch\n",
+            ),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "output-cut-off",
+            seeding.stdout("gpu01", "nvidia_smi", "</nvidia_smi_log>", ""),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault("empty-output", _FAIL("gpu01", "nvidia_smi", rc=0), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

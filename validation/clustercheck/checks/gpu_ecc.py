@@ -1,0 +1,78 @@
+"""ECC: switched on, and no uncorrectable error since the driver was loaded."""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, whole_number
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Uncorrectable errors are faults; corrected ones are reported."""
+    gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
+    if profile is not None and not profile.ecc:
+        return excluded(f"{gpu.model} has no ECC to judge")
+    if gpu.ecc_mode != "Enabled":
+        if gpu.ecc_mode == "Disabled":
+            return bad(
+                "ECC is switched off",
+                "off",
+                "on",
+                remedy="Switch it on with `nvidia-smi -e 1` and reset the GPU or reboot the node.",
+            )
+        raise CannotReadError(f"the ECC mode is {gpu.ecc_mode or 'not printed'}")
+    counters = {
+        name: whole_number(value) for name, value in (gpu.ecc or {}).items() if name.startswith("volatile/")
+    }
+    wrong = {name: count for name, count in counters.items() if "uncorrectable" in name}
+    if not wrong or any(count is None for count in wrong.values()):
+        raise CannotReadError("the uncorrectable ECC counters are not printed")
+    total = sum(count or 0 for count in wrong.values())
+    threshold = (gpu.ecc or {}).get("aggregate/sram_threshold_exceeded", "")
+    more = {name.removeprefix("volatile/"): count for name, count in counters.items() if count}
+    if threshold == "Yes":
+        return bad(
+            "uncorrectable SRAM errors have exceeded the threshold for a replacement",
+            "exceeded",
+            "not exceeded",
+            evidence=more,
+            remedy="Replace the GPU: the driver itself asks for it.",
+        )
+    if total:
+        return bad(f"{total} uncorrectable memory errors", total, 0, unit="errors", evidence=more)
+    return good(0, 0, unit="errors", evidence=more)
+
+
+_SMI = seeding.smi
+CHECK = Check(
+    id="gpu-ecc",
+    title="ECC",
+    scope=Scope.GPU,
+    measures="uncorrectable memory errors since the driver was loaded, and the SRAM threshold",
+    method="nvidia-smi -q -x, ecc_mode and ecc_errors",
+    requires="a GPU with ECC",
+    expectation="ECC on, no uncorrectable error, threshold not exceeded",
+    remedy="Drain the node and reset the GPU or reboot; if the count grows again, have the GPU replaced.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault(
+            "ecc-dram", _SMI("gpu01", 4, "ecc_errors/volatile/dram_uncorrectable", "2"), Subject("gpu01", 4)
+        ),
+        Fault(
+            "ecc-sram",
+            _SMI("gpu02", 0, "ecc_errors/volatile/sram_uncorrectable_secded", "1"),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "sram-threshold",
+            _SMI("gpu01", 1, "ecc_errors/aggregate/sram_threshold_exceeded", "Yes"),
+            Subject("gpu01", 1),
+        ),
+        Fault("ecc-off", _SMI("gpu03", 6, "ecc_mode/current_ecc", "Disabled"), Subject("gpu03", 6)),
+        Fault("counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN),
+    ),
+)

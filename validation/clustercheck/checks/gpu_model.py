@@ -1,0 +1,47 @@
+"""Is each GPU of the declared model?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The model's name as the driver prints it, against the inventory, else against the profile."""
+    node = str(subject.node)
+    gpu = gpu_of(evidence, subject)
+    declared, profile = evidence.declared[node].gpu_model, evidence.profile(node)
+    allowed = (declared,) if declared else profile.gpu_models if profile else ()
+    more = {"address": gpu.address, "serial": gpu.serial, "vbios": gpu.vbios}
+    if not allowed:
+        return excluded(
+            "neither a model nor a profile is declared for this node", measured=gpu.model, evidence=more
+        )
+    expected = " or ".join(allowed)
+    if gpu.model not in allowed:
+        return bad(f"it is a {gpu.model}", gpu.model, expected, evidence=more)
+    return good(gpu.model, expected, evidence=more)
+
+
+CHECK = Check(
+    id="gpu-model",
+    title="GPU model",
+    scope=Scope.GPU,
+    measures="the model's name of each GPU",
+    method="nvidia-smi -q -x, product_name",
+    requires="the NVIDIA driver",
+    expectation="hardware_gpu_model, else a model of the hardware profile",
+    remedy="Correct the inventory if it is wrong; otherwise this GPU is not what was ordered.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault(
+            "wrong-model",
+            seeding.smi("gpu01", 2, "product_name", "NVIDIA A100-SXM4-40GB"),
+            Subject("gpu01", 2),
+        ),
+    ),
+)

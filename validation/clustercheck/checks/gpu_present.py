@@ -1,0 +1,72 @@
+"""Are all GPUs there, for the driver and on the PCI bus?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+
+DECLARE = (
+    "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
+)
+
+
+def subjects(evidence: Evidence) -> list[Subject]:
+    """Every GPU to look at; a node of which it is not known how many it should have is a subject itself."""
+    unknown_nodes = [node.name for node in evidence.spec.nodes if evidence.expected_gpus(node.name) is None]
+    return [*map(Subject, unknown_nodes), *every_gpu(evidence)]
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The GPU of this number: its place on the bus, and its entry in the driver."""
+    if subject.gpu is None:
+        return unknown("how many GPUs it should have is not declared", remedy=DECLARE)
+    node, gpu = str(subject.node), int(subject.gpu or 0)
+    found = evidence.nodes[node]
+    expected = f"{evidence.gpu_count(node)} GPUs in the driver and on the bus"
+    on_bus, slots = found.gpu_addresses(), evidence.slots(node)
+    more: dict[str, object] = {"expected": evidence.gpu_count(node), "pci": len(on_bus)}
+    if gpu >= len(slots):
+        count = f"{len(on_bus)} on the PCI bus"
+        return bad(f"this GPU is missing: {count}", count, expected, evidence=more)
+    address = slots[gpu]
+    more["address"] = address
+    if address not in on_bus:
+        count = f"{len(on_bus)} on the PCI bus"
+        return bad(f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more)
+    in_driver = [each.address for each in found.smi().gpus]
+    more["driver"] = len(in_driver)
+    count = f"{len(in_driver)} in the driver, {len(on_bus)} on the PCI bus"
+    if address not in in_driver:
+        return bad(f"the driver does not see the GPU at {address}: {count}", count, expected, evidence=more)
+    if len(on_bus) > evidence.gpu_count(node) or len(in_driver) != len(set(in_driver) & set(on_bus)):
+        return bad(f"there are more GPUs than declared: {count}", count, expected, evidence=more)
+    return good("present", expected, evidence=more)
+
+
+CHECK = Check(
+    id="gpu-present",
+    title="GPU present",
+    scope=Scope.GPU,
+    measures="whether every declared GPU is on the PCI bus and known to the driver",
+    method="sysfs (class 0300 and 0302 of vendor 10de) and nvidia-smi -q -x, by PCI address",
+    requires="the NVIDIA driver",
+    expectation="as many as hardware_gpu_count says, else as the hardware profile does",
+    remedy="Read the kernel log (Xid 79: fallen off the bus), power-cycle the node; if it stays away, "
+    "reseat or replace the GPU.",
+    subjects=subjects,
+    judge=judge,
+    faults=(
+        Fault("gpu-gone-from-bus", seeding.lose_gpu("gpu02", 3, from_bus=True), Subject("gpu02", 3)),
+        Fault("gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)),
+        Fault(
+            "two-gpus-gone",
+            seeding.chain(
+                seeding.lose_gpu("gpu02", 5, from_bus=True), seeding.lose_gpu("gpu02", 0, from_bus=True)
+            ),
+            Subject("gpu02", 5),
+        ),
+        Fault("count-not-declared", seeding.undeclared("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,89 @@
+"""Row remapping (Ampere and later) and retired pages (before): is repair pending, or has it failed?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+_NOT_HERE = ("", "N/A")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A failed remap wants a new GPU, a pending one a reset."""
+    gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
+    remap, retired = gpu.remap or {}, gpu.retired or {}
+    if "remapped_row_pending" in remap and remap["remapped_row_pending"] not in _NOT_HERE:
+        return _remapped(remap)
+    if retired.get("pending_retirement", "") not in _NOT_HERE:
+        return _retired(retired)
+    if profile is not None and not profile.ecc:
+        return excluded(f"{gpu.model} repairs no memory")
+    raise CannotReadError("neither row remapping nor page retirement is printed")
+
+
+def _remapped(remap: Mapping[str, str]) -> Finding:
+    pending, failure = remap["remapped_row_pending"], remap.get("remapped_row_failure", "")
+    more = {name: remap[name] for name in ("remapped_row_corr", "remapped_row_unc") if name in remap}
+    if failure == "Yes":
+        return bad(
+            "a memory row could not be remapped",
+            "failed",
+            "no failure",
+            evidence=more,
+            remedy="Have the GPU replaced: its spare rows are used up.",
+        )
+    if pending == "Yes":
+        return bad("a remapped row waits for a reset", "pending", "nothing pending", evidence=more)
+    if pending != "No" or failure != "No":
+        raise CannotReadError(f"row remapping says pending {pending!r}, failure {failure!r}")
+    return good("nothing pending", "nothing pending", evidence=more)
+
+
+def _retired(retired: Mapping[str, str]) -> Finding:
+    pending = retired["pending_retirement"]
+    more = {name: value for name, value in retired.items() if name.endswith("retired_count")}
+    if pending == "Yes":
+        return bad("a retired page waits for a reset", "pending", "nothing pending", evidence=more)
+    if pending != "No":
+        raise CannotReadError(f"page retirement says {pending!r}")
+    return good("nothing pending", "nothing pending", evidence=more)
+
+
+_SMI = seeding.smi
+CHECK = Check(
+    id="gpu-row-remap",
+    title="Memory repair",
+    scope=Scope.GPU,
+    measures="whether memory repair is pending or has failed",
+    method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere",
+    requires="a GPU that repairs memory",
+    expectation="nothing pending, no failure",
+    remedy="Drain the node, then reset the GPU (nvidia-smi --gpu-reset -i N) or reboot.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault(
+            "remap-pending",
+            _SMI("gpu01", 0, "remapped_rows/remapped_row_pending", "Yes"),
+            Subject("gpu01", 0),
+        ),
+        Fault(
+            "remap-failure",
+            _SMI("gpu02", 7, "remapped_rows/remapped_row_failure", "Yes"),
+            Subject("gpu02", 7),
+        ),
+        Fault(
+            "remap-translated",
+            _SMI("gpu01", 3, "remapped_rows/remapped_row_pending", "Nein"),
+            Subject("gpu01", 3),
+            Verdict.NOT_RUN,
+        ),
+        Fault("remap-missing", _SMI("gpu01", 3, "remapped_rows", None), Subject("gpu01", 3), Verdict.NOT_RUN),
+    ),
+)

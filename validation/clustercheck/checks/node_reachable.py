@@ -1,0 +1,41 @@
+"""Does the node answer, and does the probe's record make sense?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A node that does not answer is a fault of its own."""
+    node = evidence.nodes.get(str(subject.node))
+    if node is None or node.unreachable:
+        return bad(node.unreachable if node else "nothing was collected", "no answer", "an answer")
+    host = node.mapping("host")
+    return good(
+        "answers",
+        "an answer",
+        evidence={
+            "boot_id": host.get("boot_id"),
+            "kernel": host.get("kernel"),
+            "uptime_s": host.get("uptime_s"),
+        },
+    )
+
+
+CHECK = Check(
+    id="node-reachable",
+    title="Node answers",
+    scope=Scope.HOST,
+    measures="whether the node can be logged in to and runs the probe to its end",
+    method="one probe over SSH, with a time limit",
+    requires="SSH as root or with sudo, Python 3.8",
+    expectation="an answer within the limit",
+    remedy="See whether the node has power and network, then its console; `clusterctl hosts scan` tries the "
+    "log-in alone. Take it out with `clusterctl hosts quarantine` if the rest must go on.",
+    subjects=every_node,
+    judge=judge,
+    faults=(Fault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),),
+)

@@ -1,0 +1,93 @@
+"""NVLink: every link of every GPU up, at its full rate."""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.expect.profiles import NvLink
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.nvlink import GpuLinks
+from clustercheck.parse.reading import CannotReadError
+
+_RATE_TOLERANCE = 0.02  # the driver prints 26.562 GB/s where the nominal rate is 25 and 25 where it is 25
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """As many links as the hardware has, none inactive, none slower than it should be."""
+    node = str(subject.node)
+    profile = evidence.profile(node)
+    expected = profile.nvlink if profile else None
+    if profile is not None and expected is None:
+        return excluded(f"{profile.summary} has no NVLink")
+    gpu = gpu_of(evidence, subject)
+    if gpu.mig == "Enabled":
+        return excluded("MIG is on, which switches NVLink off")
+    links = _links(evidence, node, gpu.uuid, gpu.index)
+    if not links.rates and (expected is None or not expected.required):
+        return excluded("no NVLink is fitted")
+    return _judge_links(links, expected)
+
+
+def _links(evidence: Evidence, node: str, uuid: str, index: int) -> GpuLinks:
+    for links in evidence.nodes[node].nvlinks():
+        if (links.uuid and links.uuid == uuid) or (not links.uuid and links.index == index):
+            return links
+    raise CannotReadError("nvidia-smi nvlink -s does not list this GPU")
+
+
+def _judge_links(links: GpuLinks, expected: NvLink | None) -> Finding:
+    count = expected.links if expected else len(links.rates)
+    source = expected.source if expected else "links that this GPU lists"
+    more = {"down": list(links.down), "rates_gbps": sorted(set(links.rates.values()))}
+    up = len(links.up)
+    if links.down:
+        numbers = ", ".join(map(str, links.down))
+        return bad(f"link {numbers} is down", up, count, unit="links", source=source, evidence=more)
+    if up < count:
+        return bad(f"{up} of {count} links are listed", up, count, unit="links", source=source, evidence=more)
+    rate = expected.link_gbps if expected else max(links.rates.values())
+    slow = [number for number, value in sorted(links.rates.items()) if value < rate * (1 - _RATE_TOLERANCE)]
+    if slow:
+        because = f"link {', '.join(map(str, slow))} is slower than {rate:g} GB/s"
+        return bad(because, min(links.rates.values()), rate, unit="GB/s", source=source, evidence=more)
+    return good(up, count, unit="links", source=source, efficiency=1.0, evidence=more)
+
+
+def _inactive(raw: seeding.Raw) -> None:
+    raw["nvlink"]["stdout"] = raw["nvlink"]["stdout"].replace("Link 5: 25 GB/s", "Link 5: <inactive>", 1)
+
+
+CHECK = Check(
+    id="nvlink",
+    title="NVLink",
+    scope=Scope.LINK,
+    measures="state and rate of every NVLink of every GPU",
+    method="nvidia-smi nvlink -s",
+    requires="GPUs with NVLink, MIG off",
+    expectation="as many links as the hardware profile says, all up, at full rate",
+    remedy="Restart Fabric Manager where there is an NVSwitch; then drain and reboot the node; a link that "
+    "stays down wants the GPU, its bridge or the baseboard replaced.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault("nvlink-down", seeding.edit("gpu01", _inactive), Subject("gpu01", 0)),
+        Fault(
+            "nvlink-slow",
+            seeding.stdout("gpu02", "nvlink", "Link 0: 25 GB/s", "Link 0: 12.5 GB/s"),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "nvlink-not-listed",
+            seeding.stdout("gpu02", "nvlink", "\t Link 11: 25 GB/s\n", ""),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "nvlink-unreadable",
+            seeding.stdout("gpu03", "nvlink", "GB/s", "Go/s"),
+            Subject("gpu03", 0),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,160 @@
+"""What a distributed job's outcome means for its nodes: shared by the checks that judge one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Subject
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+SAID = {
+    RankState.CRASHED: "its process crashed",
+    RankState.HUNG: "it hung",
+    RankState.UNREACHABLE: "the node went away",
+    RankState.FAILED: "it failed",
+    RankState.KILLED: "it was ended with the others",
+    RankState.OK: "it ended without a verdict",
+}
+ALIKE = (
+    "Every node fails: look at the training image, the network between the nodes, and what else they share."
+)
+
+LEFT_OUT_GPUS = (
+    "See whether a container sees every GPU (container-gpus), and whether the driver does (gpu-present)."
+)
+
+
+def outcome_of(evidence: Evidence, job: str) -> JobOutcome:
+    """The job's outcome. Raises NotDoneError with the reason where it did not run."""
+    if job in evidence.jobs:
+        return evidence.jobs[job]
+    raise NotDoneError(evidence.skipped.get(job, "the job did not run"))
+
+
+def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
+    """The job's ranks on one node."""
+    return tuple(rank for rank in outcome.ranks if rank.node == node)
+
+
+def to_blame(outcome: JobOutcome) -> dict[str, RankOutcome]:
+    """Nodes whose ranks made the job fail, not those that failed because a peer had gone.
+
+    Where that cannot be told, every node that has not ended well: then all are suspected.
+    """
+    if outcome.good:
+        return {}
+    blamed: dict[str, RankOutcome] = {}
+    hung = [rank for rank in outcome.ranks if rank.state is RankState.HUNG]
+    if len(hung) < len(outcome.ranks):
+        for rank in hung:
+            blamed.setdefault(rank.node, rank)
+    for rank in outcome.ranks:
+        silent = rank.state in (RankState.OK, RankState.FAILED) and rank.verdict is None
+        if rank.state in (RankState.UNREACHABLE, RankState.CRASHED) or silent:
+            blamed.setdefault(rank.node, rank)
+    first = outcome.first_failure
+    if first is not None and not (blamed and waited_for_peers(first)):
+        blamed.setdefault(first.node, first)
+    return blamed or {rank.node: rank for rank in reversed(outcome.ranks) if rank.state is not RankState.OK}
+
+
+def waited_for_peers(rank: RankOutcome) -> bool:
+    """Whether it failed, or was ended, inside a collective: then a peer may be the cause."""
+    return rank.state is RankState.KILLED or (
+        rank.state is RankState.FAILED and bool(rank.verdict and rank.verdict.get("collective"))
+    )
+
+
+def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+    """The finding where the job did not end well for this node (or the group), or proves nothing; else None.
+
+    Raises NotDoneError where the job did not run, or not on this node.
+    """
+    for earlier in evidence.attempts.get(job, ()):
+        if subject.node in to_blame(earlier):
+            return _broken(earlier, subject)
+    ran = evidence.jobs.get(job)
+    if subject.node in evidence.dropped and (ran is None or not ranks_of(ran, str(subject.node))):
+        raise NotDoneError(evidence.dropped[str(subject.node)])
+    outcome = outcome_of(evidence, job)
+    if subject.node is not None and not ranks_of(outcome, subject.node):
+        raise NotDoneError("no rank ran on this node")
+    return _too_few(evidence, outcome, subject) if outcome.good else _broken(outcome, subject)
+
+
+def _too_few(evidence: Evidence, outcome: JobOutcome, subject: Subject) -> Finding | None:
+    """The finding where a job that ended well proves less than was asked: no peer, or a GPU left out."""
+    short = _short_of_gpus(evidence, outcome)
+    if subject.node in short:
+        ran, expected = short[subject.node]
+        return bad(
+            f"{ran} of its {expected} GPUs took part", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
+        )
+    if len(outcome.ranks) < 2:
+        if sum(not node.excluded for node in evidence.spec.nodes) < 2:
+            return excluded("one node: there is nothing to reduce across")
+        left = outcome.ranks[0].node if outcome.ranks else "no node"
+        return unknown(f"only {left} took part: a rank alone proves nothing across nodes")
+    if subject.node is None and short:
+        said = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
+        return unknown(f"not every GPU took part: {said}", remedy=LEFT_OUT_GPUS)
+    return None
+
+
+def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, tuple[int, int]]:
+    """By node with fewer ranks over NCCL than GPUs: (ranks, GPUs). With MIG the devices are others."""
+    short: dict[str | None, tuple[int, int]] = {}
+    for node in dict.fromkeys(rank.node for rank in outcome.ranks):
+        ranks = ranks_of(outcome, node)
+        if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or _has_mig(
+            evidence, node
+        ):
+            continue
+        if len(ranks) < evidence.gpu_count(node):
+            short[node] = (len(ranks), evidence.gpu_count(node))
+    return short
+
+
+def _has_mig(evidence: Evidence, node: str) -> bool:
+    try:
+        return any(gpu.mig == "Enabled" for gpu in evidence.nodes[node].smi().gpus)
+    except CannotReadError:
+        return False
+
+
+def _broken(outcome: JobOutcome, subject: Subject) -> Finding:
+    blamed = to_blame(outcome)
+    names = ", ".join(sorted(blamed)) or "no single node"
+    if subject.node is None:
+        return unknown(f"the job did not end well because of {names}: {reason(outcome)}")
+    if subject.node not in blamed:
+        return unknown(f"the job did not end well because of {names}")
+    rank = blamed[subject.node]
+    said = SAID[rank.state]
+    because = f"rank {rank.rank} on {rank.node}: {rank.because or said}"
+    more = {"state": rank.state.value, "exit_code": rank.exit_code, "log": rank.log_tail[-600:]}
+    if rank.stack:
+        more["stack"] = rank.stack[-1200:]
+    expected = "a verdict of its own"
+    if len(blamed) > 1 and {each.node for each in outcome.ranks} == set(blamed):
+        because = f"{because} (so every node: it cannot be told which)"
+        return bad(because, said, expected, evidence=more, remedy=ALIKE)
+    return bad(because, said, expected, evidence=more)
+
+
+def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:
+    """The sizes that a rank measured, at least one. Raises CannotReadError."""
+    points = (rank.verdict or {}).get("points")
+    if not isinstance(points, list) or not points or not all(isinstance(point, Mapping) for point in points):
+        raise CannotReadError(f"rank {rank.rank} names no measured sizes")
+    return points
+
+
+def reason(outcome: JobOutcome) -> str:
+    """What the first failure said."""
+    first = outcome.first_failure
+    return first.because[:200] if first is not None and first.because else "no rank said why"

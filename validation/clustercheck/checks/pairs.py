@@ -1,0 +1,108 @@
+"""All-reduce between two nodes at a time: run where the whole group is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clustercheck.checks import seeding
+from clustercheck.checks.all_reduce import JOB as GROUP_JOB
+from clustercheck.checks.bandwidth import adapter_of
+from clustercheck.checks.base import Check, Fault, Finding, bad, good
+from clustercheck.checks.of_job import outcome_of, reason
+from clustercheck.evidence import Evidence
+from clustercheck.expect.network import NetworkExpectation, expectation
+from clustercheck.launch.model import RankOutcome
+from clustercheck.locate.pairs import BAD_BELOW_BEST, in_order, pair_bandwidths
+from clustercheck.model import Scope, Subject
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "pairs"
+
+
+def expected_of(evidence: Evidence, nodes: Iterable[str]) -> NetworkExpectation:
+    """What these nodes' networks let a pair reach. Raises CannotReadError where a rate is not known."""
+    outcome = evidence.jobs.get(GROUP_JOB) or outcome_of(evidence, JOB)
+    backend = next((str((rank.verdict or {}).get("backend") or "") for rank in outcome.ranks), "")
+    adapters = {node: adapter_of(evidence, outcome, node, backend) for node in nodes}
+    known = {node: adapter for node, adapter in adapters.items() if adapter is not None}
+    if len(known) < len(adapters):
+        raise CannotReadError("the rate of a network adapter is not known")
+    return expectation(known)
+
+
+def subjects(evidence: Evidence) -> list[Subject]:
+    """The pairs that were asked for: none where the group was fast."""
+    outcome = evidence.jobs.get(JOB)
+    if outcome is None:
+        return []
+    asked = outcome.facts.get("pairs")
+    named = (
+        [in_order(str(a), str(b)) for a, b in asked]
+        if isinstance(asked, list)
+        else list(pair_bandwidths(outcome))
+    )
+    return [Subject(a, None, b) for a, b in sorted(set(named))]
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A pair is bad below the floor, or below half of what the better pairs reach."""
+    outcome = outcome_of(evidence, JOB)
+    pairs = evidence.pairs
+    pair = in_order(str(subject.node), str(subject.peer))
+    if pair not in pairs.bandwidths:
+        raise CannotReadError(
+            "the pair's ranks gave no bandwidth: " + (reason(outcome) if not outcome.good else "no error")
+        )
+    network = expected_of(evidence, pair)
+    limit, measured = max(network.floor_gbps, BAD_BELOW_BEST * pairs.better_gbps), pairs.bandwidths[pair]
+    words = {
+        "unit": "GB/s",
+        "source": network.source,
+        "efficiency": round(measured / network.nominal_gbps, 4) if measured <= network.nominal_gbps else None,
+        "evidence": {"best_pair_gbps": round(pairs.best_gbps, 4)},
+    }
+    if measured < limit:
+        return bad(
+            f"{measured:.3g} GB/s, {limit:.3g} expected at least",
+            round(measured, 4),
+            round(limit, 4),
+            **words,
+        )
+    return good(round(measured, 4), round(limit, 4), **words)
+
+
+def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
+    """These pairs slow, all others as they were."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
+
+        def change(_rank: RankOutcome, said: seeding.Raw) -> None:
+            for point in said["pairs"]:
+                if in_order(node_of[point["a"]], node_of[point["b"]]) in {in_order(*pair) for pair in slow}:
+                    point["busbw_gbps"] *= factor
+
+        return seeding.verdicts(JOB, change)(evidence)
+
+    return inject
+
+
+CHECK = Check(
+    id="pair-bandwidth",
+    title="Pairs, bandwidth",
+    scope=Scope.PAIR,
+    measures="bus bandwidth of an all-reduce between two nodes",
+    method="rounds of concurrent pairs, Paddle's all_reduce at a fixed size, median",
+    requires="a group that was slow",
+    expectation="the floor of the group, and half of what the better pairs reach",
+    remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of what is named.",
+    subjects=subjects,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault(
+            "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")
+        ),
+        Fault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
+    ),
+)

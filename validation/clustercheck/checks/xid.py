@@ -1,0 +1,137 @@
+"""Xid messages of a GPU in the kernel log since boot, each judged by its own action."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.kernel_log import Xid
+from clustercheck.parse.reading import CannotReadError
+
+
+@cache
+def catalogue() -> Mapping[str, Any]:
+    """The table of codes."""
+    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "xid.yml").read_text(encoding="utf-8"))
+    return table
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The messages of this GPU, by its PCI address."""
+    node, gpu = str(subject.node), int(subject.gpu or 0)
+    slots = evidence.slots(node)
+    if gpu >= len(slots):
+        raise CannotReadError("where this GPU sits on the PCI bus is not known")
+    mine = [xid for xid in evidence.nodes[node].xids() if not xid.switch and xid.address == slots[gpu]]
+    return judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
+
+
+def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
+    """Fail where one is a fault, not run where one is unknown or some were dropped, else pass."""
+    codes: Mapping[int, Mapping[str, Any]] = catalogue()["codes"]
+    counted = Counter(xid.code for xid in xids)
+    more = {
+        "xids": {str(code): count for code, count in sorted(counted.items())},
+        "last": [f"{xid.when} {xid.code} {xid.message}"[:200] for xid in xids[-3:]],
+        "log": log.get("source"),
+        "log_begins": log.get("first"),
+    }
+    source = str(catalogue()["source"])
+    asked = [xid for xid in xids if xid.code == 154]
+    open_ones = [xid for xid in xids if xid.code != 154] + [xid for xid in asked[-1:] if not is_settled(xid)]
+    faults = [xid for xid in open_ones if codes.get(xid.code, {}).get("fault")]
+    if faults:
+        last = faults[-1]
+        entry = codes[last.code]
+        text = ", ".join(
+            f"Xid {code} ({codes[code]['name']})" for code in sorted({xid.code for xid in faults})
+        )
+        return bad(
+            f"{text} since boot, last at {last.when}",
+            ", ".join(map(str, sorted(counted))),
+            "no fatal Xid",
+            source=source,
+            remedy=str(catalogue()["actions"][entry["action"]]),
+            evidence=more,
+        )
+    strange = sorted({xid.code for xid in xids if xid.code not in codes})
+    if strange:
+        return unknown(
+            f"Xid {', '.join(map(str, strange))} is not in the table of codes",
+            source=source,
+            evidence=more,
+            remedy="Look the code up in NVIDIA's Xid catalogue; it may name a fault.",
+        )
+    if log.get("dropped"):
+        return unknown(f"{log['dropped']} older messages were left out", evidence=more)
+    said = ", ".join(map(str, sorted(counted))) or "none"
+    return good(said, "no fatal Xid", source=source, evidence=more)
+
+
+def is_settled(xid: Xid) -> bool:
+    """Xid 154 also tells that a recovery is no longer needed: ``... to 0x0 (None)``."""
+    return xid.code == 154 and xid.message.rstrip().endswith("(None)")
+
+
+def line(address: str, code: int, message: str = "") -> str:
+    """A line as the driver writes it; the address without its function."""
+    return f"2026-11-20T10:00:00.000000+0000 host kernel: NVRM: Xid (PCI:{address}): {code}, {message}"
+
+
+_A = "0000:07:00"
+CHECK = Check(
+    id="xid",
+    title="Xid",
+    scope=Scope.GPU,
+    measures="the driver's error messages on this GPU in the kernel log since boot",
+    method="journalctl -k -b, else dmesg",
+    requires="a readable kernel log",
+    expectation="no Xid whose action is to reset, reboot or repair",
+    remedy="Look the code up in NVIDIA's Xid catalogue.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault(
+            "xid-79",
+            seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
+            Subject("gpu01", 0),
+        ),
+        Fault(
+            "xid-119", seeding.kernel_says("gpu02", line(_A, 119, "Timeout after 6s")), Subject("gpu02", 0)
+        ),
+        Fault(
+            "xid-154",
+            seeding.kernel_says(
+                "gpu02",
+                line(_A, 154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"),
+            ),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "xid-unknown", seeding.kernel_says("gpu01", line(_A, 999)), Subject("gpu01", 0), Verdict.NOT_RUN
+        ),
+        Fault(
+            "xid-garbled",
+            seeding.kernel_says("gpu01", "kernel: NVRM: Xid (PCI:0000"),
+            Subject("gpu01", 0),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "log-unreadable",
+            seeding.edit(
+                "gpu03", lambda raw: raw["kernel_log"].update(source="", because="permission denied")
+            ),
+            Subject("gpu03", 0),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,95 @@
+"""Collects raw evidence: one probe a node, all at once, none waited for beyond its limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clustercheck.bounded import Ended, run_all
+from clustercheck.evidence import NodeEvidence
+from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
+
+GRACE_S = 10.0  # a transport that keeps its own limit is given this much to say so itself
+PARTS_OF_STATUS = (
+    "host",
+    "nvidia_smi",
+    "module",
+    "fabric_manager",
+    "toolkit",
+    "docker",
+    "pci",
+    "nics",
+    "busy",
+)
+
+OnEvent = Callable[[Mapping[str, Any]], None]
+
+
+def probe_source() -> str:
+    """The probe's program, as it goes to `python3 -` on the node."""
+    return (Path(__file__).parent / "jobs" / "probe.py").read_text(encoding="utf-8")
+
+
+def collect(
+    nodes: Iterable[str],
+    transport: Transport,
+    *,
+    options: Mapping[str, Any],
+    limit_s: float,
+    options_of: Mapping[str, Mapping[str, Any]] | None = None,
+    on_event: OnEvent = lambda event: None,
+    parallel: int = 64,
+) -> dict[str, NodeEvidence]:
+    """Evidence of every node named, in their order; one that does not answer says why.
+
+    ``options`` are the probe's (see jobs/probe.py), ``options_of`` what is another on a node.
+    Takes at most limit_s + 10 s for each ``parallel`` nodes.
+    """
+    names, source = list(nodes), probe_source()
+    argvs = {
+        name: [
+            "python3",
+            "-",
+            json.dumps({**options, **(options_of or {}).get(name, {})}, separators=(",", ":")),
+        ]
+        for name in names
+    }
+    calls = {
+        name: lambda name=name: transport.run(name, argvs[name], stdin=source, timeout_s=limit_s)
+        for name in names
+    }
+    found: dict[str, NodeEvidence] = {}
+    for ended in run_all(calls, limit_s=limit_s + GRACE_S, parallel=parallel):
+        node = read_answer(ended, limit_s)
+        found[ended.name] = node
+        on_event({"type": "probe", "node": node.name, "unreachable": node.unreachable, "busy": node.busy()})
+    return {name: found[name] for name in names}
+
+
+def read_answer(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
+    """A node's evidence from how its probe ended."""
+    if ended.late or isinstance(ended.error, NodeTimeoutError):
+        return NodeEvidence(ended.name, unreachable=f"the probe did not end within {limit_s:g} s")
+    if isinstance(ended.error, NodeUnreachableError):
+        return NodeEvidence(ended.name, unreachable=ended.error.because)
+    if ended.error is not None or ended.value is None:
+        return NodeEvidence(ended.name, unreachable=f"the probe could not be run: {ended.error}")
+    return read_output(ended.name, ended.value)
+
+
+def read_output(node: str, completed: Completed) -> NodeEvidence:
+    """A node's evidence from what the probe printed: its last line that is a JSON object."""
+    for line in reversed(completed.stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                break
+            if isinstance(record, dict) and "probe" in record:
+                return NodeEvidence(node, record)
+    said = (completed.stderr.strip().splitlines() or ["nothing on standard error"])[-1][:200]
+    return NodeEvidence(
+        node, unreachable=f"the probe ended with {completed.exit_code} and no record that can be read: {said}"
+    )

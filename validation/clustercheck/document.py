@@ -1,0 +1,118 @@
+"""The result document: what a validation found, in the form that scripts and reports rely on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clustercheck.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE
+from clustercheck.model import Coverage, Culprit, Result, Subject
+
+SCHEMA = "clusterctl/result/1"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One validation. ``raw`` is the raw evidence by node, for the caller to store; the JSON has it not."""
+
+    run: str
+    started: str
+    finished: str
+    cluster: str
+    suite: str
+    coverage: Coverage
+    culprits: tuple[Culprit, ...]
+    results: tuple[Result, ...]
+    environment: Mapping[str, Any]
+    simulated: bool = False
+    raw: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """``fail``, ``incomplete`` or ``pass``: what did not run is never green."""
+        if self.coverage.failed:
+            return "fail"
+        if self.coverage.not_run or not self.coverage.passed:
+            return "incomplete"
+        return "pass"
+
+    @property
+    def exit_code(self) -> int:
+        """The program's exit code for this verdict."""
+        return exit_code(self.verdict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document as plain JSON values, valid by docs/result.schema.json."""
+        coverage = self.coverage
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "started": self.started,
+            "finished": self.finished,
+            "cluster": self.cluster,
+            "suite": self.suite,
+            "verdict": self.verdict,
+            "simulated": self.simulated,
+            "coverage": {
+                "expected": coverage.expected,
+                "pass": coverage.passed,
+                "fail": coverage.failed,
+                "not_run": coverage.not_run,
+                "excluded": coverage.excluded,
+            },
+            "culprits": [_culprit(culprit) for culprit in self.culprits],
+            "results": [_result(result) for result in self.results],
+            "environment": plain(self.environment),
+        }
+
+
+def exit_code(verdict: str) -> int:
+    """0 for pass, 1 for fail, 3 for anything that is not wholly judged."""
+    return {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD}.get(verdict, EXIT_INCOMPLETE)
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {"node": subject.node, "gpu": subject.gpu, "peer": subject.peer}
+
+
+def _culprit(culprit: Culprit) -> dict[str, Any]:
+    return {
+        "scope": culprit.scope,
+        "node": culprit.node or None,
+        "gpu": culprit.gpu,
+        "peer": culprit.peer,
+        "because": culprit.because,
+        "remedy": culprit.remedy,
+    }
+
+
+def _result(result: Result) -> dict[str, Any]:
+    return {
+        "check": result.check,
+        "scope": result.scope.value,
+        "subject": _subject(result.subject),
+        "verdict": result.verdict.value,
+        "measured": plain(result.measured),
+        "unit": result.unit,
+        "expected": plain(result.expected),
+        "efficiency": result.efficiency,
+        "source": result.source,
+        "method": result.method,
+        "because": result.because,
+        "remedy": result.remedy,
+        "evidence": plain(result.evidence),
+        "simulated": result.simulated,
+    }
+
+
+def plain(value: Any) -> Any:
+    """The value in what JSON knows: no infinity, no NaN, no other types."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

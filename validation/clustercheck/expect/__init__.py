@@ -1,0 +1,1 @@
+"""Expectations: physics, hardware profiles, baselines."""

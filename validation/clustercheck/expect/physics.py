@@ -1,0 +1,41 @@
+"""Ceilings from physics: what detected hardware can carry at most. GB/s are 1e9 bytes a second, one way."""
+
+from __future__ import annotations
+
+# Raw rate of one lane after line coding, GB/s: 2.5 and 5 GT/s carry 8b/10b, later ones 128b/130b, 6.0 FLITs.
+PCIE_LANE_GBPS = {
+    1: 0.25,
+    2: 0.5,
+    3: 8 * 128 / 130 / 8,
+    4: 16 * 128 / 130 / 8,
+    5: 32 * 128 / 130 / 8,
+    6: 7.56,
+}
+
+
+def pcie_gbps(generation: int, width: int) -> float:
+    """What a PCIe link carries one way. Raises ValueError for an unknown generation."""
+    if generation not in PCIE_LANE_GBPS or width not in (1, 2, 4, 8, 16, 32):
+        raise ValueError(f"there is no PCIe {generation} x{width}")
+    return PCIE_LANE_GBPS[generation] * width
+
+
+def nvlink_gbps(links: int, link_gbps: float) -> float:
+    """What all NVLinks of one GPU carry one way."""
+    return links * link_gbps
+
+
+def network_gbps(megabits_per_second: float) -> float:
+    """What a network adapter of this rate carries one way."""
+    return megabits_per_second / 8000
+
+
+def all_reduce_ceiling_gbps(wire_gbps: float, ranks: int, *, reduced_in_switch: bool = False) -> float:
+    """The bus bandwidth that an all-reduce can show at most over links of ``wire_gbps`` a rank.
+
+    A ring moves 2(n-1)/n of the data over each rank's link, which is how bus bandwidth is defined; where
+    the switch itself reduces (NVLink SHARP), each rank sends its data but once.
+    """
+    if ranks < 2:
+        return 0.0
+    return wire_gbps * 2 * (ranks - 1) / ranks if reduced_in_switch else wire_gbps

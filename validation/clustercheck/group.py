@@ -1,0 +1,217 @@
+"""The distributed jobs of a validation, in order: all-reduce, pairs where it was slow or wrong, training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import all_reduce, bandwidth, data_parallel, pairs
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.of_job import reason, to_blame
+from clustercheck.errors import ExplainedError
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
+from clustercheck.locate.culprits import not_measured, two_nodes
+from clustercheck.locate.pairs import Blame, blame, in_order, pair_bandwidths
+from clustercheck.locate.rounds import affordable_rounds, as_ranks, round_robin
+from clustercheck.model import Verdict
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.suites import Suite
+
+CONFIRMATIONS = 3  # of a slow size: enough for a median, and bearable over a link that is slow indeed
+
+OnEvent = Callable[[Mapping[str, Any]], None]
+
+
+def run_jobs(
+    suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
+) -> tuple[Evidence, Blame | None]:
+    """The evidence with every job's outcome, and what pairs tell (None where they were not asked)."""
+    wanted = {check.job for check in suite.selected() if check.job}
+    told: Blame | None = None
+    nodes = [name for name in evidence.reachable if name not in evidence.left_out]
+    if because := _cannot_run(evidence, nodes):
+        return replace(evidence, skipped=dict.fromkeys(wanted, because)), None
+    runner = _Runner(suite, launcher, on_event)
+    if all_reduce.JOB in wanted:
+        evidence = runner.all_reduce(evidence, nodes)
+        if _is_slow(evidence):
+            evidence = runner.measured_again(evidence)
+        if all_reduce.JOB in evidence.jobs and _troubled(evidence):
+            evidence, told = runner.pairs(evidence)
+    if data_parallel.JOB in wanted:
+        left = [node for node in nodes if node not in evidence.dropped]
+        evidence = runner.once(evidence, data_parallel.JOB, left)
+    return evidence, told
+
+
+def _cannot_run(evidence: Evidence, nodes: Sequence[str]) -> str:
+    if not nodes:
+        return "no node could take part"
+    images = {node: evidence.spec.settings_of(node).image for node in nodes}
+    if without := [node for node, image in images.items() if not image]:
+        where = "" if len(without) == len(nodes) else f" for {', '.join(without)}"
+        return f"no training image is declared{where}: set training_image_source and training_image_digest"
+    digests = {image.rpartition("@")[2] for image in images.values()}
+    if len(digests) > 1:
+        return f"the nodes are declared with different training images: {', '.join(sorted(digests))}"
+    return ""
+
+
+def _is_slow(evidence: Evidence) -> bool:
+    return any(result.verdict is Verdict.FAIL for result in evaluate(bandwidth.CHECK, evidence))
+
+
+def _troubled(evidence: Evidence) -> bool:
+    """Whether the group was slow, or its sums wrong."""
+    wrong = evidence.jobs[all_reduce.JOB].good and any(
+        r.verdict is Verdict.FAIL and r.subject.node not in evidence.dropped
+        for r in evaluate(all_reduce.CHECK, evidence)
+    )
+    return wrong or _is_slow(evidence)
+
+
+class _Runner:
+    """What every job of one validation shares."""
+
+    def __init__(self, suite: Suite, launcher: Launcher, on_event: OnEvent) -> None:
+        self._suite = suite
+        self._launcher = launcher
+        self._on_event = on_event
+
+    def all_reduce(self, evidence: Evidence, nodes: list[str]) -> Evidence:
+        """All nodes; where some make it fail, once more without them; on GPUs the large sizes too."""
+        evidence = self.once(evidence, all_reduce.JOB, nodes)
+        outcome = evidence.jobs.get(all_reduce.JOB)
+        if outcome is None:
+            return evidence
+        blamed = to_blame(outcome)
+        rest = [node for node in nodes if node not in blamed]
+        if blamed:
+            reasons = {n: f"left out after it failed in all-reduce: {r.because}" for n, r in blamed.items()}
+            evidence = replace(evidence, dropped={**evidence.dropped, **reasons})
+            if len(rest) < 2:
+                return evidence
+            before = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
+            evidence = self.once(before, all_reduce.JOB, rest)
+        return self._large_sizes(evidence, rest)
+
+    def _large_sizes(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+        outcome = evidence.jobs[all_reduce.JOB]
+        arguments = self._suite.jobs[all_reduce.JOB].nccl_arguments
+        on_gpus = outcome.good and all((r.verdict or {}).get("backend") == "nccl" for r in outcome.ranks)
+        if not arguments or not on_gpus:
+            return evidence
+        second = self._launch(evidence, all_reduce.JOB, nodes, arguments)
+        if isinstance(second, str):
+            return replace(evidence, skipped={**evidence.skipped, all_reduce.JOB: second})
+        whole = _both(outcome, second) if second.good else second
+        return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: whole})
+
+    def measured_again(self, evidence: Evidence) -> Evidence:
+        """The judged size once more: a group is called slow only where two runs say so."""
+        outcome = evidence.jobs[all_reduce.JOB]
+        nodes = list(dict.fromkeys(rank.node for rank in outcome.ranks))
+        on_gpus = all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)
+        suite = self._suite.jobs[all_reduce.JOB]
+        arguments = suite.nccl_arguments if on_gpus and suite.nccl_arguments else suite.arguments
+        largest = {**arguments, "sizes_bytes": [max(arguments["sizes_bytes"])], "iterations": CONFIRMATIONS}
+        second = self._launch(evidence, all_reduce.JOB, nodes, largest)
+        if isinstance(second, str) or not second.good:
+            return evidence
+        return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: _both(outcome, second)})
+
+    def pairs(self, evidence: Evidence) -> tuple[Evidence, Blame | None]:
+        """Rounds of pairs, and whom they blame. One rank stands for each node."""
+        outcome = evidence.jobs[all_reduce.JOB]
+        first = {rank.node: rank.rank for rank in reversed(outcome.ranks)}
+        nodes = sorted(first, key=lambda node: first[node])
+        if len(nodes) < 3:
+            return evidence, two_nodes(in_order(nodes[0], nodes[-1])) if len(nodes) == 2 else None
+        rounds = round_robin(len(nodes), affordable_rounds(len(nodes)))
+        asked = [[nodes[a], nodes[b]] for pairs_of_round in rounds for a, b in pairs_of_round]
+        more = {"rounds": as_ranks(rounds, [first[node] for node in nodes])}
+        evidence = self.once(evidence, pairs.JOB, nodes, more)
+        if pairs.JOB not in evidence.jobs:
+            return evidence, not_measured(nodes, evidence.skipped.get(pairs.JOB, "the job did not run"))
+        ran = evidence.jobs[pairs.JOB]
+        ran = replace(ran, facts={**ran.facts, "pairs": asked})
+        evidence = replace(evidence, jobs={**evidence.jobs, pairs.JOB: ran})
+        try:
+            floor = pairs.expected_of(evidence, nodes).floor_gbps
+        except CannotReadError:
+            floor = 0.0  # the pairs can still be compared with each other
+        bandwidths = pair_bandwidths(ran)
+        if not ran.good or not bandwidths:
+            return evidence, not_measured(nodes, reason(ran))
+        return evidence, blame(nodes, bandwidths, floor)
+
+    def once(
+        self, evidence: Evidence, job: str, nodes: Sequence[str], more: Mapping[str, Any] | None = None
+    ) -> Evidence:
+        """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""
+        if not nodes:
+            return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
+        arguments = {**self._suite.jobs[job].arguments, **(more or {})}
+        outcome = self._launch(evidence, job, nodes, arguments)
+        if isinstance(outcome, str):
+            return replace(evidence, skipped={**evidence.skipped, job: outcome})
+        return replace(evidence, jobs={**evidence.jobs, job: outcome})
+
+    def _launch(
+        self, evidence: Evidence, job: str, nodes: Sequence[str], arguments: Mapping[str, Any]
+    ) -> JobOutcome | str:
+        """The job's outcome, or why there is none."""
+        has_gpus = any(evidence.gpu_count(node) for node in nodes)
+        settings = {node: evidence.spec.settings_of(node) for node in nodes}
+        of_node = {
+            node: (each.image, each.container_gpu_arguments if has_gpus else ())
+            for node, each in settings.items()
+        }
+        image, container_arguments = of_node[nodes[0]]
+        spec = JobSpec(
+            name=job.replace("_", "-"),
+            program=f"{job}.py",
+            nodes=tuple(nodes),
+            image=image,
+            timeout_s=self._suite.jobs[job].timeout_s,
+            arguments=arguments,
+            container_arguments=container_arguments,
+            own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+        )
+        self._on_event({"type": "job", "job": job, "nodes": list(nodes), "limit_s": spec.timeout_s})
+        try:
+            return self._launcher.run(spec, on_event=self._on_event)
+        except ExplainedError as error:
+            return f"the job could not be started: {error.what}"
+        except Exception as error:  # noqa: BLE001 - a launcher that fails has judged nobody
+            return f"the launcher failed: {type(error).__name__}: {error}"
+
+
+def _both(first: JobOutcome, second: JobOutcome) -> JobOutcome:
+    """Two runs of one job as one, where the same ranks took part: each size at its better time.
+
+    A size that was wrong in either run stays wrong.
+    """
+    later = {rank.rank: rank.verdict for rank in second.ranks}
+    ranks = tuple(
+        replace(rank, verdict={**(rank.verdict or {}), "points": _better(rank.verdict, later.get(rank.rank))})
+        for rank in first.ranks
+    )
+    return replace(first, ranks=ranks, duration_s=first.duration_s + second.duration_s)
+
+
+def _better(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Any]:
+    points: dict[Any, dict[str, Any]] = {}
+    for point in [*_points(first), *_points(second)]:
+        other = points.get(point.get("bytes"), point)
+        chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
+        right = point.get("correct") is True and other.get("correct") is True
+        points[point.get("bytes")] = {**chosen, "correct": right}
+    return list(points.values())
+
+
+def _points(verdict: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    points = (verdict or {}).get("points")
+    return [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []

@@ -1,0 +1,1 @@
+"""Programs that run on the nodes: standard library plus Paddle (or PyTorch) alone."""

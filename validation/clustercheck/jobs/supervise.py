@@ -1,0 +1,118 @@
+"""Starts this node's ranks inside the training container, watches them, and records how each one ended.
+
+Shipped beside rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, when
+the time is up, or when it is told to by SIGTERM; whoever is then still running first prints its stack.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+GRACE_AFTER_FAILURE_S = 3.0  # peers of a dead rank raise within about a second: let them say so themselves
+STACK_S = 2.0
+
+
+class Rank:
+    """One rank's process and its files."""
+
+    def __init__(self, directory: Path, program: str, spec: Mapping[str, Any]) -> None:
+        self.number = int(spec["rank"])
+        self._directory = directory
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PADDLE_")}
+        environment.update(spec["environment"])
+        environment["PYTHONUNBUFFERED"] = "1"
+        with (directory / f"rank-{self.number}.log").open("w") as log:
+            # A session of its own: what signals the container must not end it before it gave its stack.
+            self.process = subprocess.Popen(
+                [sys.executable, str(directory / "rank.py"), str(directory), program],
+                env=environment,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def dump_stack(self) -> None:
+        """Ask for the stack, and wait until it is written or the time for it is over."""
+        stack = self._directory / f"rank-{self.number}.stack"
+        if not stack.exists():
+            return  # not so far yet: SIGUSR1 would only kill it
+        before = stack.stat().st_size
+        self.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + STACK_S
+        while stack.stat().st_size == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def state(self) -> str:
+        """The kernel's letter for the process (R, S, D, T, Z), or nothing where it has gone."""
+        try:
+            return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return ""
+
+    def record_end(self, order: int, killed: str, state: str) -> None:
+        """Write how it ended, for whoever comes to read."""
+        record = {"exit_code": self.process.returncode, "order": order, "killed": killed, "state": state}
+        (self._directory / f"rank-{self.number}.end").write_text(json.dumps(record), encoding="utf-8")
+
+
+def supervise(directory: Path) -> int:
+    """Run all ranks of this node. 0 where every one came to its own end with 0."""
+    job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
+    events: queue.Queue[tuple[str, int]] = queue.Queue()
+    signal.signal(signal.SIGTERM, lambda *_: events.put(("told", -1)))
+    ranks = [Rank(directory, job["program"], spec) for spec in job["ranks"]]
+    for rank in ranks:
+        threading.Thread(target=_announce_end, args=(rank, events), daemon=True).start()
+    running = {rank.number: rank for rank in ranks}
+    deadline = time.monotonic() + float(job["timeout_s"])
+    order, good, why = 0, True, "deadline"
+    while running:
+        try:
+            kind, number = events.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if kind == "told":
+            why = "told"
+            break
+        ended = running.pop(number)
+        ended.record_end(order, "", "")
+        order += 1
+        if ended.process.returncode != 0 and good:
+            good, why = False, "peer failed"
+            deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE_S)
+    _end_all(running, order, why)
+    return 0 if good and not running else 1
+
+
+def _announce_end(rank: Rank, events: queue.Queue[tuple[str, int]]) -> None:
+    rank.process.wait()
+    events.put(("ended", rank.number))
+
+
+def _end_all(running: Mapping[int, Rank], order: int, why: str) -> None:
+    states = {number: rank.state() for number, rank in running.items()}
+    dumps = [threading.Thread(target=rank.dump_stack) for rank in running.values()]
+    for dump in dumps:
+        dump.start()
+    for dump in dumps:
+        dump.join()
+    for number, rank in running.items():
+        rank.process.kill()
+        rank.process.wait()
+        rank.record_end(order, why, states[number])
+
+
+if __name__ == "__main__":
+    sys.exit(supervise(Path(sys.argv[1])))

@@ -1,0 +1,1 @@
+"""Starts distributed jobs on every rank, watches them, and says what each rank said."""

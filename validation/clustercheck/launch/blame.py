@@ -1,0 +1,140 @@
+"""What became of each rank, and which failed first: pure, from what the ranks and nodes left behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clustercheck.launch.model import RankOutcome, RankState
+
+# A rank that ends so was told that its peers are gone: it is a witness, not the cause.
+PEER_GONE = re.compile(
+    r"connection (closed|reset|refused)|peer|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store|socket", re.I
+)
+STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "waits in the kernel", "Z": "is a zombie"}
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """What is known of one rank after the job. ``missing`` says why its node has nothing to tell."""
+
+    rank: int
+    node: str
+    gpu: int | None = None
+    verdict: Mapping[str, Any] | None = None
+    end: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] | None = None
+    stack: str = ""
+    log_tail: str = ""
+    missing: str = ""
+    container: str = ""
+    arrival: int = 0
+    order: int = field(default=0)
+
+
+def judge(
+    evidence: Sequence[RankEvidence], timed_out: bool
+) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
+    """Every rank's outcome, and the one that failed first (None where none did, or it cannot be told).
+
+    ``timed_out`` is whether the job's time ran out, as against being stopped for another rank's sake.
+    """
+    outcomes = {item.rank: _alone(item) for item in evidence}
+    waiting = [item for item in evidence if outcomes[item.rank].state is RankState.KILLED]
+    origins = [
+        outcomes[item.rank]
+        for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
+        if _is_origin(item, outcomes[item.rank])
+    ]
+    unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
+    witnesses = any(outcome.state is RankState.FAILED for outcome in outcomes.values())
+    hung = _hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
+    for item, why in hung:
+        outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
+    hung_outcomes = [outcomes[item.rank] for item, _ in hung]
+    alone = hung_outcomes if len(hung_outcomes) == 1 else []
+    failed = [o for o in outcomes.values() if o.state in (RankState.FAILED, RankState.CRASHED)]
+    candidates = [*unreachable, *alone, *origins] or (failed if not hung_outcomes else [])
+    ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
+    return ranks, candidates[0] if candidates else None
+
+
+def _alone(item: RankEvidence) -> RankOutcome:
+    """One rank's outcome by its own traces."""
+    state, because = _state(item)
+    return RankOutcome(
+        rank=item.rank,
+        node=item.node,
+        state=state,
+        because=because,
+        gpu=item.gpu,
+        verdict=item.verdict,
+        exit_code=item.end.get("exit_code") if item.end else None,
+        log_tail=item.log_tail,
+        stack=item.stack,
+    )
+
+
+def _state(item: RankEvidence) -> tuple[RankState, str]:
+    if item.missing:
+        return RankState.UNREACHABLE, item.missing
+    if item.end is None:
+        return RankState.CRASHED, "the container ended before the rank did" + _quoted(item.container)
+    code, verdict = item.end.get("exit_code"), item.verdict
+    done = verdict is not None and "phase" not in verdict
+    if done and (code == 0 or item.end.get("killed")):
+        return RankState.OK, ""
+    if item.end.get("killed"):
+        return RankState.KILLED, f"ended while {_phase(item)}"
+    if verdict is not None and code == 1:
+        return RankState.FAILED, str(verdict.get("because", ""))
+    if isinstance(code, int) and code < 0:
+        how, last = f"killed by {_signal_name(-code)}", ""
+    else:
+        how, last = f"exit code {code}", _quoted(item.log_tail)
+    return RankState.CRASHED, f"{how} while {_phase(item)}{last}"
+
+
+def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
+    if outcome.state is RankState.CRASHED:
+        return True
+    if outcome.state is not RankState.FAILED:
+        return False
+    in_collective = bool((item.verdict or {}).get("collective"))
+    return not (in_collective and PEER_GONE.search(outcome.because))
+
+
+def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
+    """Who held the others up: who does not run, else who is behind, else everyone together."""
+    stuck = [i for i in waiting if (i.end or {}).get("state") in STUCK_STATES]
+    if stuck:
+        return [(i, f"its process {STUCK_STATES[(i.end or {})['state']]} while {_phase(i)}") for i in stuck]
+    if len(waiting) == 1:
+        return [(waiting[0], f"hung while {_phase(waiting[0])}")]
+    computing = [i for i in waiting if not (i.progress or {}).get("collective")]
+    if computing and len(computing) < len(waiting):
+        return [(i, f"hung while {_phase(i)}; the others waited for it") for i in computing]
+    counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
+    behind = [i for i, counter in zip(waiting, counters, strict=True) if counter < max(counters)]
+    if behind:
+        return [(i, f"hung while {_phase(i)}; the others were further") for i in behind]
+    return [(i, f"hung while {_phase(i)}, like every other rank that was left") for i in waiting]
+
+
+def _phase(item: RankEvidence) -> str:
+    return str((item.progress or {}).get("phase", "starting"))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _quoted(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

@@ -1,0 +1,79 @@
+"""A distributed job: what to start, and what became of every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class RankState(StrEnum):
+    """How a rank ended. Only OK carries a verdict that may be believed."""
+
+    OK = "ok"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    UNREACHABLE = "unreachable"
+    KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """``program`` is a module file name in clustercheck/jobs. ``arguments`` reach it as one JSON file.
+
+    ``own`` has image and container arguments of nodes that have others than these.
+    """
+
+    name: str
+    program: str
+    nodes: tuple[str, ...]
+    image: str
+    timeout_s: float
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    container_arguments: tuple[str, ...] = ()
+    own: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def on(self, node: str) -> tuple[str, tuple[str, ...]]:
+        """The image and the container arguments of this node."""
+        return self.own.get(node, (self.image, self.container_arguments))
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """One rank's end. ``verdict`` is the JSON document that the rank itself wrote."""
+
+    rank: int
+    node: str
+    state: RankState
+    because: str = ""
+    gpu: int | None = None
+    verdict: Mapping[str, Any] | None = None
+    exit_code: int | None = None
+    log_tail: str = ""
+    stack: str = ""
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """Every rank's end; ``first_failure`` is the rank that failed first, not the first by number."""
+
+    job: str
+    ranks: tuple[RankOutcome, ...]
+    duration_s: float
+    first_failure: RankOutcome | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """Every rank ended well and said so itself."""
+        return bool(self.ranks) and all(r.state is RankState.OK and r.verdict is not None for r in self.ranks)
+
+
+class Launcher(Protocol):
+    """Starts one job, one or more ranks a node, and returns within the job's time limit plus a margin."""
+
+    def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
+        """Run the job to its end. ``on_event`` gets one mapping a change, for journal and progress."""
+        ...

@@ -1,0 +1,340 @@
+"""What the launcher does on one node, shipped as text and run there by ``python3 -``: stdlib alone.
+
+One call is one action with a JSON request; it prints one JSON object. Nothing here decides: it looks, starts,
+waits and gathers, and the controller judges.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+JOBS_ROOT = Path("/var/lib/clusterctl/jobs")
+ENDED_STATES = ("exited", "dead")
+UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to look at it and to remove it
+PROBE_S = 90.0
+LOG_TAIL_BYTES = 8000
+DOCKERS_OWN = (125, 126)  # exit codes of `docker run` that are not the program's
+
+# Images have Paddle in one of these; the distribution's own python3 may lie beside it without.
+FIND_PYTHON = (
+    "for p in python3 python; do "
+    '"$p" -c \'import importlib.util as u, sys; sys.exit(u.find_spec("paddle") is None)\' 2>/dev/null '
+    '&& exec timeout -k 10 "$0" "$p" "$@"; '
+    "done; echo 'no Python with Paddle in this image' >&2; exit 127"
+)
+
+# Its version file says what it was built with, at once; importing it takes seconds, and only GPUs need it.
+PROBE = """
+import importlib.util, json, os, runpy
+where = os.path.dirname(importlib.util.find_spec("paddle").origin)
+built = runpy.run_path(os.path.join(where, "version", "__init__.py"))
+cuda = str(built["cuda_version"]) != "False"
+gpus = 0
+if cuda:
+    import paddle
+    gpus = paddle.device.cuda.device_count()
+print(json.dumps({"version": built["full_version"], "cuda": cuda, "gpus": gpus}))
+"""
+
+
+class ActionError(Exception):
+    """The node cannot do it; the message says why."""
+
+
+class BusyError(ActionError):
+    """Another run is at work on the node: that is nobody's fault."""
+
+
+def execute(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a program; ActionError where it is missing or does not end in time."""
+    try:
+        return subprocess.run(list(argv), capture_output=True, text=True, timeout=timeout_s, check=False)
+    except FileNotFoundError:
+        raise ActionError(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise ActionError(f"{' '.join(argv[:3])} did not end within {timeout_s:.0f} s") from None
+
+
+def docker(arguments: Sequence[str], timeout_s: float = 30.0) -> str:
+    """Run docker and return what it printed; ActionError with Docker's own last words else."""
+    done = execute(["docker", *arguments], timeout_s)
+    if done.returncode != 0:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise ActionError(
+            f"docker {arguments[0]}: {plainly(words[-1]) if words else f'exit {done.returncode}'}"
+        )
+    return done.stdout.strip()
+
+
+def plainly(words: str) -> str:
+    """Docker's complaint without the chain of components that passed it on."""
+    return re.split(r"stderr: |runc create failed: |Error response from daemon: ", words)[-1].strip()
+
+
+def interface_of(address: str) -> tuple[str, str, str]:
+    """(interface, IPv4, how it was found): what carries the address, else what leads out."""
+    shown = execute(["ip", "-o", "-4", "addr", "show", "up"], 10).stdout
+    carried = {m[1]: m[0] for m in re.findall(r"^\d+:\s+(\S+)\s+inet (\d+\.\d+\.\d+\.\d+)", shown, re.M)}
+    try:
+        wanted = {str(ipaddress.ip_address(address))}
+    except ValueError:
+        try:
+            wanted = {str(info[4][0]) for info in socket.getaddrinfo(address, None, socket.AF_INET)}
+        except OSError:
+            wanted = set()
+    for ip in sorted(wanted):
+        if ip in carried and not ip.startswith("127."):
+            return carried[ip], ip, "carries the node's address"
+    route = execute(["ip", "-o", "-4", "route", "get", "203.0.113.1"], 10).stdout
+    found = re.search(r"dev (\S+).* src (\d+\.\d+\.\d+\.\d+)", route)
+    if found is None:
+        raise ActionError(f"no interface carries {address}, and there is no default route")
+    return found[1], found[2], f"the default route's: no interface carries {address}"
+
+
+def free_ports(address: str, count: int) -> list[int]:
+    """Ports that nothing listens on at this moment."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((address, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def until(limit_s: float) -> str:
+    """When what starts now with this limit is over for certain, in seconds since 1970."""
+    return str(int(time.time() + limit_s + UNTIL_MARGIN_S))
+
+
+def memlock_limit() -> int:
+    """Bytes a container may be given as locked memory: no limit (-1) where this host may grant that."""
+    _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (ValueError, OSError):
+        return hard
+    return -1
+
+
+def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
+    """Remove containers and directories of runs that are over; returns what was removed.
+
+    A run is over when its containers have exited, or are past the time that they were given (a label), or
+    when the controller knows that it ended (``ended_runs``). Raises BusyError where another run is at work
+    here, before anything is removed.
+    """
+    template = "\t".join(
+        ["{{.ID}}", *(f'{{{{.Label "clusterctl.{key}"}}}}' for key in ("run", "until", "by")), "{{.State}}"]
+    )
+    listed = docker(["ps", "-a", "--filter", "label=clusterctl.run", "--format", template])
+    others = []
+    for line in listed.splitlines():
+        container, owner, until, by, state = [*re.split(r"[\t ]", line), "", "", "", ""][:5]
+        if owner != run:
+            others.append((container, owner))
+        over = owner == run or owner in ended_runs or state in ENDED_STATES or not is_before(until)
+        if not over:
+            raise BusyError(
+                f"the node is busy: run {owner} of {by or 'another controller'} is at work on it, "
+                f"for at most {float(until) - time.time():.0f} s more"
+            )
+    removed = []
+    for container, owner in others:
+        docker(["rm", "-f", container], 60)
+        removed.append(f"container {container} of run {owner}")
+    for directory in sorted(JOBS_ROOT.iterdir()) if JOBS_ROOT.is_dir() else []:
+        if directory.name != run:
+            outcomes = "; ".join(filter(None, map(_outcome, sorted(directory.iterdir()))))
+            shutil.rmtree(directory)
+            removed.append(f"directory {directory}" + (f" ({outcomes})" if outcomes else ""))
+    return removed
+
+
+def is_before(until: str) -> bool:
+    """Whether this time, in seconds since 1970, is still to come. What is no time is over."""
+    try:
+        return time.time() < float(until)
+    except ValueError:
+        return False
+
+
+def _outcome(job: Path) -> str:
+    """How the ranks of a job that nobody waited for had ended; empty where none had."""
+    said = []
+    for path in sorted(job.glob("rank-*.verdict.json")):
+        verdict = _json(path) or {}
+        words = "ok" if verdict.get("ok") else str(verdict.get("because") or "no verdict")
+        said.append(f"{path.name.split('.')[0].replace('-', ' ')} {words}")
+    return f"{job.name}: {', '.join(said)}" if said else ""
+
+
+def prepare(request: dict[str, Any]) -> dict[str, Any]:
+    """Clean up after earlier runs (or refuse where one is at work), see to the image, say what ranks fit."""
+    docker(["version", "--format", "{{.Server.Version}}"])
+    removed = remove_leftovers(request["run"], request.get("ended_runs", ()))
+    image = request["image"]
+    pulled = execute(["docker", "image", "inspect", image], 30).returncode != 0
+    if pulled:
+        docker(["pull", "-q", image], request["pull_timeout_s"])
+    interface, address, how = interface_of(request["address"])
+    framework = request["framework"] or probe(request)
+    return {
+        "interface": interface,
+        "address": address,
+        "interface_because": how,
+        "ports": free_ports(address, max(1, framework["gpus"]) + 1),
+        "memlock": memlock_limit(),
+        "infiniband": Path("/dev/infiniband").is_dir(),
+        "framework": framework,
+        "pulled": pulled,
+        "removed": removed,
+    }
+
+
+def probe(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the image what its Paddle was built with and how many GPUs a container of it sees."""
+    marks = {"clusterctl.run": request["run"], "clusterctl.job": "probe", "clusterctl.until": until(PROBE_S)}
+    labels = [word for key, value in marks.items() for word in ("--label", f"{key}={value}")]
+    arguments = ["run", "--rm", "--network", "none", *labels, *request["container_arguments"]]
+    arguments += ["--entrypoint", "/bin/sh", request["image"], "-c", FIND_PYTHON, "60", "-c", PROBE]
+    done = execute(["docker", *arguments], PROBE_S)
+    words = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+    if done.returncode in DOCKERS_OWN:
+        raise ActionError(f"a container of the image cannot be started: {plainly(words[-1])}")
+    if done.returncode != 0:
+        raise ActionError(f"the image's Paddle cannot be used: {words[-1]}")
+    try:
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise ActionError(f"the image's Paddle did not say what it is: {done.stdout[-200:]!r}") from None
+    return found
+
+
+def start(request: dict[str, Any]) -> dict[str, Any]:
+    """Write the job's files where only root reads them, and start its container, detached."""
+    directory = JOBS_ROOT / request["run"] / request["job"]
+    execute(["docker", "rm", "-f", request["name"]], 60)  # of an earlier try of this very job
+    shutil.rmtree(directory, ignore_errors=True)
+    for path in (JOBS_ROOT, JOBS_ROOT / request["run"], directory):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in request["files"].items():
+        (directory / name).write_bytes(base64.b64decode(text))
+    arguments = ["run", "-d", "--name", request["name"], "--user", "0:0"]
+    arguments += ["--network", "host", "--ipc", "host"]
+    arguments += ["--ulimit", f"memlock={request['memlock']}:{request['memlock']}"]
+    arguments += ["-v", f"{directory}:{directory}", "-w", str(directory)]
+    labels = {**request["labels"], "clusterctl.until": until(request["timeout_s"])}
+    for key, value in labels.items():
+        arguments += ["--label", f"{key}={value}"]
+    if request["infiniband"]:
+        arguments += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
+    limit = str(int(request["timeout_s"] + 15))
+    arguments += [*request["container_arguments"], "--entrypoint", "/bin/sh", request["image"]]
+    arguments += ["-c", FIND_PYTHON, limit, str(directory / "supervise.py"), str(directory)]
+    container = docker(arguments, 90)
+    return {"container": container.splitlines()[-1], "directory": str(directory)}
+
+
+def wait(request: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the container at most ``timeout_s``; stop it where it does not end; gather what it left."""
+    ended = True
+    try:
+        docker(["wait", request["container"]], request["timeout_s"])
+    except ActionError:
+        ended = False
+        stop(request)
+    inspected = json.loads(docker(["inspect", request["container"]]))[0]["State"]
+    return {
+        "ended": ended,
+        "exit_code": inspected["ExitCode"],
+        "out_of_memory": bool(inspected.get("OOMKilled")),
+        "log_tail": _container_log(request["container"]),
+        "ranks": gather(Path(request["directory"]), request["ranks"]),
+    }
+
+
+def _container_log(container: str) -> str:
+    done = execute(["docker", "logs", "--tail", "50", container], 30)
+    return (done.stdout + done.stderr)[-LOG_TAIL_BYTES:]
+
+
+def gather(directory: Path, ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """What every rank left: verdict, end, progress, stack and the tail of its log."""
+    found = {}
+    for rank in ranks:
+        found[str(rank)] = {
+            "verdict": _json(directory / f"rank-{rank}.verdict.json"),
+            "end": _json(directory / f"rank-{rank}.end"),
+            "progress": _json(directory / f"rank-{rank}.progress"),
+            "stack": _tail(directory / f"rank-{rank}.stack"),
+            "log_tail": _tail(directory / f"rank-{rank}.log"),
+        }
+    return found
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def stop(request: dict[str, Any]) -> dict[str, Any]:
+    """Stop the container: its ranks get the time to print their stacks, then they are killed."""
+    docker(["stop", "-t", "8", request["container"]], 30)
+    return {"stopped": request["container"]}
+
+
+def remove(request: dict[str, Any]) -> dict[str, Any]:
+    """Remove the job's container and its directory."""
+    done = execute(["docker", "rm", "-f", request["container"]], 60)
+    if done.returncode != 0 and "No such container" not in done.stderr:
+        raise ActionError(f"docker rm: {plainly(done.stderr.strip())}")
+    directory = Path(request["directory"])
+    if directory.is_dir() and JOBS_ROOT in directory.parents:
+        shutil.rmtree(directory)
+        if not any(directory.parent.iterdir()):
+            directory.parent.rmdir()
+    return {"removed": request["container"]}
+
+
+ACTIONS = {"prepare": prepare, "start": start, "wait": wait, "stop": stop, "remove": remove}
+
+
+def main(text: str) -> int:
+    """Run the action that the request names and print its answer, or why there is none."""
+    os.umask(0o077)
+    request = json.loads(text)
+    try:
+        answer: dict[str, Any] = {"ok": True, **ACTIONS[request["action"]](request)}
+    except (ActionError, OSError) as error:
+        answer = {"ok": False, "because": str(error)}
+        if isinstance(error, BusyError):
+            answer["busy"] = True
+    json.dump(answer, sys.stdout)
+    return 0

@@ -1,0 +1,139 @@
+"""Which rank runs where, and what each one is told: pure, from what the nodes said of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.launch.model import RankOutcome, RankState
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What a node said before the job: see `on_node.prepare`."""
+
+    node: str
+    interface: str
+    address: str
+    interface_because: str
+    ports: tuple[int, ...]
+    memlock: int
+    infiniband: bool
+    cuda: bool
+    gpus: int
+    framework: str
+    removed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """One rank's place and its environment."""
+
+    rank: int
+    node: str
+    gpu: int | None
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Every rank's place, and what is to be said of it."""
+
+    backend: str
+    master: str
+    ranks: tuple[RankPlace, ...]
+    method: str
+
+    def on(self, node: str) -> tuple[RankPlace, ...]:
+        """The ranks of one node."""
+        return tuple(place for place in self.ranks if place.node == node)
+
+
+def report_of(node: str, answer: Mapping[str, Any]) -> NodeReport:
+    """Read a node's answer to ``prepare``."""
+    framework = answer["framework"]
+    return NodeReport(
+        node=node,
+        interface=answer["interface"],
+        address=answer["address"],
+        interface_because=answer["interface_because"],
+        ports=tuple(answer["ports"]),
+        memlock=int(answer["memlock"]),
+        infiniband=bool(answer["infiniband"]),
+        cuda=bool(framework["cuda"]),
+        gpus=int(framework["gpus"]),
+        framework=str(framework["version"]),
+        removed=tuple(answer["removed"]),
+    )
+
+
+def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
+    """Nodes that cannot take part, each with the reason. None means that the job may start.
+
+    An image built with CUDA that sees no GPU is a failure of that node: never a fall-back to the CPU.
+    """
+    reasons: dict[str, str] = {}
+    versions = sorted({report.framework for report in reports})
+    for report in reports:
+        if report.cuda and report.gpus == 0:
+            reasons[report.node] = "the image is built with CUDA, and its container sees no GPU here"
+        elif report.cuda != reports[0].cuda or len(versions) > 1:
+            reasons[report.node] = f"the image's Paddle is not the same everywhere: {', '.join(versions)}"
+    return [
+        RankOutcome(rank=index, node=report.node, state=RankState.FAILED, because=reasons[report.node])
+        for index, report in enumerate(reports)
+        if report.node in reasons
+    ]
+
+
+def place(reports: Sequence[NodeReport]) -> Placement:
+    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept."""
+    cuda = reports[0].cuda
+    backend = "nccl" if cuda else "gloo"
+    seats = [(r, gpu) for r in reports for gpu in (range(r.gpus) if cuda else [None])]
+    endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in seats]
+    master = f"{reports[0].address}:{reports[0].ports[0]}"
+    ranks = tuple(
+        RankPlace(
+            rank=number,
+            node=report.node,
+            gpu=gpu,
+            environment=_environment(report, backend, gpu)
+            | {
+                "PADDLE_TRAINER_ID": str(number),
+                "PADDLE_TRAINERS_NUM": str(len(seats)),
+                "PADDLE_MASTER": master,
+                "PADDLE_CURRENT_ENDPOINT": endpoints[number],
+                "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+            },
+        )
+        for number, (report, gpu) in enumerate(seats)
+    )
+    shape = "a rank a GPU" if cuda else "a rank a node, on the CPU: the image's Paddle has no CUDA"
+    spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
+    method = f"{backend}, {shape}; {spread}, meeting at {master}"
+    return Placement(backend=backend, master=master, ranks=ranks, method=method)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _environment(report: NodeReport, backend: str, gpu: int | None) -> dict[str, str]:
+    common = {
+        "CLUSTERCTL_BACKEND": backend,
+        "PADDLE_DISTRI_BACKEND": backend,
+        "GLOO_SOCKET_IFNAME": report.interface,
+        "NCCL_SOCKET_IFNAME": f"={report.interface}",  # "=": this one, not every name that begins so
+        "OMP_NUM_THREADS": "1",
+    }
+    if gpu is None:
+        return common
+    return common | {
+        "CLUSTERCTL_GPU": str(gpu),
+        "FLAGS_selected_gpus": str(gpu),
+        "PADDLE_LOCAL_RANK": str(gpu),
+        "NVIDIA_TF32_OVERRIDE": "0",  # the reference and the ranks must do the same float32 arithmetic
+        "NCCL_DEBUG": "WARN",
+    }

@@ -1,0 +1,129 @@
+"""From results to culprits: who is to blame, each named once, with every reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from clustercheck.locate.pairs import Blame, Pair
+from clustercheck.model import Culprit, Result, Scope, Verdict
+
+ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
+Place = tuple[str, str, int | None, str | None]
+
+UNSURE_REMEDY = (
+    "Validate with a third node that is known to be good: then it can be told which one it is. Until then "
+    "look at cable, switch port and negotiated rate of each."
+)
+NOT_MEASURED_REMEDY = (
+    "Mend what kept the pairs from being measured and validate again: until then any of these nodes, or what "
+    "they share, may be the slow one."
+)
+SWITCH_REMEDY = "Look at what all nodes share: uplinks and buffers of the switch between them."
+
+
+@dataclass
+class _Suspicion:
+    reasons: list[str] = field(default_factory=list)
+    remedy: str = ""
+
+    def add(self, because: str, remedy: str) -> None:
+        if because and because not in self.reasons:
+            self.reasons.append(because)
+        self.remedy = self.remedy or remedy
+
+
+def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool) -> list[Culprit]:
+    """Everyone to blame, nodes first. ``blame`` is what pairs told, None where none were run."""
+    suspicions: dict[Place, _Suspicion] = defaultdict(_Suspicion)
+    failed = [
+        result for result in results if result.verdict is Verdict.FAIL and result.subject.node is not None
+    ]
+    _from_parts(failed, results, suspicions)
+    told = set(blame.nodes) if blame else set()
+    for result in failed:
+        node = str(result.subject.node)
+        excused = told and node not in told and _is_wrong_for_everyone(result, failed)
+        if result.scope is Scope.GROUP and not excused:
+            suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
+    if blame is not None and (group_is_slow or told or blame.links):
+        _from_pairs(blame, results, suspicions)
+    found = [
+        Culprit(scope, node, "; ".join(suspicion.reasons), suspicion.remedy, gpu, peer)
+        for (scope, node, gpu, peer), suspicion in suspicions.items()
+    ]
+    return sorted(found, key=lambda c: (ORDER[c.scope], c.node, -1 if c.gpu is None else c.gpu, c.peer or ""))
+
+
+def _from_parts(
+    failed: Sequence[Result], results: Sequence[Result], suspicions: dict[Place, _Suspicion]
+) -> None:
+    """What failed on a host or on a GPU; one whole node where all its GPUs fail alike."""
+    parts = [result for result in failed if result.scope in (Scope.HOST, Scope.GPU, Scope.LINK)]
+    everywhere = _fails_on_every_gpu(parts, results)
+    on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
+    for result in parts:
+        node, gpu = str(result.subject.node), result.subject.gpu
+        if gpu is None:
+            suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
+        elif (result.check, node) in everywhere:
+            because = f"{result.check}: on every GPU: {result.because}"
+            if not any(
+                r.startswith(f"{result.check}: on every")
+                for r in suspicions["node", node, None, None].reasons
+            ):
+                suspicions["node", node, None, None].add(because, result.remedy)
+        else:
+            scope = "gpu" if (node, gpu) in on_gpu else "link"
+            suspicions[scope, node, gpu, None].add(f"{result.check}: {result.because}", result.remedy)
+
+
+def _fails_on_every_gpu(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:
+    counted: dict[tuple[str, str], int] = defaultdict(int)
+    for result in parts:
+        if result.subject.gpu is not None:
+            counted[result.check, str(result.subject.node)] += 1
+    whole: dict[tuple[str, str], int] = defaultdict(int)
+    for result in results:
+        if result.subject.gpu is not None:
+            whole[result.check, str(result.subject.node)] += 1
+    return {key for key, count in counted.items() if count > 1 and count == whole[key]}
+
+
+def _is_wrong_for_everyone(result: Result, failed: Sequence[Result]) -> bool:
+    """A wrong sum is wrong on every rank: then only the pairs can tell who spoiled it."""
+    return sum(other.check == result.check for other in failed) > 1
+
+
+def _from_pairs(blame: Blame, results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> None:
+    remedy = next(
+        (r.remedy for r in results if r.check == "pair-bandwidth" and r.verdict is Verdict.FAIL), ""
+    )
+    for node in blame.nodes:
+        partners = sorted({other for pair in blame.bad if node in pair for other in pair} - {node})
+        because = f"pair-bandwidth: slow with every partner ({', '.join(partners)})"
+        suspicions["node", node, None, None].add(because, remedy)
+    for a, b in blame.links:
+        because = f"pair-bandwidth: only the pair {a} and {b} is slow, each is fast with others"
+        suspicions["link", a, None, b].add(because, remedy)
+    for node in blame.unsure:
+        suspicions["node", node, None, None].add(
+            f"suspected, cannot tell: {blame.because}", blame.remedy or UNSURE_REMEDY
+        )
+    if not (blame.nodes or blame.links or blame.unsure):
+        suspicions["switch", "", None, None].add(f"all-reduce-bandwidth: {blame.because}", SWITCH_REMEDY)
+
+
+def not_measured(nodes: Sequence[str], because: str) -> Blame:
+    """What a slow group tells whose pairs did not run to their end: that it is one of these."""
+    return Blame(
+        unsure=tuple(nodes),
+        because=f"the pairs could not be measured: {because}",
+        remedy=NOT_MEASURED_REMEDY,
+    )
+
+
+def two_nodes(pair: Pair) -> Blame:
+    """What a slow group of two nodes tells: nothing about which."""
+    return Blame(unsure=pair, because="with two nodes it cannot be told which one is slow")

@@ -1,0 +1,136 @@
+"""The words of validation: what is judged, what was found, what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What did not run is never a pass."""
+
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    NOT_RUN = "not_run"
+    EXCLUDED = "excluded"
+
+
+class Scope(StrEnum):
+    """What a check looks at."""
+
+    HOST = "host"
+    GPU = "gpu"
+    LINK = "link"
+    PAIR = "pair"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""
+
+    node: str | None = None
+    gpu: int | None = None
+    peer: str | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check's verdict on one subject.
+
+    ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
+    not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
+    """
+
+    check: str
+    scope: Scope
+    subject: Subject
+    verdict: Verdict
+    measured: float | str | None = None
+    unit: str = ""
+    expected: float | str | None = None
+    efficiency: float | None = None
+    source: str = ""
+    method: str = ""
+    because: str = ""
+    remedy: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """Who is to blame. ``scope`` is node, gpu, link, rail or switch."""
+
+    scope: str
+    node: str
+    because: str
+    remedy: str
+    gpu: int | None = None
+    peer: str | None = None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Every expected subject x check, counted by what became of it."""
+
+    expected: int
+    passed: int
+    failed: int
+    not_run: int
+    excluded: int
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What the settings ask of a node, where hosts may differ. ``image`` as in ClusterSpec."""
+
+    driver_version: str = ""
+    driver_branch: str = ""
+    image: str = ""
+    container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
+
+    ``settings`` are its own; None where they are the cluster's.
+    """
+
+    name: str
+    address: str
+    gpu_count: int | None = None
+    gpu_model: str = ""
+    profile: str = ""
+    excluded: str = ""
+    settings: NodeSettings | None = None
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What the operator declared of the cluster, as far as validation needs it.
+
+    ``image`` is the training image by digest, as the nodes pull it from the cluster's own registry. It
+    and what follows it are for nodes that have no settings of their own: `settings_of` tells which apply.
+    """
+
+    name: str
+    nodes: tuple[NodeSpec, ...]
+    driver_version: str = ""
+    driver_branch: str = ""
+    image: str = ""
+    container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
+
+    def settings_of(self, name: str) -> NodeSettings:
+        """What is asked of this node: its own settings, else the cluster's."""
+        return self._settings.get(name) or NodeSettings(
+            self.driver_version, self.driver_branch, self.image, self.container_gpu_arguments
+        )
+
+    @cached_property
+    def _settings(self) -> Mapping[str, NodeSettings]:
+        return {node.name: node.settings for node in self.nodes if node.settings is not None}

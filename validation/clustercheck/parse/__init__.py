@@ -1,0 +1,1 @@
+"""Readers of what tools print: nvidia-smi, nccl-tests, kernel log."""

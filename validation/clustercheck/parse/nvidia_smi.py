@@ -1,0 +1,140 @@
+"""`nvidia-smi -q -x`: what the driver says of each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from clustercheck.parse.reading import CannotReadError, bus_address, whole_number
+
+KNOWN_ROOT = "nvidia_smi_log"
+LARGEST = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
+
+    ``ecc``, ``remap`` and ``reasons`` hold the elements of their sections by name, as printed.
+    """
+
+    index: int
+    address: str
+    model: str
+    serial: str = ""
+    uuid: str = ""
+    vbios: str = ""
+    mig: str = ""
+    recovery_action: str = ""
+    ecc_mode: str = ""
+    ecc: Mapping[str, str] | None = None
+    remap: Mapping[str, str] | None = None
+    retired: Mapping[str, str] | None = None
+    reasons: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class SmiLog:
+    """The whole output: driver, CUDA, GPUs in the driver's order, and whether it is a simulation."""
+
+    driver_version: str
+    cuda_version: str
+    gpus: tuple[Gpu, ...]
+    simulated: bool = False
+
+
+def parse_smi(text: str) -> SmiLog:
+    """Read the XML that `nvidia-smi -q -x` prints.
+
+    Raises CannotReadError where it is cut off, is something else, or contradicts itself.
+    """
+    root = _root(text)
+    driver = _text(root, "driver_version")
+    if not driver:
+        raise CannotReadError("the output of nvidia-smi -q -x names no driver version")
+    elements = root.findall("gpu")
+    attached = whole_number(_text(root, "attached_gpus"))
+    if attached is None or attached != len(elements):
+        raise CannotReadError(
+            f"nvidia-smi -q -x says {_text(root, 'attached_gpus') or 'nothing'} of attached GPUs "
+            f"and lists {len(elements)}"
+        )
+    gpus = tuple(_gpu(index, element) for index, element in enumerate(elements))
+    if len({gpu.address for gpu in gpus}) != len(gpus):
+        raise CannotReadError("nvidia-smi -q -x lists one PCI address twice")
+    return SmiLog(
+        driver_version=driver,
+        cuda_version=_text(root, "cuda_version"),
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
+        simulated=_says_simulated(root),
+    )
+
+
+def _root(text: str) -> ElementTree.Element:
+    if len(text) > LARGEST:
+        raise CannotReadError(f"the output of nvidia-smi -q -x is {len(text)} characters long")
+    if "<!ENTITY" in text:
+        raise CannotReadError("the output of nvidia-smi -q -x declares XML entities, which it never does")
+    try:
+        root = ElementTree.fromstring(text.strip())  # noqa: S314 - entities are refused above
+    except (ElementTree.ParseError, ValueError) as error:
+        raise CannotReadError(f"the output of nvidia-smi -q -x is not whole XML: {error}") from error
+    if root.tag != KNOWN_ROOT:
+        raise CannotReadError(f"the output of nvidia-smi -q -x begins with <{root.tag[:40]}>")
+    return root
+
+
+def _gpu(index: int, element: ElementTree.Element) -> Gpu:
+    printed = element.get("id") or _text(element, "pci/pci_bus_id")
+    model = _text(element, "product_name")
+    if not model:
+        raise CannotReadError(f"nvidia-smi -q -x names no product for the GPU at {printed}")
+    return Gpu(
+        index=index,
+        address=bus_address(printed),
+        model=model,
+        serial=_text(element, "serial"),
+        uuid=_text(element, "uuid"),
+        vbios=_text(element, "vbios_version"),
+        mig=_text(element, "mig_mode/current_mig"),
+        recovery_action=_text(element, "gpu_recovery_action"),
+        ecc_mode=_text(element, "ecc_mode/current_ecc"),
+        ecc=_section(element, "ecc_errors"),
+        remap=_section(element, "remapped_rows"),
+        retired=_section(element, "retired_pages"),
+        # Drivers before 535 call the same section throttle reasons.
+        reasons=_section(element, "clocks_event_reasons") or _section(element, "clocks_throttle_reasons"),
+    )
+
+
+def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
+    """Leaves below a section, named by their path in it; None where the section is missing or empty."""
+    section = element.find(name)
+    if section is None:
+        return None
+    if len(section) == 0:
+        said = (section.text or "").strip()
+        return {"": said} if said else None
+    leaves: dict[str, str] = {}
+    pending = [("", section)]
+    while pending:
+        path, parent = pending.pop()
+        for child in parent:
+            at = f"{path}/{child.tag}" if path else child.tag
+            if len(child):
+                pending.append((at, child))
+            else:
+                leaves[at] = (child.text or "").strip()
+    return leaves
+
+
+def _text(element: ElementTree.Element, path: str) -> str:
+    found = element.find(path)
+    return (found.text or "").strip() if found is not None else ""
+
+
+def _says_simulated(root: ElementTree.Element) -> bool:
+    """A simulated driver prints an element of this name; a real one has none."""
+    said = [(node.text or "").strip().lower() for node in root.iter("simulated")]
+    return any(word not in ("", "no", "false", "0") for word in said)

@@ -1,0 +1,62 @@
+"""Reading what a program printed: a value, or the reason why there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+class CannotReadError(Exception):
+    """The output is not what this reader knows. What cannot be read is never a pass."""
+
+
+class NotDoneError(CannotReadError):
+    """There is nothing to read, because it was not done; the message says why."""
+
+
+def program_output(record: Any, what: str) -> str:
+    """The standard output of a probe's command record.
+
+    Raises CannotReadError where the program is missing, ran out of time, failed, or said nothing.
+    """
+    if not isinstance(record, Mapping):
+        raise CannotReadError(f"{what} was not collected")
+    if record.get("skipped"):
+        raise CannotReadError(str(record["skipped"]))
+    if record.get("missing"):
+        raise CannotReadError(f"{what} is not installed")
+    if record.get("timed_out"):
+        raise CannotReadError(f"{what} did not answer within its time limit")
+    stdout = str(record.get("stdout") or "")
+    if record.get("rc") != 0:
+        said = first_line(str(record.get("stderr") or "")) or first_line(stdout)
+        raise CannotReadError(f"{what} ended with {record.get('rc')}: {said or 'it said nothing'}")
+    if not stdout.strip():
+        raise CannotReadError(f"{what} printed nothing")
+    return stdout
+
+
+def first_line(text: str) -> str:
+    """The first line that says something, shortened."""
+    return next((line.strip()[:300] for line in text.splitlines() if line.strip()), "")
+
+
+def bus_address(text: str) -> str:
+    """A PCI address as sysfs writes it (``0000:06:00.0``), from any of the ways programs write it.
+
+    Raises CannotReadError where it is none.
+    """
+    match = re.fullmatch(
+        r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", text.strip().lower().rstrip(":.")
+    )
+    if match is None:
+        raise CannotReadError(f"{text[:40]!r} is not a PCI address")
+    domain, bus, device, function = match.groups()
+    return f"{(domain or '0').lstrip('0').rjust(4, '0')}:{bus}:{device}.{function or '0'}"
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text begins with, None for N/A and the like."""
+    match = re.match(r"-?[0-9]{1,18}(?![0-9.])", text.strip())
+    return int(match.group()) if match else None

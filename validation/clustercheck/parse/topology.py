@@ -1,0 +1,47 @@
+"""`nvidia-smi topo -m`: how GPUs and network adapters reach each other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from clustercheck.parse.reading import CannotReadError
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_CONNECTION = re.compile(r"X|NV\d{1,3}|SYS|NODE|PHB|PXB|PIX|PSB")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Connections between devices: ``connections[a][b]`` is NV12, SYS, NODE, PHB, PXB, PIX or X."""
+
+    gpus: tuple[str, ...]
+    connections: dict[str, dict[str, str]]
+
+    def nvlinks(self, a: str, b: str) -> int:
+        """How many NVLinks join two GPUs, directly or through a switch."""
+        said = self.connections.get(a, {}).get(b, "")
+        return int(said[2:]) if said.startswith("NV") else 0
+
+
+def parse_topology(text: str) -> Topology:
+    """Read the matrix. Raises CannotReadError where rows and columns do not fit each other."""
+    lines = [line for line in _ESCAPE.sub("", text).splitlines() if line.strip()]
+    if not lines:
+        raise CannotReadError("nvidia-smi topo -m printed nothing")
+    header = [name.strip() for name in lines[0].split("\t") if name.strip()]
+    columns = header[: next((i for i, name in enumerate(header) if "Affinity" in name), len(header))]
+    gpus = tuple(name for name in columns if re.fullmatch(r"GPU\d{1,4}", name))
+    if not gpus:
+        raise CannotReadError("nvidia-smi topo -m names no GPU in its first line")
+    connections: dict[str, dict[str, str]] = {}
+    for line in lines[1 : 1 + len(columns)]:
+        name, *cells = [cell.strip() for cell in line.split("\t")]
+        values = cells[: len(columns)]
+        if len(values) < len(columns) or not all(_CONNECTION.fullmatch(value) for value in values):
+            raise CannotReadError(f"nvidia-smi topo -m: the row of {name[:20]!r} does not fit the columns")
+        connections.setdefault(name, dict(zip(columns, values, strict=True)))
+    missing = [gpu for gpu in gpus if gpu not in connections]
+    if missing:
+        raise CannotReadError(f"nvidia-smi topo -m has no row of {', '.join(missing)}")
+    return Topology(gpus, connections)

@@ -1,0 +1,311 @@
+"""A healthy cluster's evidence, written by hand: what self-tests plant faults in.
+
+Three nodes of 8 x A100-SXM4-80GB with NVSwitch, driver 580, in the words of the programs that print them.
+The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.expect import profiles
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.locate.rounds import as_ranks, round_robin
+from clustercheck.model import ClusterSpec, NodeSpec
+
+PROFILE = "hgx-a100-80gb"
+MODEL = "NVIDIA A100-SXM4-80GB"
+DRIVER = "580.95.05"
+IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64
+BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
+SWITCH_BUSES = ("c4", "c5", "c6", "c7", "c8", "c9")
+NIC_MBPS = 25_000
+
+
+def program(stdout: str) -> dict[str, Any]:
+    """A program that ended well with this output."""
+    return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
+
+
+def uuid(node: int, gpu: int) -> str:
+    """The identity of a GPU."""
+    return f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"
+
+
+def smi_xml(node: int, gpus: int = 8, driver: str = DRIVER) -> str:
+    """What `nvidia-smi -q -x` prints."""
+    entries = "".join(_gpu_xml(node, gpu) for gpu in range(gpus))
+    return (
+        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">\n<nvidia_smi_log>\n'
+        f"<timestamp>Fri Nov 20 10:00:00 2026</timestamp><driver_version>{driver}</driver_version>"
+        f"<cuda_version>13.0</cuda_version><attached_gpus>{gpus}</attached_gpus>\n{entries}</nvidia_smi_log>\n"
+    )
+
+
+def _leaves(**values: object) -> str:
+    return "".join(f"<{name}>{value}</{name}>" for name, value in values.items())
+
+
+def _gpu_xml(node: int, gpu: int) -> str:
+    address = f"00000000:{BUSES[gpu].upper()}:00.0"
+    errors = _leaves(
+        sram_correctable=0,
+        sram_uncorrectable_parity=0,
+        sram_uncorrectable_secded=0,
+        dram_correctable=0,
+        dram_uncorrectable=0,
+    )
+    remapped = _leaves(
+        remapped_row_corr=0, remapped_row_unc=0, remapped_row_pending="No", remapped_row_failure="No"
+    )
+    reasons = _leaves(
+        **{
+            f"clocks_event_reason_{name}": "Active" if name == "gpu_idle" else "Not Active"
+            for name in (
+                "gpu_idle",
+                "sw_power_cap",
+                "hw_slowdown",
+                "hw_thermal_slowdown",
+                "hw_power_brake_slowdown",
+                "sync_boost",
+                "sw_thermal_slowdown",
+            )
+        }
+    )
+    link = (
+        f"<pcie_gen>{_leaves(max_link_gen=4, current_link_gen=4)}</pcie_gen>"
+        f"<link_widths>{_leaves(max_link_width='16x', current_link_width='16x')}</link_widths>"
+    )
+    return (
+        f'<gpu id="{address}">'
+        + _leaves(product_name=MODEL, product_architecture="Ampere", persistence_mode="Enabled")
+        + f"<mig_mode>{_leaves(current_mig='Disabled', pending_mig='Disabled')}</mig_mode>"
+        + _leaves(
+            serial=f"16500{node:04d}{gpu:04d}",
+            uuid=uuid(node, gpu),
+            minor_number=gpu,
+            vbios_version="92.00.45.00.03",
+        )
+        + f"<platformInfo>{_leaves(module_id=gpu + 1)}</platformInfo>"
+        + _leaves(gpu_recovery_action="None")
+        + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info></pci>"
+        + f"<clocks_event_reasons>{reasons}</clocks_event_reasons>"
+        + f"<fb_memory_usage>{_leaves(total='81920 MiB', used='0 MiB')}</fb_memory_usage>"
+        + f"<ecc_mode>{_leaves(current_ecc='Enabled', pending_ecc='Enabled')}</ecc_mode>"
+        + f"<ecc_errors><volatile>{errors}</volatile><aggregate>{errors}"
+        + f"{_leaves(sram_threshold_exceeded='No')}</aggregate></ecc_errors>"
+        + f"<retired_pages>{_leaves(pending_retirement='N/A')}</retired_pages>"
+        + f"<remapped_rows>{remapped}</remapped_rows></gpu>\n"
+    )
+
+
+def nvlink_text(node: int, gpus: int = 8) -> str:
+    """What `nvidia-smi nvlink -s` prints."""
+    links = "".join(f"\t Link {link}: 25 GB/s\n" for link in range(12))
+    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
+
+
+def topology_text(gpus: int = 8) -> str:
+    """What `nvidia-smi topo -m` prints."""
+    names = [f"GPU{gpu}" for gpu in range(gpus)]
+    rows = [
+        "\t".join([name, *(" X " if name == other else "NV12" for other in names), "0-63", "0"])
+        for name in names
+    ]
+    head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
+    return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
+
+
+def pci_devices() -> list[dict[str, Any]]:
+    """The bus as sysfs shows it: 8 GPUs and 6 NVSwitches."""
+    gpus = [("0x030200", "0x20b2", bus, "16.0 GT/s PCIe", "16") for bus in BUSES]
+    switches = [("0x068000", "0x1af1", bus, "8.0 GT/s PCIe", "2") for bus in SWITCH_BUSES]
+    return [
+        {
+            "address": f"0000:{bus}:00.0",
+            "vendor": "0x10de",
+            "class": kind,
+            "device": device,
+            "link_speed": speed,
+            "link_width": width,
+            "max_link_speed": speed,
+            "max_link_width": width,
+            "numa_node": "0",
+            "driver": "nvidia",
+        }
+        for kind, device, bus, speed, width in gpus + switches
+    ]
+
+
+def probe_record(node: int) -> dict[str, Any]:
+    """The record of a healthy node."""
+    listed = "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n" for gpu in range(8))
+    unit = {
+        "rc": 0,
+        "LoadState": "loaded",
+        "ActiveState": "active",
+        "SubState": "running",
+        "Result": "success",
+    }
+    return {
+        "probe": 1,
+        "errors": {},
+        "duration_s": 1.0,
+        "host": {
+            "hostname": f"gpu{node:02d}",
+            "boot_id": f"{node:032x}",
+            "kernel": "6.1.0-40-amd64",
+            "os": {"ID": "debian", "VERSION_ID": "12", "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)"},
+            "uptime_s": 3600.0,
+        },
+        "nvidia_smi": program(smi_xml(node)),
+        "topology": program(topology_text()),
+        "nvlink": program(nvlink_text(node)),
+        "pci": pci_devices(),
+        "module": {
+            "proc": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}",
+            "version": DRIVER,
+        },
+        "fabric_manager": {"unit": unit, "version": program(f"Fabric Manager version is : {DRIVER}\n")},
+        "toolkit": program("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"),
+        "docker": program('{"ServerVersion": "20.10.24"}\n'),
+        "container_gpus": program(listed),
+        "kernel_log": {
+            "source": "journal",
+            "rc": 0,
+            "lines": 900,
+            "first": "2026-11-20T09:00:00",
+            "kept": [],
+            "dropped": 0,
+        },
+        "nics": [
+            {
+                "name": "eth0",
+                "speed_mbps": NIC_MBPS,
+                "state": "up",
+                "mtu": 1500,
+                "mac": "02:00:00:00:00:01",
+                "addresses": [f"192.0.2.{node}/24"],
+                "default_route": True,
+                "physical": True,
+            }
+        ],
+        "rdma": [],
+        "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000, "shm_bytes": 500_000_000_000},
+        "clock": {"time": 1_795_000_000.0, "synchronised": True},
+        "busy": {"reasons": [], "unknown": []},
+    }
+
+
+def all_reduce_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:
+    """What a rank of the all-reduce job says."""
+    factor = 2 * (world - 1) / world if world > 1 else 1.0
+    points = [
+        {
+            "bytes": size,
+            "time_s_median": size * factor / (gbps * 1e9),
+            "algbw_gbps": gbps / factor,
+            "busbw_gbps": gbps,
+            "correct": True,
+            "max_abs_error": 0.0,
+        }
+        for size in sizes
+    ]
+    return {**described(rank, world), "points": points, "ok": True, "because": ""}
+
+
+def described(rank: int, world: int) -> dict[str, Any]:
+    """What every rank says of itself."""
+    return {
+        "rank": rank,
+        "world": world,
+        "backend": "gloo",
+        "device": "cpu",
+        "framework": "paddle 3.3.1",
+        "interface": "eth0",
+        "simulated": False,
+    }
+
+
+def pairs_verdict(
+    rank: int, world: int, rounds: Sequence[Sequence[Sequence[int]]], gbps: float = 2.2
+) -> dict[str, Any]:
+    """What a rank of the pairs job says."""
+    mine = [
+        {
+            "a": a,
+            "b": b,
+            "round": number,
+            "bytes": 16 << 20,
+            "time_s_median": 0.01,
+            "busbw_gbps": gbps,
+            "correct": True,
+        }
+        for number, pairs in enumerate(rounds)
+        for a, b in pairs
+        if rank in (a, b)
+    ]
+    return {**described(rank, world), "pairs": mine, "ok": True, "because": ""}
+
+
+def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the training job says."""
+    losses = [0.5 * 0.9**step for step in range(20)]
+    return {
+        **described(rank, world),
+        "losses": losses,
+        "reference_losses": losses,
+        "parameters_sha256": "a" * 64,
+        "parameters_max_abs_difference": 0.0,
+        "max_loss_difference": 4.8e-7,
+        "tolerance": 1e-5,
+        "ok": True,
+        "because": "",
+    }
+
+
+def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> JobOutcome:
+    """A job that ended well, one rank a node."""
+    ranks = tuple(
+        RankOutcome(rank, node, RankState.OK, verdict=verdict, exit_code=0)
+        for rank, (node, verdict) in enumerate(zip(nodes, verdicts, strict=True))
+    )
+    return JobOutcome(name, ranks, 5.0)
+
+
+def spec(nodes: int = 3) -> ClusterSpec:
+    """What the operator of this cluster declared."""
+    return ClusterSpec(
+        name="sample",
+        nodes=tuple(
+            NodeSpec(f"gpu{n:02d}", f"192.0.2.{n}", gpu_count=8, gpu_model=MODEL, profile=PROFILE)
+            for n in range(1, nodes + 1)
+        ),
+        driver_version=DRIVER,
+        driver_branch="580",
+        image=IMAGE,
+    )
+
+
+def healthy(nodes: int = 3) -> Evidence:
+    """Everything as it should be."""
+    declared = spec(nodes)
+    names = [node.name for node in declared.nodes]
+    sizes = (8, 1 << 20, 16 << 20, 64 << 20)
+    rounds = as_ranks(round_robin(nodes), range(nodes))
+    return Evidence(
+        spec=declared,
+        nodes={name: NodeEvidence(name, probe_record(n)) for n, name in enumerate(names, start=1)},
+        profiles={PROFILE: profiles.load(PROFILE)},
+        jobs={
+            "all_reduce": job(
+                "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
+            ),
+            "pairs": job("pairs", names, [pairs_verdict(r, nodes, rounds) for r in range(nodes)]),
+            "data_parallel": job(
+                "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
+            ),
+        },
+    )

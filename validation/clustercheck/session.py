@@ -1,0 +1,123 @@
+"""One validation from beginning to end: collect, judge, run jobs, locate, and put it into a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from clustercheck.checks.base import evaluate
+from clustercheck.collect import collect
+from clustercheck.document import Document
+from clustercheck.environment import describe
+from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
+from clustercheck.expect import profiles
+from clustercheck.group import run_jobs
+from clustercheck.launch.model import Launcher
+from clustercheck.ledger import complete, count
+from clustercheck.locate.culprits import culprits
+from clustercheck.model import ClusterSpec, Result
+from clustercheck.suites import Suite, load
+from clustercheck.transport import Transport
+
+BusyPolicy = Literal["skip", "force"]
+OnEvent = Callable[[Mapping[str, Any]], None]
+
+
+def validate(
+    spec: ClusterSpec,
+    *,
+    transport: Transport,
+    launcher: Launcher,
+    run_id: str,
+    suite: str = "quick",
+    on_event: OnEvent = lambda event: None,
+    busy_policy: BusyPolicy = "skip",
+    ended_runs: Sequence[str] = (),
+) -> Document:
+    """Judge the cluster. Comes back in bounded time whatever the nodes do.
+
+    ``on_event`` gets one mapping a change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
+    ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
+    what ``ended_runs`` left behind makes no node busy.
+    Raises ExplainedError for an unknown suite or profile, before any node is touched.
+    """
+    chosen = load(suite)
+    known = {node.profile: profiles.load(node.profile) for node in spec.nodes if node.profile}
+    started = _now()
+    names = [node.name for node in spec.nodes if not node.excluded]
+    on_event(
+        {"type": "suite", "suite": chosen.name, "nodes": names, "checks": [c.id for c in chosen.selected()]}
+    )
+    nodes = collect(
+        names,
+        transport,
+        options={"limit_s": chosen.probe_limit_s},
+        options_of={name: _probe_options(spec, name, ended_runs) for name in names},
+        limit_s=chosen.probe_limit_s * 5,
+        on_event=on_event,
+    )
+    evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
+    evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
+    results = _judge(chosen, evidence, on_event, with_jobs=False)
+    evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
+    results += _judge(chosen, evidence, on_event, with_jobs=True)
+    whole = complete(chosen.selected(), evidence, results)
+    slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)
+    document = Document(
+        run=run_id,
+        started=started,
+        finished=_now(),
+        cluster=spec.name,
+        suite=chosen.name,
+        coverage=count(whole),
+        culprits=tuple(culprits(whole, blame, slow)),
+        results=tuple(whole),
+        environment=describe(evidence),
+        simulated=evidence.simulated,
+        raw={name: node.raw for name, node in evidence.nodes.items()},
+    )
+    on_event({"type": "verdict", "verdict": document.verdict, "exit": document.exit_code})
+    return document
+
+
+def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> dict[str, Any]:
+    settings = spec.settings_of(node)
+    return {
+        "image": settings.image,
+        "gpu_arguments": list(settings.container_gpu_arguments),
+        "ended_runs": list(ended_runs),
+    }
+
+
+def _left_out(evidence: Evidence, busy_policy: BusyPolicy) -> dict[str, str]:
+    if busy_policy == "force":
+        return {}
+    busy = {name: _busy(evidence.nodes[name]) for name in evidence.reachable}
+    return {name: f"the node is busy: {reason}" for name, reason in busy.items() if reason}
+
+
+def _busy(node: NodeEvidence) -> str:
+    return node.busy() or ("" if "busy" in node.raw else CANNOT_TELL_BUSY)
+
+
+def _judge(suite: Suite, evidence: Evidence, on_event: OnEvent, *, with_jobs: bool) -> list[Result]:
+    results = []
+    for check in suite.selected():
+        if bool(check.job) is with_jobs:
+            found = evaluate(check, evidence)
+            results += found
+            on_event({"type": "result", "check": check.id, "verdicts": _tally(found)})
+    return results
+
+
+def _tally(results: list[Result]) -> dict[str, int]:
+    tally: dict[str, int] = {}
+    for result in results:
+        tally[result.verdict.value] = tally.get(result.verdict.value, 0) + 1
+    return tally
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
