@@ -1,0 +1,1 @@
+"""clusterlab: a fleet of simulated GPU servers on this machine, reached over real SSH."""

@@ -1,0 +1,57 @@
+"""What a fault is, and what it may touch."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from clusterlab import docker, hardware
+
+Scope = Literal["node", "gpu", "link"]
+
+
+@dataclass
+class FaultTarget:
+    """One host of the lab, as a fault sees it.
+
+    ``gpu`` is an index, ``peer`` another host's name, ``peer_address`` its address. ``undo`` is kept from
+    inject to clear: what was there before goes into it.
+    """
+
+    node: str
+    container: str
+    hardware_file: Path
+    gpu: int | None = None
+    peer: str | None = None
+    peer_address: str | None = None
+    undo: dict[str, str] = field(default_factory=dict)
+
+    def exec(
+        self, argv: Sequence[str], stdin: str = "", timeout_s: float = 60, *, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run ``argv`` as root on the host. Raises ClusterctlError where it fails and ``check``."""
+        return docker.execute(self.container, argv, stdin=stdin, timeout_s=timeout_s, check=check)
+
+    def edit_hardware(self, edit: Callable[[hardware.Hardware], hardware.Hardware]) -> None:
+        """Change the host's hardware.json, and let its firmware look again where the host runs."""
+        hardware.save(edit(hardware.load(self.hardware_file)), self.hardware_file)
+        if self.is_running():
+            self.exec(["clusterlab-hardware", "refresh"])
+
+    def is_running(self) -> bool:
+        """Whether the host runs."""
+        return bool(docker.inspect("container", [self.container])[0]["State"]["Running"])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault. ``scope`` says what it concerns: a node, a gpu, or a link."""
+
+    kind: str
+    summary: str
+    scope: Scope
+    inject: Callable[[FaultTarget], None]
+    clear: Callable[[FaultTarget], None]

@@ -1,0 +1,46 @@
+"""Reading and writing hardware.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from clusterlab.hardware.model import Hardware
+
+
+def load(path: Path) -> Hardware:
+    """Read hardware.json; raises OSError or pydantic.ValidationError when it is no such file."""
+    return Hardware.model_validate_json(path.read_text())
+
+
+def save(hardware: Hardware, path: Path) -> None:
+    """Write hardware.json by rename, so that the node never reads half of it."""
+    # Edits by attribute are checked here, once, rather than at every assignment.
+    checked = Hardware.model_validate(hardware.model_dump(by_alias=True))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(_readable(checked.model_dump(mode="json", by_alias=True)) + "\n")
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _readable(value: Any, indent: str = "") -> str:
+    """JSON with what fits one line on one line: eight GPUs then read as eight short blocks."""
+    compact = json.dumps(value)
+    if len(indent) + len(compact) <= 125 or not isinstance(value, dict | list) or not value:
+        return compact
+    inner = indent + "  "
+    if isinstance(value, dict):
+        parts = [f"{inner}{json.dumps(key)}: {_readable(item, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    parts = [inner + _readable(item, inner) for item in value]
+    return "[\n" + ",\n".join(parts) + f"\n{indent}]"

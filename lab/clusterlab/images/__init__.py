@@ -1,0 +1,1 @@
+"""Images of the lab, built from the distribution's packages: no registry is needed."""

@@ -1,0 +1,243 @@
+"""Bringing a lab up: what is missing is built, made, started; what is there stays."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterctl.errors import ClusterctlError
+from clusterlab import cluster_files, docker, engine, hardware, nodes
+from clusterlab.cache import cache_root, locked
+from clusterlab.images.debian import temporary_directory
+from clusterlab.images.depot import depot_tag, ensure_depot_image
+from clusterlab.images.node import ensure_node_image, node_tag
+from clusterlab.images.training import TrainingImage, ensure_training_image, training_is_cached
+from clusterlab.keys import ensure_authority, ensure_depot_certificate, ensure_ssh_key
+from clusterlab.limits import make_room
+from clusterlab.machine import Demand, bounding_set, look, refusal
+from clusterlab.names import DEPOT, gpu_node, registry_node
+from clusterlab.network import address_of, ensure_network
+from clusterlab.packages import Packages, ensure_packages, remove_others
+from clusterlab.process import usual_umask
+from clusterlab.progress import Progress
+from clusterlab.state import LabDirectory, Node, State
+
+STARTS_AT_ONCE = 8
+REGISTRY_HARDWARE = "none"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the person asked for."""
+
+    nodes: int
+    hardware: str
+    system: str
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """What was built, or found in the cache."""
+
+    node_image: str
+    depot_image: str
+    training: TrainingImage
+    packages: Packages
+
+
+def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
+    """Bring the lab to what was asked: builds what is missing, makes hosts that are missing.
+
+    Hosts that are there and run are left as they are; one that a fault has taken down stays down. Raises
+    ClusterctlError.
+    """
+    with usual_umask(), locked(f"lab-{lab.names.suffix}"):
+        state = _agreed(lab, request)
+        state.root = str(lab.root)
+        _refuse_unless_it_fits(lab, state, request, progress)
+        engine.ensure_engine(progress)
+        built = _build(lab, request.system, progress)
+        state.subnet = str(ensure_network(lab.names))
+        state.nodes = _planned(state, request, built)
+        lab.save(state)
+        _make_missing(lab, state, built, progress)
+        _write_cluster_directory(lab, state, built, progress)
+        return state
+
+
+def running(lab: LabDirectory, state: State) -> dict[str, bool | None]:
+    """For every host and the depot: whether it runs; None where its container is missing."""
+    found = docker.inspect("container", [lab.names.container(n.name) for n in state.nodes], missing_ok=True)
+    states = {one["Name"].lstrip("/"): bool(one["State"]["Running"]) for one in found}
+    return {node.name: states.get(lab.names.container(node.name)) for node in state.nodes}
+
+
+def _agreed(lab: LabDirectory, request: Request) -> State:
+    """The state to go on from; refuses a request that the lab that is there cannot become."""
+    if request.hardware not in hardware.PROFILES:
+        raise ClusterctlError(
+            f"there is no simulated hardware {request.hardware!r}",
+            code="lab.unknown-hardware",
+            where="--hardware",
+            hint=f"Known: {', '.join(sorted(hardware.PROFILES))}.",
+        )
+    state = lab.load()
+    if state is None:
+        return State(suffix=lab.names.suffix, system=request.system, hardware=request.hardware)
+    there = (len(state.gpu_nodes), state.hardware, state.system)
+    if there[0] > request.nodes or there[1:] != (request.hardware, request.system):
+        raise ClusterctlError(
+            f"the lab that is here has {there[0]} nodes of {there[1]} with {there[2]};"
+            f" it cannot become {request.nodes} nodes of {request.hardware} with {request.system}",
+            code="lab.another",
+            where=str(lab.root),
+            hint="Take it down first (clusterctl lab down), or use another directory with --dir.",
+        )
+    return state
+
+
+def _refuse_unless_it_fits(lab: LabDirectory, state: State, request: Request, progress: Progress) -> None:
+    answers = engine.answers()
+    tags = (node_tag(request.system), depot_tag())
+    cached = answers and all(docker.exists("image", tag) for tag in tags) and training_is_cached()
+    alive = [node for node in state.hosts if answers and nodes.is_running(lab.names, node)]
+    new_hosts = max(0, request.nodes + 1 - len(alive))
+    why = refusal(
+        look(
+            {
+                "engine": engine.root_directory(),
+                "cache": cache_root(),
+                "temporary": temporary_directory(),
+                "lab": lab.root,
+            }
+        ),
+        Demand(new_hosts, images_cached=cached),
+    )
+    if why is not None:
+        raise why
+    make_room(new_hosts, progress)
+
+
+def _build(lab: LabDirectory, system: str, progress: Progress) -> Artifacts:
+    """Everything that takes long, side by side; the longest first."""
+    with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
+        training = pool.submit(ensure_training_image, progress)
+        node = pool.submit(ensure_node_image, system, progress)
+        packages = pool.submit(ensure_packages, system, lab.root / "packages", progress)
+        depot = pool.submit(ensure_depot_image, progress)
+        builds: list[Future[Any]] = [training, node, packages, depot]
+        done, _ = wait(builds, return_when=FIRST_EXCEPTION)
+        if any(future.exception() for future in done):
+            # What has not begun is not worth waiting for.
+            pool.shutdown(cancel_futures=True)
+            raise next(error for future in done if (error := future.exception()))
+        return Artifacts(node.result(), depot.result(), training.result(), packages.result())
+
+
+def _planned(state: State, request: Request, built: Artifacts) -> list[Node]:
+    """All hosts that shall be; those that are there keep their image."""
+    subnet = ipaddress.IPv4Network(state.subnet)
+    plan = [(gpu_node(number), "gpu") for number in range(1, request.nodes + 1)]
+    plan += [(registry_node(), "registry"), (DEPOT, "depot")]
+    result = []
+    for name, role in plan:
+        image = built.depot_image if role == "depot" else built.node_image
+        fresh = Node.model_validate(
+            {"name": name, "role": role, "address": address_of(subnet, name), "image": image}
+        )
+        result.append(state.node(name) or fresh)
+    return result
+
+
+def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: Progress) -> None:
+    alive = running(lab, state)
+    depot = next(node for node in state.nodes if node.role == "depot")
+    _ensure_depot(lab, depot, built, progress)
+    access = nodes.Access(
+        public_key=ensure_ssh_key(lab.ssh_key),
+        depot_authority=ensure_authority(lab.authority)[0].read_bytes(),
+        apt_source=built.packages.apt_source,
+        apt_key=built.packages.apt_key,
+    )
+    bounding = bounding_set(engine.process_status())
+    flags = nodes.server_flags(state.system, engine.cgroup_version(), bounding)
+    down_by_fault = {fault.node for fault in state.faults if fault.kind == "node-down"}
+
+    def ensure(node: Node) -> None:
+        if alive[node.name]:
+            if node.image != built.node_image:
+                progress.line(f"{node.name}: runs an older image of the lab, and stays as it is")
+            return
+        if node.name in down_by_fault and alive[node.name] is not None:
+            progress.line(f"{node.name}: stays down, as the fault node-down left it")
+            return
+        if alive[node.name] is None:
+            if not lab.hardware(node.name).exists():
+                profile = state.hardware if node.role == "gpu" else REGISTRY_HARDWARE
+                hardware.save(hardware.build(profile, node.name), lab.hardware(node.name))
+            node.image = built.node_image
+            nodes.remove(lab.names, node)
+            nodes.create_server(lab.names, node, lab.node(node.name), flags, access)
+        else:
+            docker.run(["start", lab.names.container(node.name)])
+        said = nodes.wait_until_booted(lab.names, node)
+        progress.line(f"{node.name}: {said}, sshd answers on {node.address}")
+
+    _in_parallel(ensure, state.hosts)
+    lab.save(state)
+
+
+def _ensure_depot(lab: LabDirectory, depot: Node, built: Artifacts, progress: Progress) -> None:
+    """The depot holds nothing of its own: where its contents have changed, it is made again."""
+    mounts = {"/srv/depot": built.packages.directory, "/var/lib/registry": built.training.storage}
+    found = docker.inspect("container", [lab.names.container(DEPOT)], missing_ok=True)
+    if found and found[0]["State"]["Running"]:
+        mounted = {mount["Destination"]: Path(mount["Source"]) for mount in found[0]["Mounts"]}
+        same = all(mounted.get(point) == path for point, path in mounts.items())
+        if same and found[0]["Config"]["Image"] == built.depot_image:
+            return
+    ensure_depot_certificate(lab.authority, lab.depot, depot.address)
+    depot.image = built.depot_image
+    nodes.remove(lab.names, depot)
+    nodes.create_depot(lab.names, depot, built.packages.directory, built.training.storage, lab.depot)
+    remove_others(built.packages)
+    progress.line(f"{DEPOT}: packages on http://{DEPOT}/, images on https://{DEPOT}:5000/ ({depot.address})")
+
+
+def _write_cluster_directory(lab: LabDirectory, state: State, built: Artifacts, progress: Progress) -> None:
+    alive = running(lab, state)
+    keys = {node.name: nodes.host_keys(lab.names, node) for node in state.hosts if alive[node.name]}
+    model = hardware.build(state.hardware, gpu_node(1))
+    offer = cluster_files.Offer(
+        gpu_model=model.gpu_model.name if model.gpu_model else "",
+        gpu_count=len(model.gpus),
+        image_repository=built.training.repository,
+        image_digest=built.training.digest,
+    )
+    state.written, kept = cluster_files.write(lab.cluster, state, offer, keys)
+    for name in kept:
+        progress.line(f"{name} was changed since the lab wrote it: kept as it is")
+    lab.save(state)
+    _give_to_the_person(lab)
+
+
+def _in_parallel(work: Callable[[Node], None], hosts: Sequence[Node]) -> None:
+    """Do it for all; when some fail, the others are still brought to their end, then the first is raised."""
+    with ThreadPoolExecutor(max_workers=STARTS_AT_ONCE) as pool:
+        futures = [pool.submit(work, host) for host in hosts]
+    for future in futures:
+        future.result()
+
+
+def _give_to_the_person(lab: LabDirectory) -> None:
+    """With sudo, the cluster directory belongs to the person who called it: apply needs no root."""
+    person = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if person[0] is None or person[1] is None:
+        return
+    for path in (lab.root, lab.state_file, lab.cluster, *lab.cluster.rglob("*")):
+        os.chown(path, int(person[0]), int(person[1]), follow_symlinks=False)

@@ -1,0 +1,57 @@
+"""The depot's package sources, laid out once for each content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from clusterlab import simulated, sources
+from clusterlab.cache import content_hash
+from clusterlab.images import debian
+from clusterlab.names import DEPOT
+from clusterlab.progress import Progress
+from clusterlab.sources.build import Release
+
+APT_KEY_IN_NODE = "/etc/apt/keyrings/depot.asc"
+
+
+@dataclass(frozen=True)
+class Packages:
+    """What the depot serves on http, and how a node's apt finds the distribution there."""
+
+    directory: Path
+    apt_key: bytes
+
+    @property
+    def apt_source(self) -> str:
+        """The one line of a node's sources.list."""
+        return f"deb [signed-by={APT_KEY_IN_NODE}] http://{DEPOT}/distribution ./"
+
+
+def ensure_packages(system: str, home: Path, progress: Progress) -> Packages:
+    """The sources for ``system`` in a directory under ``home`` that is never changed once it is there.
+
+    Raises ClusterctlError where the distribution's packages cannot be had.
+    """
+    kernel = os.uname().release
+    parts = [Path(module.__path__[0]) for module in (sources, simulated)] + [Path(debian.__file__)]
+    directory = home / content_hash([system, kernel, *debian.sources(system), *parts])
+    # The lab's lock is held: what is half made here was left by one that was killed.
+    for left in home.glob(".*"):
+        shutil.rmtree(left, ignore_errors=True)
+    if not directory.is_dir():
+        with progress.step("building the package sources"):
+            temporary = home / f".{directory.name}.{os.getpid()}"
+            sources.build(temporary, os=cast("Release", system), kernel=kernel)
+            temporary.rename(directory)
+    return Packages(directory, (directory / "distribution" / "archive-keyring.asc").read_bytes())
+
+
+def remove_others(packages: Packages) -> None:
+    """Remove what earlier contents left beside the directory that is served now."""
+    for path in packages.directory.parent.iterdir():
+        if path != packages.directory:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,134 @@
+"""Builds the depot's sources once per content, and lays them out as their publishers do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from clusterlab.cache import cache_root, content_hash, locked, scratch
+from clusterlab.images import debian
+from clusterlab.sources import deb, distribution, driver_packages, other_packages, repository, signing
+from clusterlab.sources.contents import SIMULATED
+
+DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08")
+TOOLKIT_VERSIONS = ("1.17.8", "1.18.1")
+BASE_URL = "http://depot"
+Release = Literal["debian12", "debian13"]
+
+
+@dataclass(frozen=True)
+class SourcesReport:
+    """What was laid out."""
+
+    directory: Path
+    packages: int
+    size_bytes: int
+    from_cache: bool
+
+
+def build(
+    target: Path,
+    *,
+    os: Release,
+    kernel: str,
+    base_url: str = BASE_URL,
+) -> SourcesReport:
+    """Lay the sources out under target: cuda/, libnvidia-container/, distribution/.
+
+    kernel: the release that nodes run on (uname -r); they get headers of its name.
+    base_url: where the depot will serve target.
+    Raises ClusterctlError: DistributionError when Debian's packages cannot be had, else what dpkg-deb or
+    gpg says.
+    """
+    names = distribution.wanted(os)
+    recipe = [Path(__file__).parent, SIMULATED, Path(debian.__file__)]
+    key = content_hash([os, kernel, base_url, *names, *debian.sources(os), *recipe])
+    made = cache_root() / "sources" / key
+    with locked(f"sources-{key}"):
+        from_cache = made.is_dir()
+        if not from_cache:
+            made.parent.mkdir(parents=True, exist_ok=True)
+            with scratch(f"sources-{key}") as directory:
+                _build(directory / "tree", os, kernel, base_url, _debian(names, os))
+                deb.open_to_all(directory / "tree")
+                (directory / "tree").rename(made)
+    files = [path for path in made.rglob("*") if path.is_file()]
+    shutil.rmtree(target, ignore_errors=True)
+    for path in files:
+        deb.link_or_copy(path, target / path.relative_to(made))
+    deb.open_to_all(target)
+    return SourcesReport(
+        directory=target,
+        packages=sum(1 for path in files if path.suffix == ".deb"),
+        size_bytes=sum(path.stat().st_size for path in files),
+        from_cache=from_cache,
+    )
+
+
+def _debian(names: list[str], os: str) -> list[Path]:
+    """Debian's own packages, kept apart: they change less often than ours."""
+    recipe = [Path(__file__), Path(distribution.__file__)]
+    key = content_hash([os, *debian.sources(os), *sorted(names), *recipe])
+    made = cache_root() / "distribution" / key
+    with locked(f"distribution-{key}"):
+        if not made.is_dir():
+            made.parent.mkdir(parents=True, exist_ok=True)
+            with scratch(f"distribution-{key}") as directory:
+                kept = directory / "debs"
+                kept.mkdir()
+                for path in distribution.download(names, os, directory):
+                    # apt writes epochs into file names, archives do not.
+                    shutil.move(path, kept / re.sub(r"_\d+%3a", "_", path.name))
+                kept.rename(made)
+    return sorted(made.glob("*.deb"))
+
+
+def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Path]) -> None:
+    with locked("signing-key"):
+        key = signing.ensure(cache_root() / "signing-key")
+    cuda = tree / "cuda/repos" / os / "x86_64"
+    packages = [package for version in DRIVER_VERSIONS for package in driver_packages.packages(version)]
+    branches = sorted({version.split(".", 1)[0] for version in DRIVER_VERSIONS})
+    packages += [driver_packages.pinning(branch) for branch in branches]
+    packages += [other_packages.dkms(), other_packages.keyring(os, base_url, key.binary.read_bytes())]
+    _publish(cuda, packages, repository.Identity("NVIDIA", "NVIDIA CUDA"), key)
+    shutil.copy2(key.armored, cuda / "3bf863cc.pub")
+
+    toolkit = tree / "libnvidia-container/stable/deb/amd64"
+    packages = [package for version in TOOLKIT_VERSIONS for package in other_packages.toolkit(version)]
+    identity = repository.Identity(
+        "https://nvidia.github.io/libnvidia-container", "nvidia.github.io", "bookworm"
+    )
+    _publish(toolkit, packages, identity, key)
+    shutil.copy2(key.armored, tree / "libnvidia-container/gpgkey")
+    shutil.copy2(key.armored, tree / "libnvidia-container/stable/deb/gpgkey")
+
+    subset = tree / "distribution"
+    subset.mkdir(parents=True)
+    for path in downloaded:
+        deb.link_or_copy(path, subset / path.name)
+    codename = distribution.CODENAMES[os]
+    _publish(
+        subset,
+        [other_packages.kernel_headers(kernel)],
+        repository.Identity("Debian", "Debian", codename),
+        key,
+    )
+    shutil.copy2(key.binary, subset / "archive-keyring.gpg")
+    shutil.copy2(key.armored, subset / "archive-keyring.asc")
+
+
+def _publish(
+    directory: Path,
+    packages: list[deb.Package],
+    identity: repository.Identity,
+    key: signing.SigningKey,
+) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for package in packages:
+        deb.build(package, directory)
+    known = {package.filename: deb.control(package) for package in packages}
+    repository.index(directory, identity, key, known)

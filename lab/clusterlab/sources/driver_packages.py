@@ -1,0 +1,274 @@
+"""NVIDIA's driver as Debian packages of its CUDA repository, for one driver version.
+
+Names, splits and dependencies are those of the Debian 12 and 13 repositories for branches 570 and 580, as
+far as a server without a display installs them: nvidia-driver and its X and OpenGL packages are left out of
+the metapackages. Metapackages bound their dependencies from below only, as NVIDIA's do, so that an older
+metapackage asked for by itself brings the newest components.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from clusterlab.sources import contents, scripts
+from clusterlab.sources.deb import File, Link, Package
+
+LIBRARIES = "/usr/lib/x86_64-linux-gnu/nvidia/current"
+UNITS = "/lib/systemd/system"
+
+PINNED = (
+    "*nvidia* libcuda* libcudadebugger* libnv* libxnvctrl* cuda-drivers* firmware-nvidia-gsp nvidia-open*"
+)
+
+
+def packages(version: str) -> list[Package]:
+    """All packages of one driver version, such as 580.95.05."""
+    branch = version.split(".", 1)[0]
+    return [
+        *_metapackages(version, branch),
+        *_libraries(version),
+        *_programs(version),
+        *_kernel(version),
+        *_switch(version, branch),
+        pinning(version),
+    ]
+
+
+def pinning(target: str) -> Package:
+    """nvidia-driver-pinning-<target>: apt preferences for a branch (580) or a version (580.95.05)."""
+    text = (
+        f"# Locks the driver to {target}.\nPackage: {PINNED}\nPin: version {target}"
+        f"{'.*' if '.' not in target else '-*'}\nPin-Priority: 1000\n"
+    )
+    return Package(
+        name=f"nvidia-driver-pinning-{target}",
+        version=f"{target}-1",
+        architecture="all",
+        description=f"Pin the NVIDIA driver to {target}",
+        fields={
+            "Provides": "nvidia-driver-pinning",
+            "Conflicts": "nvidia-driver-pinning",
+            "Replaces": "nvidia-driver-pinning",
+        },
+        # No conffile: one pinning package must be able to take the place of another.
+        files={"/usr/share/nvidia-driver-pinning/preferences": File(text)},
+        scripts={
+            "postinst": (
+                "#!/bin/sh\nset -e\ncp /usr/share/nvidia-driver-pinning/preferences "
+                "/etc/apt/preferences.d/nvidia-driver-pinning\n"
+            ),
+            "prerm": "#!/bin/sh\nset -e\nrm -f /etc/apt/preferences.d/nvidia-driver-pinning\n",
+        },
+    )
+
+
+def _package(name: str, version: str, description: str, **parts: object) -> Package:
+    return Package(name=name, version=f"{version}-1", description=description, **parts)  # type: ignore[arg-type]
+
+
+def _metapackages(version: str, branch: str) -> list[Package]:
+    found = []
+    for name, kernel in (("nvidia-open", "nvidia-kernel-open-dkms"), ("cuda-drivers", "nvidia-kernel-dkms")):
+        depends = f"nvidia-driver-cuda (>= {version}), {kernel} (>= {version})"
+        text = f"NVIDIA driver meta-package, {'open' if 'open' in name else 'proprietary'} kernel modules"
+        found += [
+            _package(item, version, text, section="metapackages", fields={"Depends": depends})
+            for item in (name, f"{name}-{branch}")
+        ]
+    return found
+
+
+def _libraries(version: str) -> list[Package]:
+    nvml = f"{LIBRARIES}/libnvidia-ml.so"
+    found = [
+        _package(
+            "libnvidia-ml1",
+            version,
+            "NVIDIA Management Library (NVML) runtime library",
+            section="libs",
+            fields={"Provides": f"libnvidia-ml.so.1 (= {version})"},
+            files={
+                f"{nvml}.{version}": contents.nvml_library(version),
+                f"{nvml}.1": Link(f"libnvidia-ml.so.{version}"),
+            },
+        )
+    ]
+    plain = {
+        "libcuda1": ("libcuda.so", "NVIDIA CUDA Driver Library"),
+        "libnvidia-cfg1": ("libnvidia-cfg.so", "NVIDIA binary OpenGL/GLX configuration library"),
+        "libnvidia-nvvm4": ("libnvidia-nvvm.so", "NVIDIA NVVM Compiler library"),
+        "libnvidia-ptxjitcompiler1": ("libnvidia-ptxjitcompiler.so", "NVIDIA PTX JIT Compiler library"),
+    }
+    for name, (library, description) in plain.items():
+        needs = "libnvidia-nvvm4, libnvidia-ptxjitcompiler1" if name == "libcuda1" else ""
+        exact = ", ".join(f"{item} (= {version}-1)" for item in needs.split(", ") if item)
+        found.append(
+            _package(
+                name,
+                version,
+                description,
+                section="libs",
+                fields={"Depends": exact} if exact else {},
+                files={
+                    f"{LIBRARIES}/{library}.{version}": File(
+                        f"{library} {version}, simulated by clusterlab\n"
+                    ),
+                    f"{LIBRARIES}/{library}.1": Link(f"{library}.{version}"),
+                },
+            )
+        )
+    return found
+
+
+def _programs(version: str) -> list[Package]:
+    exact = f"(= {version}-1)"
+    return [
+        _package(
+            "nvidia-driver-cuda",
+            version,
+            "NVIDIA driver CUDA integration components",
+            fields={
+                "Depends": ", ".join(
+                    [
+                        "python3",
+                        *(
+                            f"{name} {exact}"
+                            for name in (
+                                "libcuda1",
+                                "libnvidia-ml1",
+                                "libnvidia-cfg1",
+                                "nvidia-modprobe",
+                                "nvidia-persistenced",
+                            )
+                        ),
+                    ]
+                ),
+                "Recommends": f"nvidia-kernel-open-dkms {exact} | nvidia-kernel-dkms {exact}",
+            },
+            files={
+                "/usr/bin/nvidia-smi": contents.program("driver/nvidia-smi", version),
+                "/usr/bin/nvidia-bug-report.sh": contents.program("driver/nvidia-bug-report.sh", version),
+            },
+        ),
+        _package(
+            "nvidia-modprobe",
+            version,
+            "utility to load NVIDIA kernel modules and create device nodes",
+            files={"/usr/bin/nvidia-modprobe": contents.program("driver/nvidia-modprobe", version)},
+        ),
+        _package(
+            "nvidia-persistenced",
+            version,
+            "daemon to maintain persistent software state in the NVIDIA driver",
+            fields={"Depends": f"libnvidia-cfg1 {exact}, nvidia-modprobe {exact}, python3"},
+            files={
+                "/usr/bin/nvidia-persistenced": contents.program("driver/nvidia-persistenced", version),
+                f"{UNITS}/nvidia-persistenced.service": contents.plain("driver/nvidia-persistenced.service"),
+            },
+            scripts=scripts.service("nvidia-persistenced.service", start=True),
+        ),
+    ]
+
+
+def _kernel(version: str) -> list[Package]:
+    exact = f"(= {version}-1)"
+    found = [
+        _package(
+            "firmware-nvidia-gsp",
+            version,
+            "NVIDIA GSP firmware",
+            section="kernel",
+            files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": File("simulated by clusterlab\n")},
+        ),
+        _package(
+            "nvidia-kernel-support",
+            version,
+            "NVIDIA binary kernel module support files",
+            section="kernel",
+            fields={"Depends": f"nvidia-modprobe {exact}"},
+            files={
+                "/etc/modprobe.d/nvidia.conf": File("options nvidia-drm modeset=1\n"),
+                "/etc/modprobe.d/nvidia-blacklists-nouveau.conf": File(
+                    '# You need to run "update-initramfs -u" after editing this file.\nblacklist nouveau\n'
+                ),
+            },
+        ),
+    ]
+    for name, flavor, other in (
+        ("nvidia-kernel-open-dkms", "open", "nvidia-kernel-dkms"),
+        ("nvidia-kernel-dkms", "proprietary", "nvidia-kernel-open-dkms"),
+    ):
+        identity = hashlib.sha256(f"{flavor} {version}".encode()).hexdigest()[:23].upper()
+        found.append(
+            _package(
+                name,
+                version,
+                f"NVIDIA binary kernel module DKMS source{' open flavor' if flavor == 'open' else ''}",
+                section="kernel",
+                fields={
+                    "Depends": f"dkms (>= 3.1.8), nvidia-kernel-support {exact}, firmware-nvidia-gsp {exact}",
+                    "Provides": f"nvidia-kernel-{version}",
+                    "Conflicts": other,
+                    "Replaces": other,
+                },
+                files={
+                    f"/usr/src/nvidia-{version}/dkms.conf": File(
+                        f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
+                    ),
+                    f"/usr/src/nvidia-{version}/clusterlab.conf": File(
+                        f"flavor={flavor}\nsrcversion={identity}\n"
+                    ),
+                },
+                scripts=scripts.dkms("nvidia", version),
+            )
+        )
+    return found
+
+
+def _switch(version: str, branch: str) -> list[Package]:
+    other = {"580": "570", "570": "580"}[branch]
+    return [
+        _package(
+            f"nvidia-fabricmanager-{branch}",
+            version,
+            "Fabric Manager for NVSwitch based systems",
+            fields={
+                "Depends": "python3",
+                "Conflicts": f"nvidia-fabricmanager-{other}",
+                "Replaces": f"nvidia-fabricmanager-{other}",
+            },
+            files={
+                "/usr/bin/nv-fabricmanager": contents.program("driver/nv-fabricmanager", version),
+                "/usr/share/nvidia/nvswitch/fabricmanager.cfg": contents.plain("driver/fabricmanager.cfg"),
+                f"{UNITS}/nvidia-fabricmanager.service": contents.plain(
+                    "driver/nvidia-fabricmanager.service"
+                ),
+            },
+            scripts=scripts.service("nvidia-fabricmanager.service", start=False),
+        ),
+        _package(
+            "nvidia-fabricmanager",
+            version,
+            "Fabric Manager meta-package",
+            section="metapackages",
+            fields={"Depends": f"nvidia-fabricmanager-{branch} (= {version}-1)"},
+        ),
+        _package(
+            f"libnvidia-nscq-{branch}",
+            version,
+            "NVSwitch Configuration and Query library",
+            section="libs",
+            fields={
+                "Conflicts": f"libnvidia-nscq-{other}",
+                "Replaces": f"libnvidia-nscq-{other}",
+            },
+            files={f"{LIBRARIES}/libnvidia-nscq.so.{version}": File("simulated by clusterlab\n")},
+        ),
+        _package(
+            "libnvidia-nscq",
+            version,
+            "NVSwitch Configuration and Query library meta-package",
+            section="metapackages",
+            fields={"Depends": f"libnvidia-nscq-{branch} (= {version}-1)"},
+        ),
+    ]

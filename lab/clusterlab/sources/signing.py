@@ -1,0 +1,71 @@
+"""The depot's signing key: made once a cache, used in a GnuPG home that is gone afterwards."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterlab.process import call
+
+IDENTITY = "clusterlab depot (simulated packages) <lab@invalid>"
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """Paths of one key: the secret (0600), and the public half armored and binary."""
+
+    secret: Path
+    armored: Path
+    binary: Path
+
+
+def ensure(directory: Path) -> SigningKey:
+    """The key of this cache directory, made on first use. Raises ClusterctlError where gpg fails."""
+    key = SigningKey(directory / "secret.asc", directory / "public.asc", directory / "public.gpg")
+    if key.secret.exists() and key.armored.exists() and key.binary.exists():
+        return key
+    directory.mkdir(parents=True, exist_ok=True)
+    with _home() as home:
+        _gpg(home, "--quick-generate-key", IDENTITY, "rsa3072", "sign", "never")
+        key.secret.touch(mode=0o600)
+        key.secret.write_bytes(_gpg(home, "--armor", "--export-secret-keys"))
+        key.armored.write_bytes(_gpg(home, "--armor", "--export"))
+        key.binary.write_bytes(_gpg(home, "--export"))
+    return key
+
+
+def clearsign(key: SigningKey, files: dict[Path, Path]) -> None:
+    """Sign each file inline into the path given for it (Release -> InRelease).
+
+    Raises ClusterctlError (``lab.signing-failed``) where gpg fails.
+    """
+    with _home() as home:
+        _gpg(home, "--import", str(key.secret))
+        for source, target in files.items():
+            target.unlink(missing_ok=True)
+            _gpg(home, "--digest-algo", "SHA256", "--output", str(target), "--clearsign", str(source))
+
+
+@contextmanager
+def _home() -> Iterator[Path]:
+    # Sockets of gpg-agent allow 108 characters of path: a cache directory may be longer.
+    home = Path(tempfile.mkdtemp(prefix="clusterlab-gpg-", dir="/tmp"))
+    try:
+        yield home
+    finally:
+        call(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _gpg(home: Path, *arguments: str) -> bytes:
+    command = ["gpg", "--homedir", str(home), "--batch", "--yes", "--passphrase", ""]
+    command += ["--pinentry-mode", "loopback", "--quiet", *arguments]
+    return call(
+        command,
+        code="lab.signing-failed",
+        hint="Is gpg (package gnupg) whole on this machine, and is there room in /tmp?",
+    ).stdout
