@@ -1,0 +1,1 @@
+"""The operator's commands: one thin module each: parse, call, print."""

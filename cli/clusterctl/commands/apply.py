@@ -1,0 +1,210 @@
+"""`clusterctl apply`: bring hosts to what the settings declare."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands import plan as plan_command
+from clusterctl.commands.preflight import show
+from clusterctl.engine import mutex
+from clusterctl.engine.ledger import HostState
+from clusterctl.engine.playbook import TIME_LIMIT_S
+from clusterctl.engine.recovery import left_behind, recover
+from clusterctl.engine.silence import SILENCE_LIMIT_S
+from clusterctl.errors import (
+    EXIT_CLUSTER_BAD,
+    EXIT_GOOD,
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    ClusterctlError,
+)
+from clusterctl.rollout import opening, parts, site, tables
+from clusterctl.rollout.preflight import PreflightReport, look
+from clusterctl.rollout.scope import require_something_to_do
+from clusterctl.rollout.session import Limits, Session
+from clusterctl.rollout.waves import WavePlan, plan_waves
+from clusterctl.runs.store import RunStore
+
+
+@click.command("apply")
+@parts.options
+@click.option(
+    "--canary", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
+    help="So many GPU nodes go first, alone; 0 for none.",
+)  # fmt: skip
+@click.option(
+    "--silence-limit", "silence_min", type=click.FloatRange(min=0.01), default=SILENCE_LIMIT_S / 60,
+    show_default=True, metavar="MINUTES", help="A host that says nothing for so long ends its wave.",
+)  # fmt: skip
+@click.option(
+    "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,
+    show_default=True, metavar="HOURS", help="No wave takes longer.",
+)  # fmt: skip
+@click.option("--check", is_flag=True, help="Change nothing: the same as clusterctl plan.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    only: str | None,
+    limit: str | None,
+    reboot: bool,
+    force_busy: bool,
+    canary: int,
+    silence_min: float,
+    wave_h: float,
+    check: bool,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Bring hosts to what the settings declare: registry first, then a canary, then the rest.
+
+    A host that fails, cannot be reached or falls silent stops the next wave. Running it again goes on
+    from where it stopped. Exit code 3: done, but for hosts that were busy.
+    """
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy)
+    if check:
+        return plan_command.run(named, asked, as_json=as_json, passwords=passwords)
+    if not yes and not asked.preflight_alone:
+        _refuse_without_terminal()
+    chosen = opening.select(named, limit)
+    if not asked.preflight_alone:
+        require_something_to_do(chosen.hosts, chosen.inventory, asked.tags)
+    store = RunStore(chosen.directory)
+    declined, limits = False, Limits(wave_h * 3600, silence_min * 60)
+    with (
+        mutex.held(chosen.directory, "apply"),
+        opening.session(chosen, "apply", asked.arguments, passwords=passwords, as_json=as_json,
+                        extra_vars=asked.extra_vars) as session,
+    ):  # fmt: skip
+        _recover(store, session, chosen)
+        report = look(session, chosen.names)
+        show(report, as_json=as_json)
+        outcome = site.SiteOutcome(WavePlan((), {}))
+        code = _preflight_verdict(report)
+        if code == EXIT_GOOD and not asked.preflight_alone:
+            plan = _plan(chosen, report, asked, canaries=canary)
+            _announce(plan, chosen, report, asked)
+            declined = not (yes or _agreed(plan))
+            if declined:
+                console.say("nothing was changed")
+            else:
+                outcome = site.apply_waves(session, plan, tags=asked.tags, limits=limits)
+                outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
+                outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
+                outcome.reasons |= chosen.outside
+                code = outcome.exit_code
+        if not outcome.states:
+            outcome.states |= report.unfit
+        summary = site.summary(session.run.id, chosen.names, outcome, code)
+        ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
+        store.finish(session.run, code, {**summary, **ended})
+    if outcome.records:
+        _tell(chosen, outcome, session, code, as_json=as_json)
+    if as_json:
+        console.emit(summary)
+    return code
+
+
+def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:
+    recover(
+        store,
+        left_behind(store, session.run),
+        inventory=chosen.directory.hosts_file,
+        hosts=chosen.names,
+        declared=[host.name for host in chosen.inventory.hosts],
+        forks=session.forks,
+        run_directory=session.run.directory,
+        say=console.say,
+        secret_vars=session.secret_vars,
+    )
+
+
+def _preflight_verdict(report: PreflightReport) -> int:
+    if report.interrupted:
+        console.say("interrupted: nothing was changed")
+        return EXIT_INTERRUPTED
+    if report.errors:
+        console.say("nothing was changed: mend what preflight found, or quarantine the host, and apply again")
+        return EXIT_CLUSTER_BAD
+    return EXIT_GOOD
+
+
+def _plan(
+    chosen: opening.Selection, report: PreflightReport, asked: parts.Asked, *, canaries: int
+) -> WavePlan:
+    inventory = chosen.inventory
+    busy = {
+        host.name: f"busy: {report.busy[host.name]}"
+        for host in chosen.hosts
+        if host.name in report.busy and not asked.allowed("force_busy", host)
+    }
+    return plan_waves(
+        chosen.names,
+        registry=[host.name for host in inventory.registry_hosts],
+        gpu_nodes=[host.name for host in inventory.gpu_nodes],
+        left_out={**busy, **chosen.outside},
+        canaries=canaries,
+    )
+
+
+def _announce(plan: WavePlan, chosen: opening.Selection, report: PreflightReport, asked: parts.Asked) -> None:
+    """One line of what is about to be done to how many hosts; then who stays out, who may reboot."""
+    what = ", ".join(asked.tags or parts.TAGS)
+    waves = "; ".join(f"{wave.name}: {', '.join(wave.hosts)}" for wave in plan.waves) or "none"
+    console.say(f"apply {what} to {len(plan.hosts)} host(s) in {len(plan.waves)} wave(s): {waves}")
+    for host, why in plan.left_out.items():
+        hint = "" if host in chosen.outside else " (--force-busy goes on all the same)"
+        console.say(f"{host}: left out, {why}{hint}")
+    if not asked.tags or "driver" in asked.tags:
+        nodes = [host for host in chosen.inventory.gpu_nodes if host.name in plan.hosts]
+        may = [host.name for host in nodes if asked.allowed("reboot", host)]
+        if may:
+            console.say(f"hosts that may be rebooted: {', '.join(may)}")
+        disturbed = [h.name for h in nodes if h.name in report.busy]
+        if disturbed:
+            console.say(f"hosts that are busy, and are changed all the same: {', '.join(disturbed)}")
+
+
+def _agreed(plan: WavePlan) -> bool:
+    return not plan.hosts or click.confirm(f"Change {len(plan.hosts)} host(s)?", err=True)
+
+
+def _refuse_without_terminal() -> None:
+    """Before any host is touched, not after minutes of preflight."""
+    if not sys.stdin.isatty():
+        raise ClusterctlError(
+            "apply asks before it changes hosts, and there is no terminal to ask on",
+            code="apply.not-confirmed",
+            hint="Add --yes in scripts, or see first what would change: clusterctl plan",
+        )
+
+
+def _tell(
+    chosen: opening.Selection, outcome: site.SiteOutcome, session: Session, code: int, *, as_json: bool
+) -> None:
+    """Failures in full, then how each host stands, then what to do next."""
+    console.MESSAGES.print(tables.failure_report(outcome.failures))
+    if not as_json:
+        tables.show(tables.hosts_table(chosen.names, outcome))
+    if outcome.interrupted:
+        console.say("interrupted: what a task began on a node may still run there")
+        for one in outcome.records.values():
+            for job in one.jobs.values():
+                console.say(f"{one.name}: job {job.job_id} goes on by itself; the next apply waits for it")
+    elif outcome.stopped:
+        console.say(f"stopped: {outcome.stopped}; later waves were not begun")
+    for host, why in outcome.reboots.items():
+        console.say(f"{host} wants a reboot: {why} (clusterctl apply --reboot)")
+    if code == EXIT_INCOMPLETE:
+        console.say("done, but for the hosts that are busy")
+    if any(state is not HostState.GOOD for state in outcome.states.values()) or code != EXIT_GOOD:
+        console.say(f"the whole of what Ansible said: {session.run.path('ansible.log')}")

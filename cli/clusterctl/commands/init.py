@@ -1,0 +1,119 @@
+"""`clusterctl init`: a documented cluster directory to fill in."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster import hosts_file
+from clusterctl.cluster.groups import GPU_NODES, REGISTRY
+from clusterctl.console import emit, say
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+
+EXAMPLE_HOSTS = ("gpu01", "gpu02", "registry01")
+# The example must not itself be a repository's ignore file.
+RENAMED = {"gitignore": ".gitignore"}
+
+
+@click.command("init")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option(
+    "--hosts", metavar="NAME=ADDRESS,...", help="The GPU servers, for example gpu01=10.0.0.1,gpu02=10.0.0.2."
+)
+@click.option("--registry", metavar="NAME=ADDRESS", help="The server that keeps the container images.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+def command(directory: Path, hosts: str | None, registry: str | None, as_json: bool) -> None:
+    """Make a cluster directory: an Ansible inventory with every setting explained.
+
+    Nothing that is there already is overwritten.
+    """
+    gpu_nodes, registry_hosts = _pairs(hosts, "--hosts"), _pairs(registry, "--registry")
+    files = _example()
+    if gpu_nodes or registry_hosts:
+        files[Path("hosts.yml")] = _declare(files[Path("hosts.yml")], gpu_nodes, registry_hosts)
+    ignore = Path(".gitignore")
+    if (directory / ignore).exists():
+        del files[ignore]
+        say(f"Keep the secrets out of git: add /.clusterctl/ to {directory / ignore}.")
+    _write(directory, files)
+    if as_json:
+        emit({"type": "init", "directory": str(directory.resolve()), "files": [str(path) for path in files]})
+    else:
+        _next_steps(directory, declared=bool(gpu_nodes), registry=bool(registry_hosts))
+
+
+def _example() -> dict[Path, str]:
+    source = content_root() / "inventory" / "example"
+    files = {}
+    for path in sorted(p for p in source.rglob("*") if p.is_file()):
+        relative = path.relative_to(source)
+        files[relative.with_name(RENAMED.get(relative.name, relative.name))] = path.read_text(
+            encoding="utf-8"
+        )
+    return files
+
+
+def _declare(text: str, gpu_nodes: dict[str, str], registry_hosts: dict[str, str]) -> str:
+    for name in EXAMPLE_HOSTS:
+        text = hosts_file.without_host(text, name)
+    for group, chosen in ((GPU_NODES, gpu_nodes), (REGISTRY, registry_hosts)):
+        for name, address in chosen.items():
+            text = hosts_file.with_host(text, group, name, {"ansible_host": address})
+    return text
+
+
+def _write(directory: Path, files: dict[Path, str]) -> None:
+    there = [str(path) for path in files if (directory / path).exists() or (directory / path).is_symlink()]
+    if there:
+        raise ClusterctlError(
+            f"{', '.join(there)} would be overwritten",
+            code="init.exists",
+            where=str(directory.resolve()),
+            hint="Name another directory, or change what is there: it is a cluster directory already.",
+        )
+    try:
+        for path, text in files.items():
+            target = directory / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("x", encoding="utf-8") as stream:
+                stream.write(text)
+    except OSError as error:
+        raise ClusterctlError(
+            f"the cluster directory cannot be written: {error.strerror}",
+            code="init.not-writable",
+            where=str(error.filename or directory),
+        ) from error
+
+
+def _pairs(text: str | None, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for part in (text or "").split(","):
+        if not part.strip():
+            continue
+        name, _, address = (word.strip() for word in part.partition("="))
+        if not name or not address or name in pairs or address in pairs.values() or address.startswith("-"):
+            raise ClusterctlError(
+                f"{part.strip()!r} in {option} is no NAME=ADDRESS, or is there twice",
+                code="init.hosts",
+                hint="For example: --hosts gpu01=10.0.0.1,gpu02=10.0.0.2",
+            )
+        pairs[name] = address
+    return pairs
+
+
+def _next_steps(directory: Path, *, declared: bool, registry: bool) -> None:
+    chosen = "" if directory == Path() else f" -C {shlex.quote(str(directory))}"
+    hosts = directory / "hosts.yml"
+    if not declared:
+        first = f"Name your servers in {hosts}, and say in {directory / 'group_vars'} what is in them."
+    elif registry:
+        first = f"Say in {directory / 'group_vars'} what is in the servers."
+    else:
+        first = f"Name the registry's host in {hosts}, and say in {directory / 'group_vars'} what they are."
+    say(f"A cluster directory is in {directory.resolve()}. The next three steps:")
+    say(f"  1. {first}")
+    say(f"  2. clusterctl{chosen} hosts scan        reaches every server, and pins its host key")
+    say(f"  3. clusterctl{chosen} preflight         looks at them all; then: apply, validate")

@@ -1,0 +1,77 @@
+"""`clusterctl plan`: say what apply would change, and change nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands import preflight
+from clusterctl.engine.ledger import BAD
+from clusterctl.rollout import opening, parts, site, tables
+from clusterctl.rollout.scope import require_something_to_do
+from clusterctl.rollout.waves import Wave, WavePlan
+from clusterctl.runs.store import RunStore
+
+
+@click.command("plan")
+@parts.options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    only: str | None,
+    limit: str | None,
+    reboot: bool,
+    force_busy: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Say, host by host, what apply would change. Changes nothing."""
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy)
+    return run(named, asked, as_json=as_json, passwords=passwords)
+
+
+def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Passwords) -> int:
+    """Check mode over all hosts at once: nothing can break, so there is no canary."""
+    if asked.preflight_alone:
+        return preflight.run(named, asked.limit, as_json=as_json, passwords=passwords)
+    chosen = opening.select(named, asked.limit)
+    require_something_to_do(chosen.hosts, chosen.inventory, asked.tags)
+    for name, why in chosen.outside.items():
+        console.say(f"{name}: left out, {why}")
+    hosts = tuple(name for name in chosen.names if name not in chosen.outside)
+    plan = WavePlan((Wave("check", hosts),), {**chosen.quarantined, **chosen.outside})
+    with opening.session(
+        chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json, extra_vars=asked.extra_vars
+    ) as session:
+        outcome = site.apply_waves(session, plan, tags=asked.tags, check=True)
+        code = outcome.exit_code
+        summary = site.summary(session.run.id, chosen.names, outcome, code)
+        RunStore(chosen.directory).finish(session.run, code, summary)
+    if as_json:
+        for one in outcome.records.values():
+            for change in dict.fromkeys(one.changes):
+                diffs = [tables.diff_text(part) for title, part in one.diffs if title == change]
+                console.emit({"type": "change", "host": one.name, "task": change, "diff": diffs})
+        console.emit(summary)
+        return code
+    good = {name: one for name, one in outcome.records.items() if outcome.states[name] not in BAD}
+    tables.show(tables.planned(good))
+    console.MESSAGES.print(tables.failure_report(outcome.failures))
+    for name, state in outcome.states.items():
+        if state in BAD and outcome.records[name].failure is None:
+            console.say(f"{name}: {state.value}: {outcome.reasons[name]}")
+    for name, why in outcome.reboots.items():
+        console.say(f"{name} would want a reboot: {why}")
+    would = sum(1 for one in good.values() if one.changes)
+    console.RESULTS.print(
+        f"plan for {len(hosts)} host(s): {summary['changed']} change(s) on {would} host(s), "
+        f"{summary['failed']} failed, {summary['unreachable']} unreachable",
+        markup=False,
+    )
+    return code

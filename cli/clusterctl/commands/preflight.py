@@ -1,0 +1,59 @@
+"""`clusterctl preflight`: look at every host before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
+from clusterctl.rollout import opening, tables
+from clusterctl.rollout.preflight import PreflightReport, look
+from clusterctl.runs.store import RunStore
+
+
+@click.command("preflight")
+@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(named: Path | None, limit: str | None, as_json: bool, passwords: Passwords) -> int:
+    """Look at every host and say all that would hinder an apply. Changes nothing.
+
+    Exit code 1 where a finding is an error.
+    """
+    return run(named, limit, as_json=as_json, passwords=passwords)
+
+
+def run(named: Path | None, limit: str | None, *, as_json: bool, passwords: Passwords) -> int:
+    """Preflight alone."""
+    chosen = opening.select(named, limit)
+    arguments = ["--limit", limit] if limit else []
+    with opening.session(chosen, "preflight", arguments, passwords=passwords, as_json=as_json) as session:
+        report = look(session, chosen.names)
+        code = EXIT_INTERRUPTED if report.interrupted else EXIT_CLUSTER_BAD if report.errors else EXIT_GOOD
+        findings = [finding.as_record() for finding in report.findings]
+        RunStore(chosen.directory).finish(session.run, code, {"findings": findings, "busy": report.busy})
+    show(report, as_json=as_json)
+    if as_json:
+        hosts = {name: state.value for name, state in report.states.items()}
+        console.emit({"type": "summary", "run": session.run.id, "hosts": hosts,
+                      "errors": len(report.errors), "exit": code})  # fmt: skip
+    return code
+
+
+def show(report: PreflightReport, *, as_json: bool) -> None:
+    """Print all findings, and who is busy."""
+    if as_json:
+        for finding in report.findings:
+            console.emit(finding.as_record())
+        for host, why in report.busy.items():
+            console.emit({"type": "busy", "host": host, "because": why})
+        return
+    if report.findings:
+        tables.show(tables.findings_table(report.findings))
+    for host, why in report.busy.items():
+        console.RESULTS.print(f"{host} is busy: {why}", markup=False)
+    console.RESULTS.print(tables.preflight_headline(report), markup=False)

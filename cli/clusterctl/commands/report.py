@@ -1,0 +1,50 @@
+"""`clusterctl report RUN`: the report of a run again, in any of its forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.errors import ClusterctlError
+from clusterctl.report import files, terminal
+from clusterctl.runs.store import RunStore
+
+FORMATS = ("table", *files.REPORTS, "json")
+
+
+@click.command("report")
+@click.argument("run", default="last")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the screen."
+)
+@click.pass_obj
+def command(named: Path | None, run: str, form: str, output: Path | None) -> None:
+    """Render the report of RUN: an id, the unique beginning of one, or `last` (the last with a result)."""
+    directory = find_cluster_directory(named)
+    store = RunStore(directory)
+    if run == "last":
+        judged = [one for one in store.list() if one.path(files.RESULT).is_file()]
+        chosen = judged[-1] if judged else store.get(run)
+    else:
+        chosen = store.get(run)
+    document = files.load(chosen)
+    if form == "json":
+        text = files.as_text(document)
+    elif form == "table":
+        text = terminal.render(document, colour=output is None and console.RESULTS.is_terminal)
+    else:
+        text = files.REPORTS[form][1](document)
+    if output is None:
+        console.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ClusterctlError(
+            f"the report cannot be written: {error.strerror}", code="report.not-written", where=str(output)
+        ) from error
+    console.say(f"written: {output}")

@@ -1,0 +1,89 @@
+"""`clusterctl status`: what is installed and running on each host now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.opened import opened
+from clusterctl.cluster.spec import cluster_spec
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
+from clusterctl.rollout import tables
+from clusterctl.rollout.inspection import HostStatus, inspect
+
+# "Debian GNU/Linux 12 (bookworm)" is "Debian 12" to those who look at a table.
+OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
+
+
+@click.command("status")
+@click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords) -> int:
+    """What is installed and running on each host now. Changes nothing.
+
+    Hosts in quarantine are named and left alone. Exit code 1 where a host cannot be reached.
+    """
+    inventory = opened(named)
+    matching = inventory.matching(limit)
+    names = [host.name for host in matching if host.quarantined is None]
+    with OpenSshTransport(inventory.directory, inventory.hosts, passwords) as transport:
+        found = inspect(
+            names,
+            transport,
+            gpu_nodes=[host.name for host in inventory.gpu_nodes],
+            image=cluster_spec(inventory).image,
+        )
+    found += [HostStatus(h.name, quarantined=h.quarantined) for h in matching if h.quarantined is not None]
+    if as_json:
+        for one in found:
+            console.emit(one.as_record())
+    else:
+        tables.show(_table(found))
+        if any(one.simulated for one in found):
+            console.RESULTS.print("These devices say that they are simulated.", style="yellow")
+    return EXIT_CLUSTER_BAD if any(one.unreachable for one in found) else EXIT_GOOD
+
+
+def _table(found: Sequence[HostStatus]) -> Table:
+    heads = ("host", "OS", "kernel", "GPUs", "driver", "fabric manager", "toolkit", "docker", "image", "")
+    table = tables.new_table(*heads)
+    for one in found:
+        table.add_row(
+            one.host,
+            OS_WORDS.sub("", one.os),
+            one.kernel,
+            "" if one.gpus is None else str(one.gpus),
+            _driver(one),
+            " ".join(part for part in (one.fabric_manager, one.fabric_manager_state) if part),
+            one.toolkit,
+            one.docker,
+            "" if one.image is None else "yes" if one.image else Text("no", style="yellow"),
+            _remark(one),
+        )
+    return table
+
+
+def _driver(one: HostStatus) -> Text:
+    """The running driver; said so where another one is installed, or none runs."""
+    if one.driver_loaded == one.driver_installed:
+        return Text(one.driver_loaded)
+    loaded = one.driver_loaded or "none loaded"
+    return Text(f"{loaded}, installed {one.driver_installed or 'none'}", style="yellow")
+
+
+def _remark(one: HostStatus) -> Text:
+    if one.quarantined:
+        return Text(f"in quarantine: {one.quarantined}", style="yellow")
+    if one.unreachable:
+        return Text(f"unreachable: {one.unreachable}", style="red")
+    return Text(f"busy: {one.busy}" if one.busy else "", style="yellow")

@@ -1,0 +1,227 @@
+"""`clusterctl validate`: prove the cluster fit for distributed training, or name what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from clustercheck import session, suites
+from clustercheck.launch.docker import DockerLauncher
+from clustercheck.model import ClusterSpec
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.opened import opened
+from clusterctl.cluster.spec import cluster_spec
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.engine import mutex
+from clusterctl.errors import (
+    EXIT_CLUSTER_BAD,
+    EXIT_GOOD,
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    ClusterctlError,
+    ExplainedError,
+)
+from clusterctl.report import files, terminal, view
+from clusterctl.report.progress import ValidationProgress
+from clusterctl.runs.events import event_log, open_containers
+from clusterctl.runs.state import RunState, state_of
+from clusterctl.runs.store import Run, RunStore, write_atomically
+
+EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EXIT_INCOMPLETE}
+
+
+@click.command("validate")
+@click.option("--suite", default="quick", show_default=True, help="Which checks: quick or standard.")
+@click.option(
+    "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
+)
+@click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
+@click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the result.")
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    suite: str,
+    limit: str | None,
+    force_busy: bool,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Judge the GPU nodes: hardware, driver, containers, and distributed jobs across all of them.
+
+    Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
+    is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
+    """
+    suites.load(suite)
+    inventory = opened(named)
+    directory = inventory.directory
+    spec = limited(cluster_spec(inventory), inventory, limit)
+    nodes = [node.name for node in spec.nodes if not node.excluded]
+    console.say(f"validate {len(nodes)} node(s) with the {suite} suite: {', '.join(nodes) or 'none'}")
+    for node in spec.nodes:
+        if node.excluded:
+            console.say(f"{node.name}: left out, {node.excluded}")
+    if force_busy and not (yes or _agreed()):
+        console.say("nothing was run")
+        return EXIT_INCOMPLETE
+    arguments = ["--suite", suite, *(["--limit", limit] if limit else [])]
+    store = RunStore(directory)
+    with mutex.held(directory, "validate"):
+        run = store.create("validate", [*arguments, *(["--force-busy"] if force_busy else [])])
+        try:
+            document = _validate(
+                directory, inventory, spec, run, suite=suite, force_busy=force_busy, as_json=as_json,
+                passwords=passwords,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            store.finish(run, EXIT_INTERRUPTED, {"interrupted": True})
+            console.say(f"interrupted: no verdict; {_left_on_nodes(run)}")
+            return EXIT_INTERRUPTED
+        except ExplainedError as error:
+            store.finish(run, error.exit_code, {"error": error.what, "code": error.code})
+            raise
+        page = files.write_all(run, document)
+        code = EXIT_OF_VERDICT[str(document["verdict"])]
+        store.finish(run, code, summary_of(document))
+    if as_json:
+        console.emit(document)
+    else:
+        console.write(terminal.render(document, colour=console.RESULTS.is_terminal))
+        console.write(f"report: {page}\n")
+    return code
+
+
+def _left_on_nodes(run: Run) -> str:
+    """Of an interrupted run: that its containers were ended, or on which nodes that did not work."""
+    left = open_containers(run.journal)
+    if not left:
+        return "what this run had started on the nodes was ended"
+    named = ", ".join(f"{str(one.get('container', ''))[:12]} on {one.get('node')}" for one in left)
+    return f"these containers could not be ended, and end by their own time limit: {named}"
+
+
+def _agreed() -> bool:
+    if not sys.stdin.isatty():
+        raise ClusterctlError(
+            "--force-busy asks before it disturbs anybody, and there is no terminal to ask on",
+            code="validate.not-confirmed",
+            hint="Add --yes in scripts.",
+        )
+    return click.confirm("Disturb nodes that somebody may be using?", err=True)
+
+
+def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> ClusterSpec:
+    """The cluster as far as ``limit`` goes.
+
+    Raises ClusterctlError (``validate.no-nodes``) where no GPU node is left to judge.
+    """
+    chosen = {host.name for host in inventory.matching(limit)}
+    nodes = tuple(node for node in spec.nodes if node.name in chosen)
+    if all(node.excluded for node in nodes):
+        out = ", ".join(f"{node.name} ({node.excluded})" for node in nodes)
+        raise ClusterctlError(
+            f"every GPU node is left out: {out}" if out else "there is no GPU node to validate",
+            code="validate.no-nodes",
+            where=f"--limit {limit}" if limit else str(inventory.directory.hosts_file),
+            hint="GPU nodes are the hosts of the group gpu_nodes; clusterctl hosts list names them.",
+        )
+    return replace(spec, nodes=nodes)
+
+
+def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What `runs list` shows of a validation."""
+    return {
+        "verdict": document["verdict"],
+        "simulated": bool(document["simulated"]),
+        "coverage": document["coverage"],
+        "culprits": [view.culprit_name(culprit) for culprit in document["culprits"]],
+    }
+
+
+def _validate(
+    directory: ClusterDirectory,
+    inventory: Inventory,
+    spec: ClusterSpec,
+    run: Run,
+    *,
+    suite: str,
+    force_busy: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> dict[str, Any]:
+    addresses = {node.name: node.address for node in spec.nodes}
+    with (
+        _terminated_like_interrupted(),
+        event_log(run.journal) as log,
+        ValidationProgress(as_json=as_json) as progress,
+        OpenSshTransport(directory, inventory.hosts, passwords) as transport,
+    ):
+
+        def on_event(event: Mapping[str, Any]) -> None:
+            log.write(event)
+            progress.show(event)
+
+        ended = _ended_with_containers(directory)
+        launcher = DockerLauncher(transport, run_id=run.id, addresses=addresses, ended_runs=ended)
+        try:
+            document = session.validate(
+                spec,
+                transport=transport,
+                launcher=launcher,
+                suite=suite,
+                run_id=run.id,
+                on_event=on_event,
+                busy_policy="force" if force_busy else "skip",
+                ended_runs=ended,
+            )
+        except KeyboardInterrupt:
+            for node in launcher.abort():  # what was starting when the launcher was interrupted
+                log.write({"type": "job_removed", "node": node})
+            raise
+    evidence = json.dumps({"nodes": document.raw}, default=str)
+    write_atomically(run.path("evidence.json"), evidence + "\n")
+    return document.as_json()
+
+
+def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
+    """Earlier validations from here that were cut off with containers on nodes: nobody waits for them."""
+    return [
+        run.id
+        for run in RunStore(directory).list()
+        if run.kind == "validate"
+        and state_of(run) is not RunState.RUNNING
+        and open_containers(run.journal)
+        and run.controller == os.uname().nodename
+    ]
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM and a lost terminal end a run as Ctrl-C does: containers are stopped first."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before: list[Callable[..., Any] | int | None] = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""The private registry: API, reconciler, images by digest."""

@@ -1,0 +1,1 @@
+"""A run as terminal table, HTML, JUnit, Markdown, JSON."""

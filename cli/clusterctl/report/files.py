@@ -1,0 +1,66 @@
+"""A run's result on disk: result.json, which is the truth, and the reports that are made from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.report import html, junit, markdown
+from clusterctl.report.view import Document
+from clusterctl.runs.store import Run, write_atomically
+
+RESULT = "result.json"
+REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
+    "html": ("report.html", html.render),
+    "junit": ("junit.xml", junit.render),
+    "markdown": ("report.md", markdown.render),
+}
+MODE = 0o644
+
+
+def write_all(run: Run, document: Document) -> Path:
+    """Write the result and every report into the run's directory; returns the HTML page's path."""
+    write_atomically(run.path(RESULT), as_text(document), MODE)
+    for name, renderer in REPORTS.values():
+        write_atomically(run.path(name), renderer(document), MODE)
+    return run.path(REPORTS["html"][0])
+
+
+def as_text(document: Document) -> str:
+    """The result document as JSON text."""
+    return json.dumps(document, indent=2, default=str) + "\n"
+
+
+def load(run: Run) -> dict[str, Any]:
+    """A run's result document.
+
+    Raises ClusterctlError: ``report.no-result`` where the run has none, ``report.unreadable`` where it is
+    not what it should be.
+    """
+    path = run.path(RESULT)
+    if not path.is_file():
+        raise ClusterctlError(
+            f"run {run.id} has no result: only a validate that came to its end has one",
+            code="report.no-result",
+            where=str(run.directory),
+            hint="clusterctl runs list shows which runs have a verdict.",
+        )
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
+        raise _unreadable(path, "it is no result document")
+    return document
+
+
+def _unreadable(path: Path, why: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the result cannot be read: {why}",
+        code="report.unreadable",
+        where=str(path),
+        hint="Validate again; other runs are not touched.",
+    )

@@ -1,0 +1,87 @@
+"""A run as a table for the terminal: the verdict first, then who is to blame and what was covered."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from clusterctl.report import view
+from clusterctl.report.view import Document
+
+STYLES = {
+    "pass": "green",
+    "fail": "bold red",
+    "not_run": "yellow",
+    "excluded": "dim",
+    "incomplete": "bold yellow",
+}
+MOST_SHOWN = 8
+NARROWEST, WIDEST = 60, 140
+
+
+def render(document: Document, *, colour: bool = False, width: int | None = None) -> str:
+    """The table as text, with colour codes where asked for and NO_COLOR is not set."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=max(NARROWEST, min(width or shutil.get_terminal_size((100, 24)).columns, WIDEST)),
+        force_terminal=colour and not os.environ.get("NO_COLOR"),
+        no_color=not colour,
+        highlight=False,
+    )
+    style = "bold green" if document["verdict"] == "pass" else STYLES.get(str(document["verdict"]), "bold")
+    console.print(f"[{style}]{escape(view.headline(document))}[/]")
+    console.print(escape(view.blame(document)))
+    for culprit in document.get("culprits") or []:
+        _print_culprit(console, culprit)
+    console.print()
+    console.print(_table(document))
+    coverage = document["coverage"]
+    counted = ", ".join(f"{coverage[name]} {view.WORDS[name]}" for name in view.AS_READ)
+    console.print(f"coverage: {coverage['expected']} expected: {counted}")
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+def _print_culprit(console: Console, culprit: Mapping[str, Any]) -> None:
+    console.print(f"\n[bold red]{escape(view.culprit_name(culprit))}[/]: {escape(str(culprit['because']))}")
+    if culprit.get("remedy"):
+        console.print(f"  [cyan]what to do:[/] {escape(str(culprit['remedy']))}")
+
+
+def _table(document: Document) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("what", overflow="fold", ratio=1)
+    for group in view.check_groups(document):
+        for index, row in enumerate(group.rows[:MOST_SHOWN]):
+            table.add_row(escape(group.check) if index == 0 else "", *_cells(row))
+        if len(group.rows) > MOST_SHOWN:
+            table.add_row("", "", f"and {len(group.rows) - MOST_SHOWN} more: clusterctl report --format json")
+        if group.passed:
+            name = "" if group.rows else group.check
+            words = ("the other" if group.rows else "all") + f" {len(group.passed)}"
+            words += f": {escape(group.common)}" if group.common else ""
+            table.add_row(escape(name), f"[{STYLES['pass']}]pass[/]", words)
+    return table
+
+
+def _cells(row: view.Row) -> tuple[str, str]:
+    result, unit = row.first, str(row.first.get("unit") or "")
+    verdict = str(result["verdict"])
+    words = row.subjects
+    if result.get("measured") not in (None, ""):
+        words += f": {view.value(result['measured'], unit)}"
+        if result.get("expected") not in (None, "", result["measured"]):
+            words += f" (expected {view.value(result['expected'], unit)})"
+    text = escape(words)
+    if result.get("because"):
+        text += f"\n[dim]{escape(str(result['because']))}[/]"
+    return f"[{STYLES.get(verdict, '')}]{view.WORDS.get(verdict, verdict)}[/]", text
