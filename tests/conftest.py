@@ -1,0 +1,41 @@
+"""Shared by all tests: the order of those that share a lab, and where things are."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure() -> None:
+    """Ctrl-C works in what the tests start, also where this was started in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: (item.get_closest_marker("lab") is not None, _place(item.path.stem)))
+
+
+def _place(file: str) -> int:
+    """What looks at hosts as the lab makes them comes before what applies a site to them."""
+    early = ("test_bare_nodes", "test_lab_lifecycle")
+    return early.index(file) if file in early else len(early)
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the tree under test."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def fixtures_dir() -> Path:
+    """Real captures, where the machine has them beside the clone; tests that want them skip elsewhere."""
+    directory = REPOSITORY.parent / "shared" / "fixtures"
+    if not directory.is_dir():
+        pytest.skip("the captures are not beside this clone")
+    return directory

@@ -1,0 +1,132 @@
+"""One lab of three nodes for all lab tests, and what tests do with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = Path(sys.executable).with_name("clusterctl")
+# Set to anything, the lab stays up after the tests: the next run is a minute shorter.
+KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
+COMMAND_S = 900
+
+
+@dataclass(frozen=True)
+class RunningLab:
+    """A lab that is up."""
+
+    directory: Path
+
+    @property
+    def cluster(self) -> Path:
+        """Its cluster directory."""
+        return self.directory / "cluster"
+
+    def clusterctl(
+        self, *arguments: str, at_cluster: bool = True, timeout: float = COMMAND_S
+    ) -> subprocess.CompletedProcess[str]:
+        """``clusterctl -C CLUSTER ARGUMENTS``, or without -C; ``lab`` is told the lab's directory."""
+        if arguments[:1] == ("lab",):
+            position = 3 if arguments[1] == "fault" else 2
+            arguments = (*arguments[:position], "--dir", str(self.directory), *arguments[position:])
+        cluster = ("-C", str(self.cluster)) if at_cluster else ()
+        return run_clusterctl(*cluster, *arguments, timeout_s=timeout)
+
+    def done(self, *arguments: str, timeout: float = COMMAND_S) -> str:
+        """The same, on the cluster; fails the test unless it ends with 0. Returns standard output."""
+        return must_be_good(self.clusterctl(*arguments, timeout=timeout))
+
+    def lab(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """``clusterctl lab ARGUMENTS`` of this lab; with ``check``, fails the test unless it ends with 0."""
+        done = self.clusterctl("lab", *arguments, at_cluster=False)
+        if check:
+            must_be_good(done)
+        return done
+
+    def ssh(self, node: str, command: str, *, check: bool = True) -> str:
+        """What ``command`` prints on the node, as its operator over SSH."""
+        return self.lab("ssh", node, command, check=check).stdout.strip()
+
+    def inject(self, node: str, kind: str, *options: str) -> None:
+        """Put a fault in place."""
+        self.lab("fault", "inject", node, kind, *options)
+
+    def clear_faults(self) -> None:
+        """Take all faults away."""
+        self.lab("fault", "clear")
+
+    def container(self, node: str) -> str:
+        """The name of the node's container."""
+        suffix = json.loads((self.directory / "state.json").read_text())["suffix"]
+        return f"clusterlab-{suffix}-{node}"
+
+
+def run_clusterctl(*arguments: str, timeout_s: float = COMMAND_S) -> subprocess.CompletedProcess[str]:
+    """The program as a person runs it, from the repository."""
+    return subprocess.run(
+        [str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=timeout_s,
+        cwd=REPOSITORY,
+        env={**os.environ, "CI": "1", "NO_COLOR": "1"},
+        check=False,
+    )
+
+
+def must_be_good(done: subprocess.CompletedProcess[str]) -> str:
+    """Fail the test, with what the program said, unless it ended with 0. Returns its results."""
+    if done.returncode != 0:
+        pytest.fail(
+            f"{' '.join(done.args)} ended with {done.returncode}\n"
+            f"--- its messages\n{done.stderr[-6000:]}\n--- its results\n{done.stdout[-3000:]}"
+        )
+    return done.stdout
+
+
+def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """Standard output as JSON lines."""
+    return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+
+
+def bring_up(directory: Path, *options: str, keep: bool = False) -> Iterator[RunningLab]:
+    """A lab for as long as it is wanted; taken down first where an earlier run has left one."""
+    if os.geteuid() != 0:
+        pytest.skip("the lab needs root")
+    running = RunningLab(directory)
+    if not keep:
+        running.lab("down")
+    running.lab("up", *options)
+    yield running
+    if not keep:
+        running.lab("down")
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[RunningLab]:
+    """Three bare GPU nodes and a registry host, reached over SSH; nothing is applied."""
+    yield from bring_up(REPOSITORY / ".lab-test", "--nodes", "3", keep=KEEP_VARIABLE in os.environ)
+
+
+@pytest.fixture(scope="session")
+def applied_lab(lab: RunningLab) -> RunningLab:
+    """The same lab with the whole site applied: tests leave it as they found it."""
+    lab.done("apply", "--yes")
+    return lab
+
+
+@pytest.fixture
+def faults(applied_lab: RunningLab) -> Iterator[RunningLab]:
+    """The applied lab, for a test that breaks something: faults are cleared afterwards."""
+    yield applied_lab
+    applied_lab.clear_faults()

@@ -1,0 +1,128 @@
+"""What may be expected: physics, profiles, networks, suites."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from clustercheck.checks.all import CHECKS
+from clustercheck.errors import ExplainedError
+from clustercheck.expect import network, physics, profiles
+from clustercheck.expect.profiles import Metric
+from clustercheck.suites import load, suites
+
+CONTRACT = {
+    "hgx-a100-80gb", "hgx-a100-40gb", "a100-pcie-40gb", "a100-pcie-80gb", "v100-sxm2-16gb", "h100-sxm5-80gb",
+}  # fmt: skip
+
+
+def test_ceilings() -> None:
+    assert physics.pcie_gbps(4, 16) == pytest.approx(31.5, abs=0.02)
+    assert physics.pcie_gbps(3, 16) == pytest.approx(15.75, abs=0.01)
+    assert physics.nvlink_gbps(12, 25) == 300
+    assert physics.network_gbps(200_000) == 25
+    assert physics.all_reduce_ceiling_gbps(300, 8) == 300
+    assert physics.all_reduce_ceiling_gbps(450, 8, reduced_in_switch=True) == pytest.approx(787.5)
+    assert physics.all_reduce_ceiling_gbps(300, 1) == 0
+    for generation, width in ((9, 16), (4, 3)):
+        with pytest.raises(ValueError, match="there is no PCIe"):
+            physics.pcie_gbps(generation, width)
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_profile_is_possible_and_says_where_its_numbers_come_from(name: str) -> None:
+    profile = profiles.load(name)
+    assert profile.name == name
+    for floor in profile.floors:
+        ceiling = profile.ceiling(floor.metric, floor.gpus)
+        assert ceiling is None or floor.threshold <= ceiling
+        assert len(floor.source) > 10 and len(floor.method) > 10
+
+
+def test_the_profiles_that_others_rely_on_are_there() -> None:
+    assert set(profiles.names()) >= CONTRACT
+    floor = profiles.load("hgx-a100-80gb").floor(Metric.ALL_REDUCE, gpus=8, size_bytes=8 << 30)
+    assert floor is not None and floor.threshold == 228
+    assert profiles.load("hgx-a100-80gb").floor(Metric.ALL_REDUCE, gpus=4, size_bytes=8 << 30) is None
+
+
+def a100() -> dict[str, object]:
+    document: dict[str, object] = yaml.safe_load((profiles.DIRECTORY / "hgx-a100-80gb.yml").read_text())
+    return document
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"metric": "host_to_device", "value": 52, "unit": "GB/s"}, "above the 31.5077 that physics allows"),
+        (
+            {"metric": "all_reduce_busbw", "value": 310, "gpus": 8, "bytes": 8},
+            "above the 300 that physics allows",
+        ),
+        ({"metric": "all_reduce_busbw", "value": 200}, "names its gpus and bytes"),
+        ({"metric": "gemm_fp16", "value": 320, "unit": "TFLOPS"}, "above the 312"),
+        ({"metric": "speed", "value": 1}, "metric"),
+        ({"metric": "gemm_fp16", "value": 1, "source": ""}, "source"),
+        ({"metric": "gemm_fp16", "value": 1, "colour": "red"}, "colour"),
+    ],
+)
+def test_a_profile_with_an_impossible_or_ungrounded_number_is_refused(
+    change: dict[str, object], says: str
+) -> None:
+    floor = {"unit": "GB/s", "tolerance": 0, "method": "by eye", "source": "a public gate", **change}
+    with pytest.raises(ExplainedError) as error:
+        profiles.parse(yaml.safe_dump({**a100(), "floors": [floor]}), where="mine.yml")
+    assert error.value.code == "profile.invalid" and error.value.where == "mine.yml"
+    assert says in error.value.what
+
+
+@pytest.mark.parametrize("text", ["", "[]", "a: [", "\t", "name: x"])
+def test_a_profile_that_is_none_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ExplainedError) as error:
+        profiles.parse(text, where="mine.yml")
+    assert error.value.code == "profile.invalid"
+
+
+def nic(name: str = "eth0", speed: int | None = 10_000, **more: object) -> dict[str, object]:
+    return {"name": name, "speed_mbps": speed, "default_route": True, "physical": True, **more}
+
+
+def test_sockets_are_judged_by_the_adapter_that_they_use() -> None:
+    slow, fast = nic("eth0", 1000), nic("eth1", 25_000, default_route=False)
+    assert network.socket_adapter([slow, fast]) == network.Adapter("eth0", 0.125, True, "tcp")
+    chosen = network.socket_adapter([slow, fast], "eth1")
+    assert chosen is not None and chosen.gbps == 3.125
+    assert network.socket_adapter([nic(speed=None)]) is None
+    assert network.socket_adapter([]) is None
+
+
+def test_the_slowest_network_sets_the_expectation() -> None:
+    adapters = {
+        "a": network.Adapter("eth0", 3.125, True, "tcp"),
+        "b": network.Adapter("eth0", 1.25, True, "tcp"),
+    }
+    expected = network.expectation(adapters)
+    assert expected.floor_gbps == pytest.approx(0.125)  # 10 % of 10 Gb/s
+    assert expected.ceiling_gbps == 1.25 and "of b" in expected.source and "10%" in expected.source
+
+
+def test_a_virtual_adapter_gives_a_floor_but_no_ceiling() -> None:
+    expected = network.expectation({"a": network.Adapter("eth0", 1.25, False, "tcp")})
+    assert expected.ceiling_gbps is None and expected.floor_gbps == pytest.approx(0.125)
+
+
+def test_active_rdma_ports_add_up() -> None:
+    port = {"state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)"}
+    down = {"state": "1: DOWN", "rate": "10 Gb/sec (4X SDR)"}
+    adapter = network.rdma_adapter([port] * 8 + [down])
+    assert adapter is not None and adapter.gbps == 200 and adapter.kind == "rdma"
+    assert network.rdma_adapter([down]) is None
+
+
+def test_suites() -> None:
+    assert set(suites()) >= {"quick", "standard"}
+    for suite in suites().values():
+        assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)
+        assert suite.selected() == CHECKS
+    with pytest.raises(ExplainedError, match="there is no suite 'x'"):
+        load("x")

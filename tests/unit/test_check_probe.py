@@ -1,0 +1,194 @@
+"""The probe as nodes run it: a program on standard input, whose answer is one line whatever happens."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clustercheck.bounded import Ended, run_all
+from clustercheck.collect import probe_source, read_answer, read_output
+from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+
+
+def probe(programs: Path | None = None, *, timeout: float = 20, **options: Any) -> dict[str, Any]:
+    path = f"{programs}:{os.environ['PATH']}" if programs else os.environ["PATH"]
+    ran = subprocess.run(
+        [sys.executable, "-", json.dumps(options)], input=probe_source(), capture_output=True, text=True,
+        env={**os.environ, "PATH": path}, timeout=timeout, check=True,
+    )  # fmt: skip
+    record: dict[str, Any] = json.loads(ran.stdout)
+    assert ran.stderr == ""
+    return record
+
+
+def program(directory: Path, name: str, script: str) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_machine_without_a_gpu_is_described(tmp_path: Path) -> None:
+    record = probe(parts=["host", "pci", "module", "nics", "rdma", "memory", "nvidia_smi", "container_gpus"])
+    assert record["errors"] == {}
+    assert record["host"]["kernel"] == os.uname().release
+    assert record["memory"]["MemTotal"] > 0
+    assert record["container_gpus"] == {"skipped": "no training image was named"}
+    assert all(nic["name"] != "lo" for nic in record["nics"])
+
+
+def test_a_program_that_hangs_and_ignores_signals_does_not_hang_the_probe(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", "trap '' TERM; echo '<nvidia_smi_log>'; sleep 60 & sleep 60")
+    begun = time.monotonic()
+    record = probe(tmp_path, parts=["nvidia_smi", "host"], limit_s=0.5)
+    assert time.monotonic() - begun < 50
+    assert record["nvidia_smi"]["timed_out"] is True
+    assert record["nvidia_smi"]["rc"] is None
+    assert "<nvidia_smi_log>" in record["nvidia_smi"]["stdout"]
+    assert record["host"]["hostname"]
+
+
+def test_outputs_and_exit_codes_are_kept_as_they_were(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", 'echo "out $@"; echo err >&2; printf "\\377" ; exit 18')
+    record = probe(tmp_path, parts=["nvidia_smi", "nvlink"])
+    assert record["nvidia_smi"]["stdout"].startswith("out -q -x\n")
+    assert (record["nvidia_smi"]["rc"], record["nvidia_smi"]["stderr"]) == (18, "err\n")
+    assert record["nvlink"]["stdout"].startswith("out nvlink -s\n")
+
+
+def test_the_container_is_started_with_the_arguments_given_and_removed_when_it_hangs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    program(tmp_path, "docker", f'echo "$@" >> {log}; case $1 in run) sleep 30;; esac')
+    record = probe(
+        tmp_path, parts=["container_gpus"], limit_s=0.3, image="own/paddle@sha256:0",
+        gpu_arguments=["--device", "nvidia.com/gpu=all"],
+    )  # fmt: skip
+    assert record["container_gpus"]["timed_out"] is True
+    inspect, run, remove = log.read_text().splitlines()
+    assert inspect.startswith("image inspect") and remove.startswith("rm --force clusterctl-probe-")
+    assert "--device nvidia.com/gpu=all --entrypoint nvidia-smi own/paddle@sha256:0 -L" in run
+
+
+def test_an_image_that_is_not_there_is_said(tmp_path: Path) -> None:
+    program(tmp_path, "docker", "exit 1")
+    record = probe(tmp_path, parts=["container_gpus"], image="own/paddle@sha256:0")
+    assert record["container_gpus"]["skipped"] == "the training image is not on this node"
+
+
+def test_busy_is_processes_containers_of_others_and_slurm(tmp_path: Path) -> None:
+    program(tmp_path, "nvidia-smi", 'echo "4711, python3"; echo "4712, python3"')
+    labels = '{"clusterctl.run":"x"}'
+    gpus = '[{"Capabilities":[["gpu"]]}]'
+    rows = (("train", gpus, "{}"), ("ours", gpus, labels), ("web", "null", "{}"))
+    shown = "".join(rf"/{name}\t{asked}\trunc\tnull\t{marks}\n" for name, asked, marks in rows)
+    program(tmp_path, "docker", f"case $1 in ps) echo 1 2 3;; inspect) printf '{shown}';; esac")
+    program(tmp_path, "squeue", "echo 99")
+    found = probe(tmp_path, parts=["busy"])["busy"]
+    assert found["containers"] == ["train"]
+    assert found["slurm_jobs"] == ["99"] and len(found["processes"]) == 2
+    assert len(found["reasons"]) == 3
+
+
+def test_the_kernel_log_comes_from_the_journal_else_from_the_ring_buffer(tmp_path: Path) -> None:
+    said = "2026-11-20T10:00:00+0000 host kernel: NVRM: Xid (PCI:0000:07:00): 79, gone"
+    program(tmp_path, "journalctl", f"echo 'first line'; echo '{said}'")
+    log = probe(tmp_path, parts=["kernel_log"])["kernel_log"]
+    assert (log["source"], log["lines"], log["kept"]) == ("journal", 2, [said])
+    program(tmp_path, "journalctl", "exit 1")
+    program(tmp_path, "dmesg", "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2; exit 1")
+    log = probe(tmp_path, parts=["kernel_log"])["kernel_log"]
+    assert log["source"] == "" and "not permitted" in log["because"]
+
+
+@pytest.mark.parametrize("argument", ["not json", "[]", '{"limit_s": "soon"}', '{"parts": 3}'])
+def test_wrong_options_are_answered_with_a_record(argument: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-", argument], input=probe_source(), capture_output=True, text=True, check=True,
+        timeout=60, env={**os.environ, "PATH": "/nowhere"},
+    )  # fmt: skip
+    assert json.loads(ran.stdout)["probe"] == 1
+
+
+def test_the_probe_needs_the_standard_library_of_python_3_8_alone() -> None:
+    tree = ast.parse(probe_source(), feature_version=(3, 8))
+    imported = {
+        name.name.partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for name in node.names
+    } | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= set(sys.stdlib_module_names)
+    called = {
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    }
+    assert not called & {"removeprefix", "removesuffix", "cache"}  # of Python 3.9
+
+
+def test_answers_of_nodes() -> None:
+    record = '{"probe": 1, "host": {}}'
+    assert read_output("a", Completed(0, f"motd\n{record}\n", "")).raw == {"probe": 1, "host": {}}
+    for stdout in ("", "motd", '{"probe": 1, "host', "{}", "[1]"):
+        node = read_output("a", Completed(127, stdout, "sh: python3: not found"))
+        assert "python3: not found" in node.unreachable
+    assert "within 9 s" in read_answer(Ended("a", error=NodeTimeoutError("a", "slow")), 9).unreachable
+    assert read_answer(Ended("a", error=NodeUnreachableError("a", "refused")), 9).unreachable == "refused"
+    assert "KeyError" not in read_answer(Ended("a", error=OSError("broken pipe")), 9).unreachable
+
+
+def test_calls_are_bounded_in_number_and_in_time() -> None:
+    running, most = [], [0]
+
+    def work(name: str) -> str:
+        running.append(name)
+        most[0] = max(most[0], len(running))
+        time.sleep(0.02)
+        running.remove(name)
+        if name == "3":
+            raise LookupError(name)
+        return name
+
+    ended = {
+        e.name: e
+        for e in run_all({str(n): lambda n=n: work(str(n)) for n in range(9)}, limit_s=5, parallel=3)
+    }
+    assert len(ended) == 9 and most[0] <= 3
+    assert isinstance(ended["3"].error, LookupError) and ended["4"].value == "4"
+    (late,) = run_all({"x": lambda: time.sleep(3)}, limit_s=0.05)
+    assert late.late
+
+
+def test_what_cannot_be_told_is_unknown_and_what_is_not_there_is_not_busy(tmp_path: Path) -> None:
+    for name in ("nvidia-smi", "docker", "squeue"):
+        program(tmp_path, name, "echo 'it is broken' >&2; exit 1")
+    found = probe(tmp_path, parts=["busy"])["busy"]
+    assert found["reasons"] == []  # no driver is loaded here, so nothing computes
+    assert found["unknown"] == ["docker failed: it is broken", "squeue failed: it is broken"]
+    program(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon at unix:///x' >&2; exit 1")
+    program(tmp_path, "squeue", "echo 'slurm_load_jobs error: Invalid node name specified' >&2; exit 1")
+    assert probe(tmp_path, parts=["busy"])["busy"]["unknown"] == []
+    program(tmp_path, "squeue", "sleep 30")
+    program(tmp_path, "nvidia-smi", "sleep 30")
+    slow = probe(tmp_path, parts=["busy"], limit_s=0.3)["busy"]["unknown"]
+    assert slow == ["nvidia-smi did not answer", "squeue did not answer"]
+
+
+def test_a_container_of_another_run_is_busy_until_its_time_is_over(tmp_path: Path) -> None:
+    labels = {"clusterctl.run": "r7", "clusterctl.by": "ops@head", "clusterctl.until": str(time.time() + 60)}
+    for until, expected in (
+        (labels["clusterctl.until"], ["clusterctl run r7 of ops@head"]),
+        ("1", []),
+        ("x", []),
+    ):
+        said = json.dumps({**labels, "clusterctl.until": until})
+        (tmp_path / "said").write_text(f"/clusterctl-r7-pairs\tnull\trunc\tnull\t{said}\n")
+        program(tmp_path, "docker", f"case $1 in ps) echo 1;; inspect) cat {tmp_path}/said;; esac")
+        assert probe(tmp_path, parts=["busy"])["busy"]["reasons"] == expected

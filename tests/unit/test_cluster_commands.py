@@ -1,0 +1,161 @@
+"""`init` and the parts of `hosts` that ask no host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from clusterctl.cluster import quarantine, settings
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import mutex
+from clusterctl.errors import ClusterctlError
+from clusterctl.main import cli
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments), standalone_mode=False)
+
+
+def error(result: Result) -> ClusterctlError:
+    assert isinstance(result.exception, ClusterctlError), result.exception
+    return result.exception
+
+
+def test_init_makes_a_directory_that_is_valid_and_says_what_comes_next(tmp_path: Path) -> None:
+    target = tmp_path / "my site"
+    done = call("init", str(target))
+    assert done.exception is None
+    assert settings.check(ClusterDirectory(target)) == []
+    assert (target / ".gitignore").read_text().endswith("/.clusterctl/\n")
+    assert not (target / "gitignore").exists()
+    steps = [line for line in done.stderr.splitlines() if line.startswith("  ")]
+    assert [step.split(".")[0].strip() for step in steps] == ["1", "2", "3"]
+    assert "clusterctl -C '" in done.stderr
+    assert "hosts scan" in steps[1]
+
+
+def test_init_declares_the_hosts_it_is_given(tmp_path: Path) -> None:
+    done = call(
+        "init", str(tmp_path), "--hosts", "n1=10.0.0.1, n2=10.0.0.2", "--registry", "hub=10.0.0.9", "--json"
+    )
+    assert done.exception is None
+    assert sorted(json.loads(done.stdout)["files"]) == [
+        ".gitignore", "group_vars/all.yml", "group_vars/gpu_nodes.yml", "hosts.yml"
+    ]  # fmt: skip
+    listed = [
+        json.loads(line) for line in call("-C", str(tmp_path), "hosts", "list", "--json").stdout.splitlines()
+    ]
+    assert [(h["host"], h["address"], h["groups"]) for h in listed] == [
+        ("n1", "10.0.0.1", ["gpu_nodes"]),
+        ("n2", "10.0.0.2", ["gpu_nodes"]),
+        ("hub", "10.0.0.9", ["registry"]),
+    ]
+    assert settings.check(ClusterDirectory(tmp_path)) == []
+    assert "# Servers with GPUs." in (tmp_path / "hosts.yml").read_text()
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("mine\n")
+    refused = error(call("init", str(tmp_path)))
+    assert (refused.code, refused.exit_code) == ("init.exists", 2)
+    assert refused.what == "hosts.yml would be overwritten"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hosts.yml"]
+
+
+def test_init_in_a_repository_leaves_its_ignore_file(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("*.o\n")
+    done = call("init", str(tmp_path))
+    assert "add /.clusterctl/ to" in done.stderr
+    assert (tmp_path / ".gitignore").read_text() == "*.o\n"
+
+
+@pytest.mark.parametrize("hosts", ["gpu01", "gpu01=", "=1", "a=1,a=2", "a=1,b=1", "a=-oX", "-a=1", "a b=1"])
+def test_init_refuses_hosts_that_are_none(tmp_path: Path, hosts: str) -> None:
+    target = tmp_path / "new"
+    assert error(call("init", str(target), "--hosts", hosts)).exit_code == 2
+    assert not target.exists()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    call("init", str(tmp_path))
+    return tmp_path
+
+
+def hosts(site: Path, *arguments: str) -> Result:
+    return call("-C", str(site), "hosts", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["gpu01", "10.0.0.1"], "hosts-file.exists"),
+        (["gpu03", "-oProxyCommand=id"], "hosts.add"),
+        (["gpu03", "10.0.0.3", "--user", "a b"], "hosts.add"),
+        (["gpu03", "10.0.0.3", "--group", "gpu_node"], "hosts.group"),
+        (["gpu 03", "10.0.0.3"], "hosts-file.name"),
+    ],
+)
+def test_add_refuses_what_could_not_be_reached(site: Path, arguments: list[str], code: str) -> None:
+    before = (site / "hosts.yml").read_text()
+    # Behind --, as an address that begins with a dash is an option to click.
+    (*options,) = arguments[2:]
+    assert error(hosts(site, "add", *options, "--", *arguments[:2])).code == code
+    assert (site / "hosts.yml").read_text() == before
+
+
+def test_add_writes_what_it_is_told(site: Path) -> None:
+    done = hosts(site, "add", "gpu03", "10.0.0.3", "--port", "2222", "--user", "root")
+    assert done.exception is None
+    assert "hosts scan --limit gpu03" in done.stderr
+    listed: list[dict[str, Any]] = [json.loads(x) for x in hosts(site, "list", "--json").stdout.splitlines()]
+    (new,) = [h for h in listed if h["host"] == "gpu03"]
+    assert (new["address"], new["port"], new["user"], new["pinned"]) == ("10.0.0.3", 2222, "root", False)
+    assert settings.check(ClusterDirectory(site)) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["quarantine", "gpu9", "--reason", "x"], ["replace", "gpu9"], ["forget", "gpu9"]]
+)
+def test_a_host_that_is_not_there_is_not_touched(site: Path, arguments: list[str]) -> None:
+    refused = error(hosts(site, *arguments))
+    assert refused.code == "inventory.unknown-host"
+    assert "Did you mean gpu0" in refused.hint
+
+
+def test_wrong_settings_stop_every_command_before_a_host_is_asked(site: Path) -> None:
+    with (site / "group_vars/all.yml").open("a") as stream:
+        stream.write("nvidia_driver_brnach: 580\n")
+    for arguments in (["list"], ["scan"], ["quarantine", "gpu01", "--reason", "x"], ["replace", "gpu01"]):
+        refused = error(hosts(site, *arguments))
+        assert refused.exit_code == 2
+        assert refused.hint == "Did you mean nvidia_driver_branch?"
+        assert refused.where.split(":")[0].endswith("group_vars/all.yml")
+
+
+def test_scan_refuses_a_fingerprint_that_is_none(site: Path) -> None:
+    for word in ("gpu01", "gpu01=MD5:aa", "gpu9=SHA256:x"):
+        assert error(hosts(site, "scan", "--expect", word)).code == "hosts.expect"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "gpu03", "10.0.0.3"],
+        ["replace", "gpu01"],
+        ["forget", "gpu01", "--yes"],
+        ["quarantine", "gpu01", "--reason", "x"],
+    ],
+)
+def test_hosts_are_not_changed_while_an_apply_works_on_them(site: Path, arguments: list[str]) -> None:
+    before = (site / "hosts.yml").read_text()
+    with mutex.held(ClusterDirectory(site), "apply"):
+        refused = error(hosts(site, *arguments))
+    assert (refused.code, refused.exit_code) == ("engine.held", 2)
+    assert "has been running apply on this cluster since" in refused.what
+    assert (site / "hosts.yml").read_text() == before
+    assert quarantine.entries(ClusterDirectory(site)) == {}

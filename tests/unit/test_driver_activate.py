@@ -1,0 +1,157 @@
+"""What activation does to modules and services, on a fake node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nvidia_driver_activate as activate
+import pytest
+
+BANNER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\n"
+PARAMS = {
+    "version": "580.105.08",
+    "flavor": "open",
+    "persistence": True,
+    "fabric_manager": True,
+    "services": ["slurmd", "nvidia-fabricmanager", "nvidia-persistenced"],
+    "changed_packages": [],
+}
+
+
+class Ended(Exception):
+    """The module has ended, with its result."""
+
+
+class FakeModule:
+    """A node of files under a directory, and systemd with its units in a dictionary."""
+
+    def __init__(self, root: Path, units: dict[str, str], disk: str = "580.105.08") -> None:
+        self.root, self.units, self.disk = root, units, disk
+        self.check_mode = False
+        self.commands: list[str] = []
+
+    def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
+        words = " ".join(argv)
+        unit = argv[-1].removesuffix(".service")
+        if argv[:2] == ["systemctl", "show"]:
+            state = self.units.get(unit)
+            loaded = "loaded" if state else "not-found"
+            return 0, f"LoadState={loaded}\nActiveState={state or 'inactive'}\nUnitFileState=enabled\n", ""
+        if argv[0] in ("nvidia-smi", "nv-fabricmanager"):
+            return 0, f"{self.disk}\n", ""
+        self.commands.append(words)
+        if argv[0] == "systemctl" and argv[1] in ("start", "stop"):
+            self.units[unit] = "active" if argv[1] == "start" else "inactive"
+        if words == "modprobe nvidia":
+            self.load(self.disk)
+        return 0, "", ""
+
+    def load(self, version: str) -> None:
+        """The kernel runs this driver."""
+        (self.root / "proc/driver/nvidia").mkdir(parents=True, exist_ok=True)
+        (self.root / "proc/driver/nvidia/version").write_text(BANNER.format(version))
+        (self.root / "sys/module/nvidia").mkdir(parents=True, exist_ok=True)
+
+    def exit_json(self, **result: object) -> None:
+        raise Ended(result)
+
+    def fail_json(self, **result: object) -> None:
+        raise Ended(result["msg"])
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeModule:
+    monkeypatch.setattr(activate, "ROOT", tmp_path)
+    (tmp_path / "proc").mkdir()
+    fake = FakeModule(tmp_path, dict.fromkeys(PARAMS["services"], "active"))
+    monkeypatch.setattr(activate, "run_bounded", lambda argv, seconds, environment: fake.run_command(argv))
+    return fake
+
+
+def bring(module: FakeModule) -> tuple[str, list[str]]:
+    """Activation as main() does it: why a reboot is needed, and the commands that changed something."""
+    node = activate.Node(module)
+    reason = activate.differs(PARAMS["version"], PARAMS["flavor"])
+    stays = activate.reload_modules(node, PARAMS["version"], PARAMS["services"]) if reason else ""
+    if not stays:
+        activate.start_services(node, PARAMS)
+    return stays, module.commands
+
+
+def test_a_driver_that_runs_is_left_alone(module: FakeModule) -> None:
+    module.load("580.105.08")
+    assert bring(module) == ("", [])
+
+
+def test_services_stop_before_the_modules_go_and_start_after_they_came(module: FakeModule) -> None:
+    module.load("580.95.05")
+    assert bring(module)[1] == [
+        "systemctl stop slurmd.service",
+        "systemctl stop nvidia-fabricmanager.service",
+        "systemctl stop nvidia-persistenced.service",
+        "rmmod nvidia",
+        "modprobe nvidia",
+        "modprobe nvidia_uvm",
+        "systemctl start nvidia-persistenced.service",
+        "systemctl start nvidia-fabricmanager.service",
+        "systemctl start slurmd.service",
+    ]
+
+
+def test_nothing_is_stopped_while_somebody_holds_a_gpu(module: FakeModule) -> None:
+    module.load("580.95.05")
+    fd = module.root / "proc/77/fd"
+    fd.mkdir(parents=True)
+    (module.root / "proc/77/comm").write_text("python3\n")
+    (fd / "5").symlink_to("/dev/nvidia0")
+    assert bring(module) == ("the GPUs are in use by python3 (77)", [])
+
+
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_job_that_began_during_the_install_keeps_its_node_unless_forced(
+    module: FakeModule, monkeypatch: pytest.MonkeyPatch, forced: bool
+) -> None:
+    module.load("580.95.05")
+    module.params = {**PARAMS, "force_busy": forced}
+    monkeypatch.setattr(activate, "AnsibleModule", lambda *_, **__: module)
+    monkeypatch.setattr(activate, "busy_reasons", lambda root, run: ["Slurm jobs: 4711"])
+    with pytest.raises(Ended) as ended:
+        activate.main()
+    result = ended.value.args[0]
+    assert result["left_alone"] is not forced
+    assert ("Slurm jobs: 4711" in result["clusterctl"].get("busy", "")) is not forced
+    assert bool(module.commands) is forced
+
+
+def test_nouveau_leaves_the_initramfs_too(module: FakeModule) -> None:
+    (module.root / "sys/module/nouveau").mkdir(parents=True)
+    assert activate.differs("580.105.08", "open") == "nouveau drives the GPUs"
+    commands = bring(module)[1]
+    assert commands.index("update-initramfs -u -k all") < commands.index("modprobe -r nouveau")
+
+
+def test_the_version_is_read_back_from_the_kernel(module: FakeModule) -> None:
+    module.load("580.95.05")
+    module.disk = "580.82.07"
+    with pytest.raises(Ended, match=r"loaded driver 580\.82\.07 although 580\.105\.08 is installed"):
+        bring(module)
+
+
+def test_check_mode_says_the_same_and_does_nothing(module: FakeModule) -> None:
+    module.load("580.95.05")
+    module.check_mode = True
+    node = activate.Node(module)
+    activate.reload_modules(node, PARAMS["version"], PARAMS["services"])
+    activate.start_services(node, PARAMS)
+    assert module.commands == []
+    assert node.actions == [
+        "stop slurmd",
+        "stop nvidia-fabricmanager",
+        "stop nvidia-persistenced",
+        "unload nvidia",
+        "load nvidia",
+        "load nvidia_uvm",
+        "start nvidia-persistenced",
+        "start nvidia-fabricmanager",
+        "start slurmd",
+    ]

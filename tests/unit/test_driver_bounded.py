@@ -1,0 +1,75 @@
+"""Programs end in time, locks are waited for in time, files are whole, passwords are nobody's to read."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.bounded import alone, run_bounded
+from ansible.module_utils.masking import mask_urls, mask_values
+from ansible.module_utils.node_files import replace_file
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_a_program_that_hangs_is_given_up_and_one_that_is_absent_is_said() -> None:
+    began = time.monotonic()
+    assert run_bounded(["sleep", "30"], 0.2) == (124, "", "sleep did not end within 0.2 s")
+    assert time.monotonic() - began < 25
+    assert run_bounded(["clusterctl-no-such-program"], 1)[0] == 127
+    assert run_bounded(["sh", "-c", 'printf "$WORD"; exit 3'], 5, {"WORD": "said"}) == (3, "said", "")
+
+
+def test_a_lock_is_waited_for_in_time_and_free_afterwards(tmp_path: Path) -> None:
+    with (
+        alone("apt", 0, tmp_path / "locks"),
+        pytest.raises(TimeoutError, match="another run has kept"),
+        alone("apt", 0, tmp_path / "locks"),
+    ):
+        pass
+    with alone("apt", 0, tmp_path / "locks"):
+        assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) & 0o022 == 0
+
+
+def test_a_file_is_replaced_with_the_mode_asked_for_or_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "daemon.json"
+    replace_file(path, "{}")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    path.chmod(0o640)
+    replace_file(path, b"{1}")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("{1}", 0o640)
+    replace_file(path, "{2}", 0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["daemon.json"]
+
+
+def test_a_link_is_replaced_and_what_it_led_to_stays(tmp_path: Path) -> None:
+    theirs, link = tmp_path / "theirs", tmp_path / "link"
+    theirs.write_text("theirs")
+    link.symlink_to(theirs)
+    replace_file(link, "ours", 0o644)
+    assert (theirs.read_text(), link.read_text(), link.is_symlink()) == ("theirs", "ours", False)
+
+
+PASSWORDS = st.text("abcXYZ019:@%!#?&=+", min_size=1, max_size=12)
+
+
+@given(PASSWORDS, st.sampled_from(["http", "https", "socks5"]))
+def test_no_password_of_a_url_is_left(password: str, scheme: str) -> None:
+    line = f"E: Failed to fetch {scheme}://user:{password}@mirror.lan/x and {scheme}://plain.lan/y"
+    assert mask_urls(line) == f"E: Failed to fetch {scheme}://***@mirror.lan/x and {scheme}://plain.lan/y"
+
+
+def test_settings_are_masked_by_their_names_and_by_their_urls() -> None:
+    settings = {
+        "log-opts": {"splunk-token": "abc", "tag": "x"},
+        "registry-mirrors": ["https://u:p@m.lan"],
+        "debug": True,
+    }
+    assert mask_values(settings) == {
+        "log-opts": {"splunk-token": "***", "tag": "x"},
+        "registry-mirrors": ["https://***@m.lan"],
+        "debug": True,
+    }

@@ -1,0 +1,201 @@
+"""What is read from a node: fake sysfs, procfs and dpkg under a directory, fake programs beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import gpu_busy, gpu_node
+from ansible.module_utils.driver_record import read_record, write_record
+
+STATUS = """\
+Package: libcuda1
+Status: hold ok installed
+Architecture: amd64
+Version: 580.95.05-1
+
+Package: nvidia-open-570
+Status: deinstall ok config-files
+Version: 570.148.08-1
+
+Package: linux-image-6.1.0-38-amd64
+Status: install ok installed
+Version: 6.1.147-1
+
+Package: linux-image-6.1.0-9-amd64
+Status: install ok installed
+Version: 6.1.27-1
+"""
+
+
+def write(root: Path, path: str, text: str) -> None:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def pci(root: Path, address: str, vendor: str, device: str, kind: str) -> None:
+    for name, value in (("vendor", vendor), ("device", device), ("class", kind)):
+        write(root, f"sys/bus/pci/devices/{address}/{name}", f"{value}\n")
+
+
+def test_gpus_nvswitches_and_adapters_are_told_apart_by_class(tmp_path: Path) -> None:
+    pci(tmp_path, "0000:07:00.0", "0x10de", "0x20b2", "0x030200")
+    pci(tmp_path, "0000:c4:00.0", "0x10de", "0x1af1", "0x068000")
+    pci(tmp_path, "0000:0c:00.0", "0x15b3", "0x101b", "0x020700")
+    pci(tmp_path, "0000:00:02.0", "0x1a03", "0x2000", "0x030000")
+    devices = gpu_node.pci_devices(tmp_path)
+    assert [d["address"] for d in gpu_node.gpus(devices)] == ["0000:07:00.0"]
+    assert [d["address"] for d in gpu_node.nvswitches(devices)] == ["0000:c4:00.0"]
+    assert [d["address"] for d in gpu_node.rdma_adapters(devices)] == ["0000:0c:00.0"]
+    assert gpu_node.pci_devices(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("banner", "version", "flavor"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs@host)\n",
+            "580.95.05",
+            "open",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.06  Wed Jun 26 06:46:07 UTC 2024\n",
+            "535.183.06",
+            "proprietary",
+        ),
+    ],
+)
+def test_the_running_driver_is_read_from_its_own_banner(
+    tmp_path: Path, banner: str, version: str, flavor: str
+) -> None:
+    write(tmp_path, "proc/driver/nvidia/version", banner + "GCC version: gcc version 12.2.0\n")
+    assert gpu_node.loaded_driver(tmp_path) == version
+    assert gpu_node.loaded_flavor(tmp_path) == flavor
+
+
+def test_without_a_banner_sysfs_tells_the_version(tmp_path: Path) -> None:
+    assert gpu_node.loaded_driver(tmp_path) == ""
+    write(tmp_path, "sys/module/nvidia/version", "580.95.05\n")
+    assert gpu_node.loaded_driver(tmp_path) == "580.95.05"
+    assert gpu_node.loaded_flavor(tmp_path) == ""
+
+
+def test_dpkg_is_read_with_its_holds_and_without_what_is_only_configured(tmp_path: Path) -> None:
+    write(tmp_path, "var/lib/dpkg/status", STATUS)
+    installed, held = gpu_node.installed_packages(tmp_path)
+    assert "nvidia-open-570" not in installed
+    assert installed["libcuda1"] == "580.95.05-1"
+    assert held == {"libcuda1"}
+    assert gpu_node.kernels(tmp_path, "6.1.0-9-amd64", installed) == ["6.1.0-9-amd64", "6.1.0-38-amd64"]
+    assert gpu_node.kernels(tmp_path, "6.1.0-38-amd64", installed) == ["6.1.0-38-amd64"]
+
+
+def test_versions_sort_by_number() -> None:
+    versions = ["580.95.05", "580.105.08", "535.9", "580"]
+    assert sorted(versions, key=gpu_node.version_key) == ["535.9", "580", "580.95.05", "580.105.08"]
+
+
+def test_secure_boot_is_the_fifth_byte(tmp_path: Path) -> None:
+    assert gpu_node.secure_boot(tmp_path) == "no efi"
+    variable = tmp_path / gpu_node.SECURE_BOOT
+    variable.parent.mkdir(parents=True)
+    assert gpu_node.secure_boot(tmp_path) == "disabled"
+    variable.write_bytes(b"\x06\x00\x00\x00\x01")
+    assert gpu_node.secure_boot(tmp_path) == "enabled"
+
+
+def holder(root: Path, pid: int, name: str, device: str, cgroup: str = "0::/user.slice") -> None:
+    write(root, f"proc/{pid}/comm", f"{name}\n")
+    write(root, f"proc/{pid}/cgroup", f"{cgroup}\n")
+    (root / f"proc/{pid}/fd").mkdir()
+    (root / f"proc/{pid}/fd/3").symlink_to(device)
+
+
+def quiet(argv: list[str]) -> tuple[int, str]:
+    return 127, ""
+
+
+def test_a_process_that_holds_a_gpu_is_busy_and_the_drivers_daemons_are_not(tmp_path: Path) -> None:
+    holder(tmp_path, 10, "nvidia-persiste", "/dev/nvidia0")
+    holder(tmp_path, 11, "python3", "/dev/nvidia-uvm", "0::/system.slice/nvidia-dcgm.service")
+    holder(tmp_path, 12, "bash", "/dev/null")
+    assert gpu_busy.busy_reasons(tmp_path, quiet) == []
+    holder(tmp_path, 13, "python3", "/dev/nvidia3")
+    assert gpu_busy.busy_reasons(tmp_path, quiet) == ["1 compute process: python3 (13)"]
+
+
+def container(**host: object) -> dict:
+    return {"Name": "/train", "HostConfig": host, "Config": {"Env": ["NVIDIA_VISIBLE_DEVICES=all"]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "busy"),
+    [
+        (container(DeviceRequests=[{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]), True),
+        (container(DeviceRequests=[{"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=all"]}]), True),
+        (container(Devices=[{"PathOnHost": "/dev/nvidia0"}]), True),
+        (container(Runtime="nvidia"), True),
+        (container(Runtime="runc"), False),
+    ],
+)
+def test_a_container_with_gpus_is_busy_before_it_computes(tmp_path: Path, found: dict, busy: bool) -> None:
+    def run(argv: list[str]) -> tuple[int, str]:
+        answers = {"ps": "abc\n", "inspect": json.dumps([found])}
+        return (0, answers[argv[1]]) if argv[0] == "docker" else (127, "")
+
+    assert gpu_busy.busy_reasons(tmp_path, run) == (["GPU containers: train"] if busy else [])
+
+
+def answering(**answers: tuple[int, str]):
+    """Programs by name, `-` written as `_`; every other one is absent."""
+    return lambda argv: answers.get(argv[0].replace("-", "_"), (127, ""))
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ({"systemctl": (0, ""), "squeue": (124, "")}, "cannot tell: slurmd runs and squeue does not answer"),
+        ({"systemctl": (0, ""), "squeue": (1, "")}, "cannot tell: slurmd runs and squeue does not answer"),
+        ({"nvidia_smi": (124, "")}, "cannot tell: nvidia-smi does not answer"),
+        ({"nvidia_smi": (15, "GPU is lost")}, "cannot tell: nvidia-smi does not answer (exit code 15)"),
+        ({"docker": (124, "")}, "cannot tell: Docker does not answer"),
+        ({"docker": (1, ""), "systemctl": (0, ""), "squeue": (0, "")}, "cannot tell: Docker does not answer"),
+        ({"docker": (0, "abc")}, "cannot tell: Docker does not answer"),  # ps answers, inspect with no JSON
+    ],
+)
+def test_who_does_not_answer_counts_as_busy(tmp_path: Path, answers: dict, reason: str) -> None:
+    assert gpu_busy.busy_reasons(tmp_path, answering(**answers)) == [reason]
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"nvidia_smi": (9, "couldn't communicate with the NVIDIA driver")},
+        {"nvidia_smi": (6, "No devices were found")},
+        {"nvidia_smi": (12, "couldn't find libnvidia-ml.so")},
+        {"nvidia_smi": (18, "Driver/library version mismatch")},
+        {"docker": (1, ""), "systemctl": (3, "")},
+        {},
+    ],
+)
+def test_a_node_without_a_driver_or_a_daemon_is_idle(tmp_path: Path, answers: dict) -> None:
+    assert gpu_busy.busy_reasons(tmp_path, answering(**answers)) == []
+
+
+def test_a_slurm_job_that_is_being_prepared_counts(tmp_path: Path) -> None:
+    def run(argv: list[str]) -> tuple[int, str]:
+        if argv[0] == "squeue":
+            return 0, "4711\n" if "CF" in argv[argv.index("--states") + 1].split(",") else ""
+        return (0, "") if argv == ["systemctl", "is-active", "--quiet", "slurmd"] else (127, "")
+
+    assert gpu_busy.busy_reasons(tmp_path, run) == ["Slurm jobs: 4711"]
+
+
+def test_the_record_survives_and_a_broken_one_is_none(tmp_path: Path) -> None:
+    assert read_record(tmp_path) == {}
+    write_record(tmp_path, {"libcuda1"}, set())
+    assert read_record(tmp_path) == {"packages": ["libcuda1"], "held": []}
+    write(tmp_path, "var/lib/clusterctl/nvidia_driver.json", "{")
+    assert read_record(tmp_path) == {}

@@ -1,0 +1,208 @@
+"""Events, journal, ledger, failures, environment: no process is run here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import mutex
+from clusterctl.engine.environment import ansible_environment, ignored_variables
+from clusterctl.engine.events import (
+    Diff,
+    HostStarted,
+    JobFinished,
+    JobStarted,
+    PlayStarted,
+    Stats,
+    TaskResult,
+    TaskStarted,
+    as_line,
+    as_record,
+    parse,
+)
+from clusterctl.engine.failure import failure_of
+from clusterctl.engine.journal import Journal, open_jobs, read
+from clusterctl.engine.ledger import HostState, Ledger
+from clusterctl.engine.progress import HEARTBEAT_S, LiveScreen, PlainLines, elapsed, running_table
+from clusterctl.errors import ClusterctlError
+
+TASK = TaskStarted(1.0, "t1", "Install packages", "nvidia_driver", "apt", "roles/x.yml:3")
+
+
+def result(host="gpu01", status="ok", **fields):
+    return TaskResult(2.0, host, "t1", status, **fields)
+
+
+@given(st.binary())
+def test_no_bytes_break_the_reader(line):
+    parse(line)
+
+
+texts = st.text()
+
+
+@given(texts, st.dictionaries(texts, st.integers() | texts), st.lists(texts), st.none() | st.integers())
+def test_an_event_survives_its_journal(msg, about, stderr, rc):
+    event = result(msg=msg, clusterctl=about, stderr=stderr, rc=rc)
+    back = parse(as_line(event))
+    assert as_record(back) == as_record(event)
+    assert as_line(event).count("\n") == 1
+
+
+def test_a_torn_last_line_hides_nothing_before_or_after_it(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path) as journal:
+        journal.write(JobStarted(1.0, "gpu01", "j1.1", results_file="/x/j1.1"))
+        journal.write(JobStarted(1.0, "gpu02", "j2.2"))
+    with path.open("ab") as stream:
+        stream.write(b'{"event": "job_finished", "at": 2.0, "host": "gpu0')
+    assert [job.host for job in open_jobs(path)] == ["gpu01", "gpu02"]
+    with Journal(path) as journal:
+        journal.write(JobFinished(3.0, "gpu02", "j2.2", recovered=True))
+    assert [job.host for job in open_jobs(path)] == ["gpu01"]
+    assert len(list(read(path))) == 3
+
+
+def test_a_diffs_text_stays_out_of_the_journal():
+    line = as_line(Diff(1.0, "gpu01", "t1", [{"header": "/etc/x", "before": "", "after": "password"}]))
+    assert "/etc/x" in line
+    assert "password" not in line
+
+
+def test_a_rescued_failure_is_none_in_the_end():
+    ledger = Ledger(["gpu01"])
+    for event in (PlayStarted(0, "p", ["gpu01"]), TASK, result(status="failed", msg="no")):
+        ledger.record(event)
+    assert ledger.state("gpu01") is HostState.FAILED
+    counts = dict.fromkeys(("ok", "changed", "skipped", "failures", "unreachable", "ignored"), 0)
+    ledger.record(Stats(3.0, {"gpu01": {**counts, "rescued": 1}}))
+    assert ledger.hosts["gpu01"].failure is None
+    assert ledger.hosts["gpu01"].failed == 0
+
+
+def test_what_modules_say_to_clusterctl_is_gathered_by_host():
+    ledger = Ledger(["gpu01"])
+    ledger.record(result(clusterctl={"findings": [{"severity": "error"}], "facts": {"a": 1}}))
+    ledger.record(result(clusterctl={"busy": "a training container", "reboot": "new kernel"}))
+    one = ledger.hosts["gpu01"]
+    assert (one.busy, one.reboot, one.facts) == ("a training container", "new kernel", {"a": 1})
+    assert one.findings == [{"severity": "error"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message", "remedy"),
+    [
+        ({"msg": "non-zero return code", "rc": 5, "stderr": ["a", "boom"]},
+         "the command ended with exit code 5: boom", ""),
+        ({"msg": "E: Could not get lock /var/lib/dpkg/lock-frontend"},
+         "E: Could not get lock /var/lib/dpkg/lock-frontend", "unattended-upgrades"),
+        ({"msg": "x", "clusterctl": {"remedy": "Do this."}}, "x", "Do this."),
+        ({"msg": "secret", "hidden": True},
+         "it failed, and its result is hidden, since it deals with secrets (no_log)", ""),
+        ({"msg": "One or more items failed", "items": [{"label": "curl", "msg": "not found"}]},
+         "curl: not found", ""),
+        ({"argument_errors": ["value of x must be one of: a, b"]},
+         "the settings are refused: value of x must be one of: a, b", ""),
+        ({}, "the task failed and gave no reason", ""),
+        ({"status": "unreachable",
+          "msg": "Failed to connect to the host via ssh: Host key verification failed."},
+         "it cannot be reached: Host key verification failed.", "hosts replace gpu01"),
+    ],
+)  # fmt: skip
+def test_a_failure_says_what_the_task_said_and_what_to_do(fields, message, remedy):
+    failure = failure_of(result(**{"status": "failed", **fields}), TASK)
+    assert failure.message == message
+    assert remedy in failure.remedy
+    assert failure.task == "nvidia_driver: Install packages"
+
+
+def test_a_long_message_is_cut_in_the_middle():
+    failure = failure_of(result(status="failed", msg="\n".join(f"line {n}" for n in range(100))), TASK)
+    lines = failure.message.splitlines()
+    assert len(lines) <= 12
+    assert (lines[0], lines[-1]) == ("line 0", "line 99")
+
+
+def test_the_operators_ansible_variables_do_not_reach_ansible(tmp_path):
+    shell = {"ANSIBLE_HOST_KEY_CHECKING": "false", "ANSIBLE_STDOUT_CALLBACK": "null", "LANG": "C",
+             "ANSIBLE_VAULT_PASSWORD_FILE": "/v", "HOME": "/h", "SSH_ASKPASS": "/x"}  # fmt: skip
+    given = ansible_environment(tmp_path, shell)
+    assert "ANSIBLE_HOST_KEY_CHECKING" not in given
+    assert "ANSIBLE_STDOUT_CALLBACK" not in given
+    assert "SSH_ASKPASS" not in given
+    assert given["ANSIBLE_VAULT_PASSWORD_FILE"] == "/v"
+    assert given["LC_ALL"] == "C.UTF-8"
+    assert given["ANSIBLE_CONFIG"] == str(tmp_path / "ansible.cfg")
+    assert ignored_variables(shell) == ["ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_STDOUT_CALLBACK"]
+    assert "LC_ALL" not in ansible_environment(tmp_path, {"LANG": "de_DE.UTF-8"})
+
+
+def test_a_second_operator_is_told_who_what_and_since_when(tmp_path):
+    cluster = ClusterDirectory(tmp_path)
+    with mutex.held(cluster, "apply"):
+        holder = json.loads(cluster.mutex.read_text())
+        with pytest.raises(ClusterctlError) as refused, mutex.held(cluster, "apply"):
+            pass
+    assert refused.value.exit_code == 2
+    assert holder["who"] in refused.value.what
+    assert f"running apply on this cluster since {holder['since']}" in refused.value.what
+    assert str(holder["pid"]) in refused.value.hint
+    with mutex.held(cluster, "apply"):
+        pass
+
+
+def rendered(ledger):
+    console = Console(width=100, record=True, file=None, quiet=False)
+    with console.capture() as capture:
+        console.print(running_table(ledger, 12.0))
+    return capture.get()
+
+
+@pytest.mark.parametrize(("count", "lines"), [(3, 3), (100, 1)])
+def test_the_screen_stays_small_however_many_hosts_run(count, lines):
+    ledger = Ledger([f"gpu{n:03d}" for n in range(count)])
+    ledger.record(TASK)
+    for name in ledger.hosts:
+        ledger.record(HostStarted(2.0, name, "t1"))
+    text = rendered(ledger)
+    assert len(text.strip().splitlines()) == lines
+    assert "nvidia_driver: Install packages" in text
+    assert "10s" in text
+    screen = LiveScreen("apply", clock=lambda: 12.0).screen(ledger)
+    with Console(width=100).capture() as capture:
+        capture._console.print(screen)
+    assert f"apply · {count} host(s) · {count} at work" in capture.get()
+
+
+def test_elapsed():
+    said = [elapsed(s) for s in (0, 59.9, 60, 3599, 3600, 7325)]
+    assert said == ["0s", "59s", "1m00s", "59m59s", "1h00m", "2h02m"]
+
+
+def test_plain_lines_name_tasks_that_do_something_and_never_fall_silent(capsys):
+    now = [0.0]
+    lines, ledger = PlainLines("apply", clock=lambda: now[0]), Ledger(["gpu01"])
+
+    def tell(*events):
+        for event in events:
+            ledger.record(event)
+            lines.on_event(event, ledger)
+
+    lines.open()
+    tell(TASK, HostStarted(2.0, "gpu01", "t1"), result(status="skipped"))
+    assert capsys.readouterr().err == ""
+    tell(TASK, HostStarted(2.0, "gpu01", "t1"))
+    now[0] = HEARTBEAT_S + 1
+    lines.on_tick(ledger)
+    lines.on_tick(ledger)
+    tell(result(status="failed", msg="no"))
+    said = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert said == ["nvidia_driver: Install packages", "  gpu01: failed: no"]
+    now[0] += HEARTBEAT_S
+    lines.on_tick(ledger)
+    assert "still running" in capsys.readouterr().err

@@ -1,0 +1,313 @@
+"""Real ansible-playbook processes on local-connection hosts: what the engine makes of their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from clusterctl.engine import playbook
+from clusterctl.engine.events import (
+    Event,
+    HostStarted,
+    JobFinished,
+    JobStarted,
+    Retry,
+    TaskResult,
+    TaskStarted,
+    as_line,
+)
+from clusterctl.engine.journal import Journal, open_jobs, read
+from clusterctl.engine.ledger import HostState
+from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, run_playbook
+from clusterctl.engine.silence import Watch
+from clusterctl.errors import ClusterctlError
+
+CANARY = "s3cr3t {{ canary }}"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A directory with an inventory of local hosts, one of them behind a closed port."""
+    (tmp_path / "hosts.yml").write_text(
+        textwrap.dedent(f"""\
+            all:
+              vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}
+              hosts:
+                gpu01: {{}}
+                gpu02: {{}}
+                gpu03: {{}}
+                dead01: {{ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9,
+                         ansible_ssh_retries: 0}}
+            """)
+    )
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def request(site: Path, tasks: str, hosts: tuple[str, ...], **options: object) -> PlaybookRequest:
+    book = site / "book.yml"
+    head = "- hosts: all:!gpu03\n  gather_facts: false\n  tasks:\n"
+    book.write_text(head + textwrap.indent(textwrap.dedent(tasks), "    "))
+    variables = {"ansible_async_dir": str(site / "async"), "site": str(site)}
+    variables["token"] = {"__ansible_unsafe": CANARY}
+    return PlaybookRequest(book, site / "hosts.yml", hosts, site / "run", extra_vars=variables, **options)
+
+
+def run(request: PlaybookRequest) -> tuple[PlaybookOutcome, list[Event]]:
+    events: list[Event] = []
+    with Journal(request.run_directory / "journal.jsonl") as journal:
+
+        def take(event: Event, _ledger: object) -> None:
+            assert not list(request.run_directory.glob("variables-*")), "gone as soon as they are read"
+            journal.write(event)
+            events.append(event)
+
+        return run_playbook(request, take), events
+
+
+def test_each_host_leaves_in_its_own_state_and_no_secret_leaves_at_all(site: Path) -> None:
+    outcome, events = run(
+        request(
+            site,
+            """\
+            - name: Change something
+              ansible.builtin.copy:
+                content: hello
+                dest: "{{ site }}/{{ inventory_hostname }}"
+                mode: "0600"
+            - name: Handle a secret
+              ansible.builtin.command:
+                argv: ["test", "{{ token }}", "=", "{{ ansible_become_password }}"]
+              no_log: true
+              changed_when: false
+            - name: Begin a job
+              ansible.builtin.command: {argv: ["true"]}
+              async: 30
+              poll: 0
+              register: job
+              changed_when: false
+            - name: Wait for the job
+              ansible.builtin.async_status: {jid: "{{ job.ansible_job_id }}"}
+              register: polled
+              until: polled is finished
+              retries: 60
+              delay: 0
+              changed_when: false
+            - name: Refuse the second host
+              ansible.builtin.command: {argv: [sh, -c, "echo broken >&2; exit 3"]}
+              when: inventory_hostname == 'gpu02'
+            """,
+            ("gpu01", "gpu02", "gpu03", "dead01"),
+            secret_vars=json.dumps({"ansible_become_password": {"__ansible_unsafe": CANARY}}).encode(),
+        )
+    )
+    assert outcome.states == {
+        "gpu01": HostState.GOOD,
+        "gpu02": HostState.FAILED,
+        "gpu03": HostState.SILENT,
+        "dead01": HostState.UNREACHABLE,
+    }
+    assert not outcome.good
+    assert outcome.ledger.hosts["gpu01"].changed == 1
+    failure = outcome.ledger.hosts["gpu02"].failure
+    assert failure is not None
+    assert failure.message == "the command ended with exit code 3: broken"
+    assert failure.task == "Refuse the second host"
+    assert failure.detail == ""
+    assert failure.where.endswith("book.yml:27")
+    dead = outcome.ledger.hosts["dead01"].failure
+    assert dead is not None
+    assert "Connection refused" in dead.message
+    assert "quarantine dead01" in dead.remedy
+    started = [e for e in events if isinstance(e, JobStarted)]
+    assert {e.host for e in started} == {"gpu01", "gpu02"}
+    assert {e.job_id for e in events if isinstance(e, JobFinished)} == {e.job_id for e in started}
+    assert open_jobs(site / "run" / "journal.jsonl") == []
+    hidden = [e for e in events if isinstance(e, TaskResult) and e.hidden]
+    assert len(hidden) == 2
+    written = [p.read_bytes() for p in (site / "run").iterdir()]
+    assert len(written) == 2, "the files of variables are gone"
+    assert all(CANARY.encode() not in content for content in written)
+    for name in ("ansible.log", "journal.jsonl"):
+        assert (site / "run" / name).stat().st_mode & 0o777 == 0o600
+    assert [as_line(e) for e in read(site / "run" / "journal.jsonl")] == [as_line(e) for e in events]
+
+
+def test_a_playbook_that_ansible_cannot_read_is_no_hosts_fault(site: Path) -> None:
+    with pytest.raises(ClusterctlError) as caught:
+        run(request(site, "- name: Nonsense\n  no_such_module_of_ours: {}\n", ("gpu01",)))
+    assert caught.value.exit_code == 3
+    assert "no_such_module_of_ours" in caught.value.what
+
+
+def test_an_interrupt_ends_all_in_bounded_time_and_names_the_task(site: Path) -> None:
+    long = request(site, "- name: Take long\n  ansible.builtin.command: sleep 60\n", ("gpu01", "gpu02"))
+    begun = time.monotonic()
+    sent = []
+
+    def interrupt(event: Event, ledger: playbook.Ledger) -> None:
+        if len(ledger.running()) == 2 and not sent:
+            sent.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = run_playbook(long, interrupt)
+    assert time.monotonic() - begun < 50
+    assert outcome.interrupted
+    assert set(outcome.states.values()) == {HostState.INTERRUPTED}
+    assert outcome.reasons["gpu01"] == "stopped in the middle of: Take long"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_child_past_its_time_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    stubborn = "import os, signal, subprocess, sys, time; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    stubborn += "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    stubborn += "below = subprocess.Popen(['sleep', '60'], start_new_session=True); "
+    stubborn += "os.write(int(os.environ['CLUSTERCTL_EVENTS_FD']), b'%d\\n' % below.pid); time.sleep(60)"
+    lines: list[bytes] = []
+    ended = playbook.process.run(
+        [sys.executable, "-c", stubborn],
+        cwd=tmp_path,
+        environment={},
+        log=tmp_path / "log",
+        on_line=lines.append,
+        on_tick=lambda: None,
+        time_limit_s=0.3,
+        grace_s=0.2,
+    )
+    assert ended.timed_out
+    assert not ended.interrupted
+    assert ended.exit_code == -signal.SIGKILL
+    assert ended.duration_s < 5
+    wait_for(lambda: not alive(int(lines[0])))
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_killed_controller_takes_its_playbook_along_and_the_jobs_outcome_is_found(site: Path) -> None:
+    tasks = """\
+        - name: Begin a long job
+          ansible.builtin.command:
+            argv: [sh, -c, "while [ ! -e {{ site }}/go ]; do sleep 0.1; done; exit 4"]
+          async: 60
+          poll: 0
+          register: job
+          changed_when: false
+        - name: Wait for it
+          ansible.builtin.async_status: {jid: "{{ job.ansible_job_id }}"}
+          register: polled
+          until: polled is finished
+          retries: 100
+          delay: 1
+        """
+    wanted = request(site, tasks, ("gpu01",))
+    program = f"""
+from pathlib import Path
+from clusterctl.engine.journal import Journal
+from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+journal = Journal(Path({str(site / "run" / "journal.jsonl")!r}))
+run_playbook(
+    PlaybookRequest({str(wanted.playbook)!r}, Path({str(wanted.inventory)!r}), ("gpu01",),
+                    Path({str(wanted.run_directory)!r}), extra_vars={dict(wanted.extra_vars)!r}),
+    lambda event, ledger: journal.write(event))
+"""
+    controller = subprocess.Popen([sys.executable, "-c", program])
+    journal = site / "run" / "journal.jsonl"
+    wait_for(lambda: bool(open_jobs(journal)))
+    below = playbook.process.descendants(controller.pid)
+    controller.kill()
+    controller.wait()
+    wait_for(lambda: not any(alive(pid) for pid in below))
+    (job,) = open_jobs(journal)
+
+    import async_jobs
+
+    first = async_jobs.look([job.job_id], site / "async")
+    assert [one["state"] for one in first] == ["running"]
+    (site / "go").touch()
+    wait_for(lambda: async_jobs.look([job.job_id], site / "async")[0]["state"] != "running")
+    (ended,) = async_jobs.look([job.job_id], site / "async")
+    assert "non-zero return code" in ended.pop("msg")
+    assert ended == {"id": job.job_id, "state": "finished", "failed": True, "changed": True, "rc": 4}
+
+
+def test_no_setting_of_the_inventory_comes_before_our_checks_of_host_keys(site: Path) -> None:
+    """Ansible's own ssh line, as a stand-in for ssh saw it."""
+    fake, seen = site / "ssh", site / "seen"
+    fake.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > "{seen}"\nexit 255\n')
+    fake.chmod(0o755)
+    (site / "hosts.yml").write_text(
+        f"all: {{hosts: {{gpu01: {{ansible_ssh_executable: '{fake}', ansible_ssh_retries: 0,\n"
+        "  ansible_ssh_common_args: '-F /x -o StrictHostKeyChecking=accept-new',\n"
+        "  ansible_ssh_args: '-o UserKnownHostsFile=/elsewhere', ansible_host_key_checking: false}}}\n"
+    )
+    outcome, _ = run(request(site, "- ansible.builtin.ping:\n", ("gpu01",)))
+    assert outcome.states == {"gpu01": HostState.UNREACHABLE}
+    words = seen.read_text().splitlines()
+    options = [following for word, following in pairwise(words) if word == "-o"]
+    assert options[:3] == [
+        "StrictHostKeyChecking=yes",
+        f'UserKnownHostsFile="{site}/.clusterctl/known_hosts"',
+        "GlobalKnownHostsFile=/dev/null",
+    ]
+    assert "ControlPersist=120s" in options
+    assert "UserKnownHostsFile=/elsewhere" not in options
+    assert words[words.index("-F") + 1] == "/x"
+
+
+def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(site: Path) -> None:
+    tasks = """\
+        - name: Hang on one host
+          ansible.builtin.command: {argv: [sleep, "{{ 60 if inventory_hostname == 'gpu02' else 0 }}"]}
+        """
+    begun = time.monotonic()
+    outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=3.0))
+    assert time.monotonic() - begun < 40
+    assert outcome.states == {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
+    assert outcome.reasons["gpu02"] == "no word for 0.05 min in: Hang on one host"
+    assert outcome.reasons["gpu01"].startswith("broken off, since gpu02 fell silent")
+    assert not outcome.interrupted
+
+
+def test_each_look_at_a_job_is_a_sign_of_life_and_a_reboot_bounds_itself() -> None:
+    now = 0.0
+    watch, ledger = Watch(10.0, clock=lambda: now), playbook.Ledger(["gpu01", "gpu02"])
+
+    def tell(event: Event) -> None:
+        watch.heard(event)
+        ledger.record(event)
+
+    tell(TaskStarted(0.0, "t1", "Wait for the job", action="ansible.builtin.async_status"))
+    tell(TaskStarted(0.0, "t2", "Reboot", action="ansible.builtin.reboot"))
+    tell(HostStarted(0.0, "gpu01", "t1"))
+    tell(HostStarted(0.0, "gpu02", "t2"))
+    for now in (8.0, 16.0, 24.0):
+        assert not watch.hopeless(ledger)
+        tell(Retry(now, "gpu01", "t1", 1, 9))
+    now = 33.0
+    assert not watch.hopeless(ledger)
+    now = 35.0
+    assert watch.hopeless(ledger)
+    assert watch.silent == {"gpu01": "Wait for the job"}

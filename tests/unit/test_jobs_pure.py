@@ -1,0 +1,80 @@
+"""What the distributed programs decide, without any framework."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustercheck.jobs import all_reduce, data_parallel, pairs
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests():
+    algorithm, bus = all_reduce.bandwidths_gbps(8_000_000_000, 2.0, 8)
+    assert algorithm == pytest.approx(4.0)
+    assert bus == pytest.approx(4.0 * 2 * 7 / 8)
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(2, 1024))
+def test_the_expected_sum_is_exact_in_float32_and_misses_no_rank(seed, ranks):
+    each = all_reduce.coefficients(seed, ranks)
+    assert all(a != 0 for a, _ in each)
+    total_a, total_b = all_reduce.expected_coefficients(seed, ranks, range(ranks))
+    assert (total_a, total_b) == (sum(a for a, _ in each), sum(b for _, b in each))
+    assert total_a * 8 + abs(total_b) < 2**24
+    for left_out in {0, ranks - 1}:
+        members = [rank for rank in range(ranks) if rank != left_out]
+        assert all_reduce.expected_coefficients(seed, ranks, members)[0] != total_a
+
+
+def test_every_rank_computes_the_same_coefficients():
+    assert all_reduce.coefficients(7, 16) == all_reduce.coefficients(7, 16)
+    assert all_reduce.coefficients(7, 16) != all_reduce.coefficients(8, 16)
+
+
+def test_only_small_messages_on_a_gpu_are_timed_together():
+    assert all_reduce.batch(8, on_gpu=True) == 10
+    assert all_reduce.batch(1 << 30, on_gpu=True) == 1
+    assert all_reduce.batch(8, on_gpu=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("rounds", "problem"),
+    [
+        ([[[0, 1], [1, 2]]], "round 0 has a rank twice"),
+        ([[[0, 1]], [[2, 2]]], "round 1 has a pair that is not of two ranks"),
+        ([[[0, 4]]], "round 0 names a rank outside 0..3"),
+    ],
+)
+def test_rounds_that_would_hang_are_refused(rounds, problem):
+    assert problem in pairs.problems(rounds, 4)
+
+
+def test_good_rounds_have_no_problems():
+    assert pairs.problems([[[0, 1], [2, 3]], [[0, 2], [1, 3]]], 4) == []
+
+
+@given(st.integers(1, 4096), st.integers(1, 64))
+def test_shards_cover_the_batch_once_and_are_equal(batch, ranks):
+    shards = [data_parallel.shard(batch, ranks, rank) for rank in range(ranks)]
+    whole = shards[0][0]
+    assert batch <= whole < batch + ranks
+    assert [first for _, first, _ in shards] == [0, *[last for _, _, last in shards[:-1]]]
+    assert shards[-1][2] == whole
+    assert len({last - first for _, first, last in shards}) == 1
+
+
+def test_a_nan_loss_is_no_agreement():
+    assert data_parallel.max_difference([float("nan")], [1.0]) == float("inf")
+    assert data_parallel.max_difference([1.0], [1.0, 2.0]) == float("inf")
+    assert data_parallel.max_difference([1.0, 3.0], [1.0, 2.5]) == 0.5
+
+
+def test_training_is_right_only_where_all_three_are():
+    good, reference = [1.0, 0.5], [1.0, 0.5]
+    assert data_parallel.verdict(good, reference, 0.0, 1e-5) == (True, "")
+    assert "parameters differ" in data_parallel.verdict(good, reference, 1e-9, 1e-5)[1]
+    assert "off a single process" in data_parallel.verdict([1.0, 0.51], reference, 0.0, 1e-5)[1]
+    assert "did not fall" in data_parallel.verdict([1.0, 1.0], [1.0, 1.0], 0.0, 1e-5)[1]
+    assert data_parallel.verdict([float("nan")] * 2, reference, 0.0, 1e-5)[0] is False
+    assert data_parallel.verdict(good, reference, float("nan"), 1e-5)[0] is False

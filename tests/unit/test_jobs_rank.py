@@ -1,0 +1,127 @@
+"""rank.py and supervise.py as real processes, over a stand-in for the framework."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import clustercheck.jobs
+
+JOBS = Path(clustercheck.jobs.__file__).parent
+
+# Enough of Paddle for a group of which nobody waits for anybody.
+PADDLE = """
+__version__ = "0.stub"
+class device:
+    @staticmethod
+    def set_device(name): pass
+class distributed:
+    @staticmethod
+    def init_parallel_env(): pass
+    @staticmethod
+    def get_world_size():
+        import os
+        return int(os.environ["PADDLE_TRAINERS_NUM"])
+    @staticmethod
+    def barrier(group=None): pass
+"""
+
+PROGRAMS = {
+    "good": "def run(world, arguments):\n    return {'ok': True, 'because': '', 'seen': arguments['seed']}\n",
+    "raises": "def run(world, arguments):\n    world.at('adding', collective=True)\n"
+    "    raise RuntimeError('Connection reset by peer')\n",
+    "dies": "import os, signal\ndef run(world, arguments):\n    world.at('dying')\n"
+    "    if world.rank == 0:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    "    return {'ok': True, 'because': ''}\n",
+    "hangs": "import time\ndef run(world, arguments):\n"
+    "    world.at('sleeping for ever')\n    time.sleep(600)\n",
+    "says_nan": "def run(world, arguments):\n    return {'ok': True, 'because': '', 'value': float('nan')}\n",
+}
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for name in ("rank.py", "supervise.py"):
+        shutil.copy(JOBS / name, tmp_path)
+    (tmp_path / "paddle.py").write_text(PADDLE)
+    for name, source in PROGRAMS.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    (tmp_path / "arguments.json").write_text('{"seed": 5}')
+    return tmp_path
+
+
+def start(directory: Path, program: str, ranks: int = 1, timeout_s: float = 20.0) -> subprocess.Popen[bytes]:
+    environment = {"PADDLE_TRAINERS_NUM": str(ranks), "CLUSTERCTL_BACKEND": "gloo", "PATH": "/nowhere"}
+    specs = [{"rank": r, "environment": {**environment, "PADDLE_TRAINER_ID": str(r)}} for r in range(ranks)]
+    job = {"program": program, "timeout_s": timeout_s, "ranks": specs}
+    (directory / "job.json").write_text(json.dumps(job))
+    return subprocess.Popen([sys.executable, str(directory / "supervise.py"), str(directory)])
+
+
+def left(directory: Path, rank: int, what: str) -> dict:
+    return json.loads((directory / f"rank-{rank}.{what}").read_text())
+
+
+def wait_for(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 15
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} never said {text!r}"
+        time.sleep(0.02)
+
+
+def test_a_rank_that_ends_well_leaves_its_verdict(directory):
+    assert start(directory, "good").wait(20) == 0
+    verdict = left(directory, 0, "verdict.json")
+    assert verdict["ok"] is True
+    assert verdict["seen"] == 5
+    assert verdict["framework"] == "paddle 0.stub"
+    assert verdict["simulated"] is False
+    assert left(directory, 0, "end") == {"exit_code": 0, "order": 0, "killed": "", "state": ""}
+
+
+def test_an_exception_becomes_a_verdict_that_says_where(directory):
+    assert start(directory, "raises").wait(20) == 1
+    verdict = left(directory, 0, "verdict.json")
+    assert verdict["ok"] is False
+    assert verdict["because"] == "RuntimeError while adding: Connection reset by peer"
+    assert verdict["collective"] is True
+    assert "Traceback" in (directory / "rank-0.log").read_text()
+
+
+def test_a_dead_rank_is_recorded_first_and_its_peer_may_still_speak(directory):
+    assert start(directory, "dies", ranks=2).wait(30) == 1
+    assert left(directory, 0, "end")["exit_code"] == -signal.SIGKILL
+    assert not (directory / "rank-0.verdict.json").exists()
+    assert left(directory, 0, "progress")["phase"] == "dying"
+    assert left(directory, 1, "verdict.json")["ok"] is True
+
+
+def test_a_rank_past_its_time_shows_its_stack_and_is_killed(directory):
+    assert start(directory, "hangs", timeout_s=1.5).wait(20) == 1
+    end = left(directory, 0, "end")
+    assert end["killed"] == "deadline"
+    assert end["state"] == "S"
+    progress = left(directory, 0, "progress")
+    assert (progress["phase"], progress["collective"]) == ("sleeping for ever", False)
+    assert "hangs.py" in (directory / "rank-0.stack").read_text()
+
+
+def test_being_told_to_stop_shows_stacks_too(directory):
+    process = start(directory, "hangs")
+    wait_for(directory / "rank-0.progress", "sleeping")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 1
+    assert left(directory, 0, "end")["killed"] == "told"
+    assert "hangs.py" in (directory / "rank-0.stack").read_text()
+
+
+def test_a_verdict_that_is_not_json_is_a_failure_not_a_pass(directory):
+    assert start(directory, "says_nan").wait(20) == 1
+    assert left(directory, 0, "verdict.json")["ok"] is False

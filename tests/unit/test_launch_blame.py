@@ -1,0 +1,150 @@
+"""Who failed first: evidence in, outcome out."""
+
+from __future__ import annotations
+
+from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.launch.model import RankState
+
+GOOD = {"ok": True, "because": ""}
+ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
+FAILED = {**ENDED, "exit_code": 1}
+TOLD = {"exit_code": -9, "order": 0, "killed": "told", "state": "S"}
+LATE = {**TOLD, "killed": "deadline"}
+
+
+def lost_its_peers(phase: str = "all-reduce") -> dict:
+    because = f"RuntimeError while {phase}: Connection closed by peer [192.0.2.7]:9"
+    return {"ok": False, "because": because, "phase": phase, "collective": True}
+
+
+def at(phase: str, counter: int, *, collective: bool) -> dict:
+    return {"phase": phase, "counter": counter, "collective": collective}
+
+
+def rank(number: int, **known) -> RankEvidence:
+    return RankEvidence(rank=number, node=f"gpu{number + 1:02d}", **known)
+
+
+def states(outcomes):
+    return [outcome.state for outcome in outcomes]
+
+
+def test_all_good_blames_nobody():
+    outcomes, first = judge([rank(0, verdict=GOOD, end=ENDED), rank(1, verdict=GOOD, end=ENDED)], False)
+    assert states(outcomes) == [RankState.OK, RankState.OK]
+    assert first is None
+
+
+def test_wrong_values_are_a_verdict_that_may_be_believed():
+    wrong = {"ok": False, "because": "wrong sums at 8 bytes"}
+    outcomes, first = judge([rank(0, verdict=wrong, end=ENDED)], False)
+    assert states(outcomes) == [RankState.OK]
+    assert first is None
+
+
+def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
+    outcomes, first = judge(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, end={**ENDED, "exit_code": -11}, progress=at("step 3", 9, collective=False), arrival=1),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.CRASHED]
+    assert first.node == "gpu02"
+    assert first.because == "killed by SIGSEGV while step 3"
+
+
+def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():
+    memory = {"ok": False, "because": "MemoryError while step: x", "phase": "step", "collective": False}
+    _, first = judge(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, verdict=memory, end=FAILED, arrival=1),
+        ],
+        False,
+    )
+    assert first.rank == 1
+
+
+def test_a_hung_rank_is_found_behind_the_peers_that_gave_up():
+    outcomes, first = judge(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED),
+            rank(1, end=TOLD, progress=at("making data", 4, collective=False), stack="File x"),
+            rank(2, end=TOLD, progress=at("all-reduce", 5, collective=True)),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.HUNG, RankState.KILLED]
+    assert first.rank == 1
+    assert "making data" in first.because
+    assert first.stack == "File x"
+
+
+def test_a_stopped_process_is_the_hung_one_even_inside_a_collective():
+    outcomes, first = judge(
+        [
+            rank(0, end=LATE, progress=at("all-reduce", 5, collective=True)),
+            rank(1, end={**LATE, "state": "T"}, progress=at("all-reduce", 5, collective=True)),
+        ],
+        True,
+    )
+    assert states(outcomes) == [RankState.KILLED, RankState.HUNG]
+    assert first.rank == 1
+
+
+def test_who_is_behind_is_the_hung_one():
+    _, first = judge(
+        [
+            rank(0, end=LATE, progress=at("iteration 3", 7, collective=True)),
+            rank(1, end=LATE, progress=at("iteration 2", 6, collective=True)),
+            rank(2, end=LATE, progress=at("iteration 3", 7, collective=True)),
+        ],
+        True,
+    )
+    assert first.rank == 1
+
+
+def test_when_all_hang_alike_nobody_is_picked():
+    outcomes, first = judge(
+        [rank(n, end=LATE, progress=at("all-reduce", 5, collective=True)) for n in range(3)], True
+    )
+    assert set(states(outcomes)) == {RankState.HUNG}
+    assert first is None
+
+
+def test_a_lost_node_is_blamed_first_of_all():
+    outcomes, first = judge(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, missing="the SSH connection was lost", arrival=1),
+            rank(2, end=TOLD, progress=at("all-reduce", 5, collective=True), arrival=2),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.UNREACHABLE, RankState.KILLED]
+    assert first.node == "gpu02"
+
+
+def test_a_container_that_left_nothing_says_its_last_words():
+    outcomes, first = judge([rank(0, container="starting\nno Python with Paddle in this image\n")], False)
+    assert outcomes[0].state is RankState.CRASHED
+    assert first.because.endswith("no Python with Paddle in this image")
+
+
+def test_a_rank_ended_while_it_waited_for_others_keeps_its_verdict():
+    outcomes, _ = judge([rank(0, verdict=GOOD, end=TOLD), rank(1, missing="gone")], False)
+    assert outcomes[0].state is RankState.OK
+
+
+def test_an_interrupt_blames_nobody():
+    outcomes, first = judge(
+        [
+            rank(0, end=TOLD, progress=at("all-reduce", 5, collective=True)),
+            rank(1, end=TOLD, progress=at("making data", 4, collective=False)),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.KILLED, RankState.KILLED]
+    assert first is None

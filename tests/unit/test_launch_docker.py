@@ -1,0 +1,307 @@
+"""The launcher over nodes that answer as the test says: bounded, ended for all at once, nobody forgotten."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from clustercheck.errors import ExplainedError
+from clustercheck.launch.docker import DockerLauncher, operator
+from clustercheck.launch.model import JobSpec, RankState
+from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+
+NODES = ("gpu01", "gpu02", "gpu03")
+IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64
+ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
+
+
+class Nodes:
+    """A Transport: each node answers every action; ``special`` replaces an answer of one node."""
+
+    def __init__(self, special: Mapping[tuple[str, str], Callable[[dict], Any]] | None = None) -> None:
+        self.special = dict(special or {})
+        self.asked: list[tuple[str, dict]] = []
+        self.stopped = {node: threading.Event() for node in NODES}
+        self._lock = threading.Lock()
+
+    def run(self, node: str, argv: Any, *, stdin: str = "", timeout_s: float) -> Completed:
+        assert list(argv) == ["python3", "-"]
+        literal = re.search(r"sys\.exit\(main\((.*)\)\)\n$", stdin)[1]
+        request = json.loads(eval(literal))  # noqa: S307 - a literal of ours
+        with self._lock:
+            self.asked.append((node, request))
+        action = request["action"]
+        answer = self.special.get((node, action), lambda _: self.answer(node, request))(request)
+        return Completed(0, json.dumps({"ok": True, **answer}), "")
+
+    def answer(self, node: str, request: dict) -> dict:
+        index = NODES.index(node)
+        match request["action"]:
+            case "prepare":
+                return {
+                    "interface": "eth0",
+                    "address": f"192.0.2.{index + 1}",
+                    "interface_because": "carries the node's address",
+                    "ports": [4000, 4001],
+                    "memlock": -1,
+                    "infiniband": False,
+                    "framework": {"version": "3.3.1", "cuda": False, "gpus": 0},
+                    "pulled": False,
+                    "removed": [],
+                }
+            case "start":
+                return {"container": f"c-{node}", "directory": f"/var/lib/clusterctl/jobs/r/{request['job']}"}
+            case "wait":
+                return self.ended(request["ranks"], {"ok": True, "because": ""})
+            case "stop":
+                self.stopped[node].set()
+        return {}
+
+    @staticmethod
+    def ended(ranks: list[int], verdict: dict | None, *, code: int = 0, **end: Any) -> dict:
+        left = {"verdict": verdict, "end": {**ENDED, "exit_code": code, **end}, "progress": None}
+        return {
+            "ended": True,
+            "exit_code": 0 if code == 0 else 1,
+            "out_of_memory": False,
+            "log_tail": "",
+            "ranks": {str(rank): {**left, "stack": "", "log_tail": ""} for rank in ranks},
+        }
+
+    def actions(self, node: str) -> list[str]:
+        return [request["action"] for asked, request in self.asked if asked == node]
+
+    def waits_until_stopped(self, node: str) -> Callable[[dict], dict]:
+        def answer(request: dict) -> dict:
+            assert self.stopped[node].wait(10), f"{node} was never stopped"
+            return self.ended(request["ranks"], None, code=-9, killed="told", state="S")
+
+        return answer
+
+
+def launch(nodes: Nodes, **more: Any):
+    events: list[dict] = []
+    launcher = DockerLauncher(
+        nodes, run_id="r", addresses={n: f"192.0.2.{i}" for i, n in enumerate(NODES, 1)}
+    )
+    spec = JobSpec("all-reduce", "all_reduce.py", NODES, IMAGE, 30.0, {"sizes_bytes": [8]}, **more)
+    return launcher.run(spec, on_event=lambda event: events.append(dict(event))), events
+
+
+def raises(error: Exception) -> Callable[[dict], dict]:
+    def answer(_: dict) -> dict:
+        raise error
+
+    return answer
+
+
+def test_a_good_job_is_told_before_it_is_waited_for_and_leaves_nothing():
+    nodes = Nodes()
+    outcome, events = launch(nodes)
+    assert outcome.good
+    assert outcome.first_failure is None
+    assert [rank.node for rank in outcome.ranks] == list(NODES)
+    kinds = [event["type"] for event in events]
+    assert kinds.index("job_started") < kinds.index("job_node_ended")
+    started = [event for event in events if event["type"] == "job_started"]
+    assert {event["container"] for event in started} == {"c-gpu01", "c-gpu02", "c-gpu03"}
+    assert outcome.facts["backend"] == "gloo"
+    assert outcome.facts["interfaces"]["gpu01"] == "eth0"
+    for node in NODES:
+        assert nodes.actions(node) == ["prepare", "start", "wait", "remove"]
+
+
+def test_the_programs_and_their_arguments_are_shipped_whole():
+    nodes = Nodes()
+    launch(nodes)
+    start = next(request for _, request in nodes.asked if request["action"] == "start")
+    files = {name: base64.b64decode(text).decode() for name, text in start["files"].items()}
+    assert json.loads(files["arguments.json"]) == {"sizes_bytes": [8]}
+    job = json.loads(files["job.json"])
+    assert job["program"] == "all_reduce"
+    assert job["timeout_s"] == 30.0
+    assert job["ranks"][0]["environment"]["PADDLE_MASTER"] == "192.0.2.1:4000"
+    assert {"rank.py", "supervise.py", "all_reduce.py"} <= set(files)
+    assert "probe.py" not in files
+    assert start["labels"] == {
+        "clusterctl.run": "r",
+        "clusterctl.job": "all-reduce",
+        "clusterctl.rank": str(job["ranks"][0]["rank"]),
+        "clusterctl.by": operator(),
+    }
+
+
+def test_the_first_failure_ends_all_the_others():
+    nodes = Nodes()
+    died = Nodes.ended([1], None, code=-11)
+    nodes.special = {
+        ("gpu01", "wait"): nodes.waits_until_stopped("gpu01"),
+        ("gpu02", "wait"): lambda _: died,
+        ("gpu03", "wait"): nodes.waits_until_stopped("gpu03"),
+    }
+    outcome, events = launch(nodes)
+    assert outcome.first_failure.node == "gpu02"
+    assert outcome.first_failure.state is RankState.CRASHED
+    assert [rank.state for rank in outcome.ranks] == [RankState.KILLED, RankState.CRASHED, RankState.KILLED]
+    assert "stop" not in nodes.actions("gpu02")
+    stopping = next(event for event in events if event["type"] == "job_stopping")
+    assert stopping["because_of"] == "gpu02"
+    assert stopping["nodes"] == ["gpu01", "gpu03"]
+
+
+def test_a_node_that_is_down_is_named_and_nothing_is_started():
+    nodes = Nodes({("gpu03", "prepare"): raises(NodeUnreachableError("gpu03", "it does not answer"))})
+    outcome, _ = launch(nodes)
+    assert outcome.first_failure.node == "gpu03"
+    assert outcome.first_failure.state is RankState.UNREACHABLE
+    assert outcome.first_failure.because == "it does not answer"
+    assert [rank.state for rank in outcome.ranks[:2]] == [RankState.KILLED] * 2
+    assert "gpu03 could not take part" in outcome.ranks[0].because
+    assert "start" not in nodes.actions("gpu01")
+
+
+def test_a_node_lost_in_the_middle_is_named_and_the_others_are_stopped():
+    nodes = Nodes({("gpu02", "wait"): raises(NodeTimeoutError("gpu02", "no answer within 75 s"))})
+    nodes.special["gpu01", "wait"] = nodes.waits_until_stopped("gpu01")
+    nodes.special["gpu03", "wait"] = nodes.waits_until_stopped("gpu03")
+    outcome, _ = launch(nodes)
+    assert outcome.first_failure.node == "gpu02"
+    assert outcome.first_failure.state is RankState.UNREACHABLE
+    assert "did not answer in time" in outcome.first_failure.because
+
+
+def test_a_container_that_cannot_start_stops_those_that_did():
+    nodes = Nodes({("gpu01", "start"): lambda _: {"ok": False, "because": "docker run: no such image"}})
+    outcome, _ = launch(nodes)
+    assert outcome.first_failure.node == "gpu01"
+    assert outcome.first_failure.state is RankState.FAILED
+    assert outcome.first_failure.because == "docker run: no such image"
+    assert nodes.actions("gpu02")[-1] == "remove"
+    assert nodes.actions("gpu03")[-1] == "remove"
+
+
+def test_an_answer_that_is_no_json_is_that_nodes_failure():
+    class Babble(Nodes):
+        def run(self, node: str, argv: Any, *, stdin: str = "", timeout_s: float) -> Completed:
+            if node == "gpu02":
+                return Completed(127, "", "sh: 1: python3: not found\n")
+            return super().run(node, argv, stdin=stdin, timeout_s=timeout_s)
+
+    outcome, _ = launch(Babble())
+    assert outcome.first_failure.node == "gpu02"
+    assert outcome.first_failure.because == "sh: 1: python3: not found"
+
+
+def test_an_image_is_asked_what_it_is_only_once():
+    nodes = Nodes()
+    launcher = DockerLauncher(nodes, run_id="r", addresses=dict.fromkeys(NODES, "192.0.2.1"))
+    for _ in range(2):
+        launcher.run(JobSpec("pairs", "pairs.py", NODES, IMAGE, 5.0), on_event=lambda event: None)
+    asked = [r["framework"] for node, r in nodes.asked if r["action"] == "prepare" and node == "gpu01"]
+    assert asked == [None, {"version": "3.3.1", "cuda": False, "gpus": 0}]
+
+
+def test_an_interrupt_stops_every_container_before_it_goes_on():
+    nodes = Nodes()
+    for node in NODES:
+        nodes.special[node, "wait"] = nodes.waits_until_stopped(node)
+    started: list[str] = []
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if event["type"] == "job_started":
+            started.append(event["node"])
+
+    launcher = DockerLauncher(nodes, run_id="r", addresses=dict.fromkeys(NODES, "192.0.2.1"))
+
+    def interrupted(_spec: Any, _pool: Any, _started: Any, *_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    launcher._wait = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        launcher.run(JobSpec("pairs", "pairs.py", NODES, IMAGE, 5.0), on_event=on_event)
+    assert sorted(started) == list(NODES)
+    for node in NODES:
+        assert nodes.actions(node)[-1] == "remove"
+    assert launcher.abort() == []
+
+
+def test_a_node_where_another_run_is_at_work_is_nobodys_fault():
+    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head is at work on it"}
+    with pytest.raises(ExplainedError) as caught:
+        launch(Nodes({("gpu02", "prepare"): lambda _: said}))
+    assert caught.value.code == "launch.busy"
+    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head is at work on it"
+
+
+def test_an_interrupt_does_not_wait_for_a_pull():
+    pulling, pulled = threading.Event(), threading.Event()
+
+    class Pulling(Nodes):
+        def abort(self) -> None:
+            pulled.set()
+
+    def pull(_: dict) -> dict:
+        pulling.set()
+        pulled.wait(30)
+        raise NodeUnreachableError("gpu01", "the command was ended")
+
+    def down(_: dict) -> dict:
+        pulling.wait(30)
+        raise KeyboardInterrupt
+
+    nodes = Pulling({("gpu02", "prepare"): pull, ("gpu01", "prepare"): down})
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        launch(nodes)
+    assert time.monotonic() - begun < 25
+    assert pulled.is_set()
+    assert all(nodes.actions(node) in (["prepare"], []) for node in NODES)
+
+
+def test_a_program_that_was_interrupted_ends_though_a_node_does_not():
+    source = (
+        "import sys, threading; sys.path.insert(0, 'tests/unit')\n"
+        "from clustercheck.launch.workers import Workers\n"
+        "pool = Workers(1)\n"
+        "stuck = [pool.submit(threading.Event().wait) for _ in range(2)]\n"
+        "pool.leave()\n"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=20)
+
+
+def test_a_container_that_is_starting_is_removed_too_and_who_cannot_be_reached_is_named(monkeypatch):
+    monkeypatch.setattr("clustercheck.launch.docker.STARTING_S", 0.2)
+    begun = threading.Event()
+
+    def late(_: dict) -> dict:
+        begun.set()
+        time.sleep(5)
+        raise NodeUnreachableError("gpu02", "late")
+
+    nodes = Nodes({("gpu02", "start"): late})
+    nodes.special["gpu03", "remove"] = raises(NodeUnreachableError("gpu03", "it does not answer"))
+    events: list[dict] = []
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        events.append(dict(event))
+        if event["type"] == "job_started" and event["node"] == "gpu01":
+            begun.wait(5)
+            raise KeyboardInterrupt
+
+    launcher = DockerLauncher(nodes, run_id="r", addresses=dict.fromkeys(NODES, "192.0.2.1"))
+    with pytest.raises(KeyboardInterrupt):
+        launcher.run(JobSpec("pairs", "pairs.py", NODES, IMAGE, 5.0), on_event=on_event)
+    removed = {node: r for node, r in nodes.asked if r["action"] == "remove"}
+    assert removed["gpu02"]["container"] == "clusterctl-r-pairs"
+    assert removed["gpu02"]["directory"] == "/var/lib/clusterctl/jobs/r/pairs"
+    assert launcher.not_ended == ("gpu03",)
+    assert [event["node"] for event in events if event["type"] == "job_not_removed"] == ["gpu03"]

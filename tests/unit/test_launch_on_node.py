@@ -1,0 +1,216 @@
+"""What runs on the nodes, over a stand-in for docker that remembers what it was asked."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import stat
+import time
+
+import pytest
+
+from clustercheck.launch import on_node
+
+# Answers by its first words; a file of that name beside it holds the answer, `refuse` makes it fail.
+DOCKER = r"""#!/bin/sh
+here=$(dirname "$0")
+{ for word; do printf '%s\037' "$word"; done; echo; } >> "$here/calls"
+[ -f "$here/refuse-$1" ] && { cat "$here/refuse-$1" >&2; exit 125; }
+[ -f "$here/answer-$1" ] && cat "$here/answer-$1"
+exit 0
+"""
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "docker").write_text(DOCKER)
+    (programs / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr(on_node, "JOBS_ROOT", tmp_path / "jobs")
+    return programs
+
+
+def calls(docker):
+    return [line.split("\x1f")[:-1] for line in (docker / "calls").read_text().split("\n")[:-1]]
+
+
+def ask(capsys, **request):
+    assert on_node.main(json.dumps(request)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+START = {
+    "action": "start",
+    "run": "r1",
+    "job": "all-reduce",
+    "name": "clusterctl-r1-all-reduce",
+    "image": "registry01:5000/library/paddle@sha256:1",
+    "timeout_s": 60.0,
+    "memlock": -1,
+    "infiniband": False,
+    "container_arguments": ["--gpus", "all"],
+    "labels": {"clusterctl.run": "r1", "clusterctl.job": "all-reduce", "clusterctl.rank": "0"},
+    "files": {"rank.py": base64.b64encode(b"print()").decode()},
+}
+
+
+def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp_path):
+    (docker / "answer-run").write_text("Unable to find image locally\nabc123\n")
+    answer = ask(capsys, **START)
+    directory = tmp_path / "jobs" / "r1" / "all-reduce"
+    assert answer == {"ok": True, "container": "abc123", "directory": str(directory)}
+    assert (directory / "rank.py").read_text() == "print()"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "rank.py").stat().st_mode) == 0o600
+    call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
+    for pair in (
+        ["--network", "host"],
+        ["--ipc", "host"],
+        ["--ulimit", "memlock=-1:-1"],
+        ["--gpus", "all"],
+        ["--label", "clusterctl.rank=0"],
+    ):
+        assert any(call[i : i + 2] == pair for i in range(len(call))), pair
+    assert call[-3:] == ["75", str(directory / "supervise.py"), str(directory)]
+    assert "--device" not in call
+
+
+def test_infiniband_devices_go_into_the_container_where_there_are_some(docker, capsys):
+    (docker / "answer-run").write_text("abc123\n")
+    ask(capsys, **{**START, "infiniband": True})
+    call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
+    assert call[call.index("--device") + 1] == "/dev/infiniband"
+
+
+def test_dockers_refusal_is_said_without_its_chain(docker, capsys):
+    (docker / "refuse-run").write_text(
+        "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: "
+        "runc create failed: unable to start: error running hook #0: exit status 1, stdout: , stderr: "
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown.\n"
+    )
+    answer = ask(capsys, **START)
+    assert answer["ok"] is False
+    assert answer["because"] == (
+        "docker run: nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown."
+    )
+
+
+def test_a_node_without_docker_says_so(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    answer = ask(capsys, action="stop", container="abc")
+    assert answer == {"ok": False, "because": "docker is not installed"}
+
+
+def test_leftovers_of_other_runs_go_and_this_runs_stay(docker, tmp_path):
+    (docker / "answer-ps").write_text("aaa r0\nbbb r1\n")
+    for name in ("r0", "r1"):
+        (tmp_path / "jobs" / name / "pairs").mkdir(parents=True)
+    (tmp_path / "jobs" / "r0" / "pairs" / "rank-3.verdict.json").write_text('{"ok": true}')
+    removed = on_node.remove_leftovers("r1")
+    directory = tmp_path / "jobs" / "r0"
+    assert removed == ["container aaa of run r0", f"directory {directory} (pairs: rank 3 ok)"]
+    assert (tmp_path / "jobs" / "r1").is_dir()
+    assert [call[2] for call in calls(docker) if call[0] == "rm"] == ["aaa"]
+
+
+def test_what_ranks_left_is_gathered_and_what_they_did_not_is_nothing(docker, capsys, tmp_path):
+    directory = tmp_path / "jobs" / "r1" / "j"
+    directory.mkdir(parents=True)
+    (directory / "rank-0.verdict.json").write_text('{"ok": true}')
+    (directory / "rank-0.end").write_text('{"exit_code": 0}')
+    (directory / "rank-0.log").write_text("x" * 20_000 + "end")
+    (directory / "rank-1.verdict.json").write_text('{"ok": tr')
+    (docker / "answer-inspect").write_text(json.dumps([{"State": {"ExitCode": 1, "OOMKilled": True}}]))
+    (docker / "answer-logs").write_text("last words\n")
+    answer = ask(capsys, action="wait", container="abc", directory=str(directory), ranks=[0, 1], timeout_s=5)
+    assert answer["exit_code"] == 1
+    assert answer["out_of_memory"] is True
+    assert answer["log_tail"] == "last words\n"
+    assert answer["ranks"]["0"]["verdict"] == {"ok": True}
+    assert answer["ranks"]["0"]["log_tail"].endswith("end")
+    assert len(answer["ranks"]["0"]["log_tail"]) == on_node.LOG_TAIL_BYTES
+    assert answer["ranks"]["1"] == {
+        "verdict": None,
+        "end": None,
+        "progress": None,
+        "stack": "",
+        "log_tail": "",
+    }
+
+
+def test_only_directories_of_jobs_are_ever_removed(docker, capsys, tmp_path):
+    outside = tmp_path / "precious"
+    outside.mkdir()
+    ask(capsys, action="remove", container="abc", directory=str(outside))
+    assert outside.is_dir()
+
+
+def test_the_image_is_asked_what_its_paddle_is(docker):
+    (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
+    found = on_node.probe({"run": "r1", "image": "i", "container_arguments": ["--gpus", "all"]})
+    assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
+    (docker / "answer-run").write_text("nothing of use\n")
+    with pytest.raises(on_node.ActionError, match="did not say what it is"):
+        on_node.probe({"run": "r1", "image": "i", "container_arguments": []})
+
+
+def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):
+    (tmp_path / "ip").write_text(
+        "#!/bin/sh\ncase \"$*\" in *route*) echo '203.0.113.1 via 192.0.2.1 dev eth0 src 192.0.2.7 uid 0';;\n"
+        "*) echo '1: lo    inet 127.0.0.1/8 scope host lo'\n"
+        "echo '2: eth0    inet 192.0.2.7/24 scope global eth0'\n"
+        "echo '3: ib0    inet 198.51.100.7/24 scope global ib0';; esac\n"
+    )
+    (tmp_path / "ip").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert on_node.interface_of("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
+    interface, address, how = on_node.interface_of("10.9.9.9")
+    assert (interface, address) == ("eth0", "192.0.2.7")
+    assert "no interface carries 10.9.9.9" in how
+
+
+def test_ports_are_free_and_differ():
+    ports = on_node.free_ports("127.0.0.1", 9)
+    assert len(set(ports)) == 9
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", ports[0]))
+
+
+def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path):
+    later, over = str(int(time.time() + 300)), str(int(time.time() - 1))
+    (tmp_path / "jobs" / "r8" / "pairs").mkdir(parents=True)
+    rows = [("aaa", "r8", over, "ops@head", "running"), ("bbb", "r9", later, "eve@other", "running")]
+    (docker / "answer-ps").write_text("".join("\t".join(row) + "\n" for row in rows))
+    request = {"action": "prepare", "run": "r1", "image": "i", "address": "192.0.2.1", "framework": None}
+    answer = ask(capsys, **request)
+    assert answer["ok"] is False and answer["busy"] is True
+    assert "run r9 of eve@other is at work on it" in answer["because"]
+    assert not [call for call in calls(docker) if call[0] == "rm"]
+    assert (tmp_path / "jobs" / "r8").is_dir()
+    assert on_node.remove_leftovers("r1", ["r9"])[:2] == [
+        "container aaa of run r8",
+        "container bbb of run r9",
+    ]
+    (tmp_path / "jobs" / "r8" / "pairs").mkdir(parents=True)
+    rows[1] = ("bbb", "r9", later, "eve@other", "exited")
+    (docker / "answer-ps").write_text("".join("\t".join(row) + "\n" for row in rows))
+    assert on_node.remove_leftovers("r1")[:2] == ["container aaa of run r8", "container bbb of run r9"]
+
+
+def test_a_container_says_until_when_it_may_be_there(docker, capsys):
+    (docker / "answer-run").write_text("abc123\n")
+    ask(capsys, **START)
+    call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
+    (until,) = [word.partition("=")[2] for word in call if word.startswith("clusterctl.until=")]
+    assert float(until) == pytest.approx(time.time() + 60.0 + on_node.UNTIL_MARGIN_S, abs=10)
+
+
+def test_what_is_gone_already_is_removed(docker, capsys):
+    (docker / "refuse-rm").write_text("Error response from daemon: No such container: abc\n")
+    assert ask(capsys, action="remove", container="abc", directory="/nowhere")["ok"] is True
+    (docker / "refuse-rm").write_text("Error response from daemon: it will not go\n")
+    assert ask(capsys, action="remove", container="abc", directory="/nowhere")["ok"] is False

@@ -1,0 +1,68 @@
+"""Ranks on nodes: reports in, placement out."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustercheck.launch.model import RankState
+from clustercheck.launch.placement import NodeReport, place, refusals
+
+
+def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.3.1") -> NodeReport:
+    last = int(node[-1])
+    return NodeReport(
+        node=node,
+        interface="eth0",
+        address=f"192.0.2.{last}",
+        interface_because="carries the node's address",
+        ports=tuple(range(4000 + 100 * last, 4001 + 100 * last + max(1, gpus))),
+        memlock=-1,
+        infiniband=False,
+        cuda=cuda,
+        gpus=gpus,
+        framework=framework,
+    )
+
+
+def test_without_cuda_a_rank_a_node_over_gloo_and_it_is_said():
+    placement = place([report("gpu01"), report("gpu02")])
+    assert placement.backend == "gloo"
+    assert [(p.rank, p.node, p.gpu) for p in placement.ranks] == [(0, "gpu01", None), (1, "gpu02", None)]
+    assert "no CUDA" in placement.method
+    first, second = (place.environment for place in placement.ranks)
+    assert first["PADDLE_MASTER"] == second["PADDLE_MASTER"] == "192.0.2.1:4100"
+    assert first["PADDLE_TRAINER_ENDPOINTS"] == "192.0.2.1:4101,192.0.2.2:4201"
+    assert second["PADDLE_CURRENT_ENDPOINT"] == "192.0.2.2:4201"
+    assert second["PADDLE_DISTRI_BACKEND"] == "gloo"
+    assert second["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert "FLAGS_selected_gpus" not in second
+
+
+def test_with_cuda_a_rank_a_gpu_over_nccl():
+    placement = place([report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=1)])
+    assert placement.backend == "nccl"
+    assert [(p.node, p.gpu) for p in placement.ranks] == [("gpu01", 0), ("gpu01", 1), ("gpu02", 0)]
+    assert {p.environment["PADDLE_TRAINERS_NUM"] for p in placement.ranks} == {"3"}
+    assert placement.ranks[1].environment["FLAGS_selected_gpus"] == "1"
+    assert placement.ranks[1].environment["NCCL_SOCKET_IFNAME"] == "=eth0"
+    endpoints = [p.environment["PADDLE_CURRENT_ENDPOINT"] for p in placement.ranks]
+    assert len(set(endpoints)) == 3
+    assert placement.master not in endpoints
+    assert [p.rank for p in placement.on("gpu02")] == [2]
+
+
+def test_a_cuda_image_that_sees_no_gpu_is_a_failure_of_that_node():
+    refused = refusals([report("gpu01", cuda=True, gpus=8), report("gpu02", cuda=True, gpus=0)])
+    assert [(r.node, r.state) for r in refused] == [("gpu02", RankState.FAILED)]
+    assert "sees no GPU" in refused[0].because
+
+
+def test_different_frameworks_do_not_train_together():
+    refused = refusals([report("gpu01"), report("gpu02", framework="2.6.2")])
+    assert {r.node for r in refused} == {"gpu01", "gpu02"}
+    assert "2.6.2, 3.3.1" in refused[0].because
+
+
+@pytest.mark.parametrize("reports", [[report("gpu01")], [report("gpu01", cuda=True, gpus=8)]])
+def test_nodes_that_fit_are_not_refused(reports):
+    assert refusals(reports) == []

@@ -1,0 +1,103 @@
+"""The program's entry: exit codes, messages, and no traceback."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from clusterctl import main as program
+from clusterctl.errors import ClusterctlError
+
+
+def call(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from clusterctl.main import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=cwd,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", list(program.COMMANDS))
+def test_every_listed_command_exists_under_its_own_name(name: str) -> None:
+    module = importlib.import_module(f"clusterctl.commands.{program.COMMANDS[name][0]}")
+    assert isinstance(module.command, click.Command)
+    assert module.command.name == name
+    assert module.command.help or module.command.short_help or module.command.callback.__doc__
+
+
+def test_every_command_module_is_listed(repository: Path) -> None:
+    modules = {p.stem for p in (repository / "cli/clusterctl/commands").glob("*.py")} - {"__init__"}
+    assert modules - {module for module, _ in program.COMMANDS.values()} == set()
+
+
+def test_usage_errors_exit_2_without_a_traceback() -> None:
+    for arguments in (["no-such-command"], ["--no-such-option"], ["runs", "show"]):
+        done = call(*arguments)
+        assert done.returncode == 2, arguments
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+
+
+def test_outside_a_cluster_directory_it_says_what_to_do(tmp_path: Path) -> None:
+    done = call("status", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "there is no cluster directory here or above" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert "clusterctl init" in done.stderr
+    assert "cluster.not-found" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (ClusterctlError("w", code="a.b", exit_code=1), 1),
+        (KeyboardInterrupt(), 130),
+        (click.exceptions.Abort(), 130),
+        (click.UsageError("no"), 2),
+        (ZeroDivisionError("bug"), 3),
+    ],
+)
+def test_every_exception_becomes_an_exit_code(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(program.cli, "main", fail)
+    assert program.run([]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    assert captured.err != ""
+
+
+def test_help_is_quick_because_commands_are_imported_when_asked_for() -> None:
+    script = "import sys; from clusterctl.main import run; run(['--help']); print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    modules = done.stdout.splitlines()[-1]
+    for heavy in ("paramiko", "pydantic", "jsonschema", "ansible", "cryptography"):
+        assert f"'{heavy}'" not in modules
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(shell: str) -> None:
+    done = call("completion", shell)
+    assert done.returncode == 0
+    assert "_CLUSTERCTL_COMPLETE" in done.stdout
+
+
+def test_version_is_the_packages(repository: Path) -> None:
+    done = call("--version")
+    assert done.stdout.strip() == "clusterctl, version " + program.__version__
+    galaxy = (repository / "galaxy.yml").read_text(encoding="utf-8")
+    assert f"version: {program.__version__}\n" in galaxy

@@ -1,0 +1,273 @@
+"""`runs`, `report` and `validate` as a person calls them."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from clustercheck import session
+from clustercheck.document import Document
+from clustercheck.model import Coverage, Culprit
+from clusterctl import main
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.report import files
+from clusterctl.runs.events import EventLog, open_containers, read_events
+from clusterctl.runs.state import RunState, duration_s, state_of
+from clusterctl.runs.store import RunStore
+
+HOSTS = """
+all:
+  children:
+    gpu_nodes:
+      hosts:
+        gpu01: {ansible_host: 192.0.2.11}
+        gpu02: {ansible_host: 192.0.2.12}
+"""
+
+
+def result(verdict: str = "pass") -> dict:
+    failed = int(verdict == "fail")
+    made = Document(
+        run="r",
+        started="2026-11-20T19:57:00Z",
+        finished="2026-11-20T19:58:12Z",
+        cluster="mysite",
+        suite="quick",
+        coverage=Coverage(2, 2 - failed, failed, 0, 0),
+        culprits=(Culprit("node", "gpu02", "it crashed", "look"),) if failed else (),
+        results=(),
+        environment={},
+    )
+    return made.as_json()
+
+
+@pytest.fixture
+def site(tmp_path) -> ClusterDirectory:
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    return ClusterDirectory(tmp_path)
+
+
+def call(site: ClusterDirectory, *words: str) -> int:
+    return main.run(["-C", str(site.root), *words])
+
+
+def validated(site: ClusterDirectory, verdict: str = "pass") -> str:
+    store = RunStore(site)
+    run = store.create("validate", ["--suite", "quick"])
+    files.write_all(run, result(verdict))
+    store.finish(run, 0 if verdict == "pass" else 1, {"verdict": verdict, "culprits": ["gpu02"]})
+    return run.id
+
+
+def test_a_run_leaves_its_result_and_every_report(site):
+    run = RunStore(site).get(validated(site))
+    names = {path.name for path in run.directory.iterdir()}
+    assert {"run.json", "result.json", "report.html", "junit.xml", "report.md"} <= names
+    assert files.load(run)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [("table", "PASS"), ("html", "<!doctype"), ("junit", "<?xml"), ("markdown", "# PASS"), ("json", "{")],
+)
+def test_a_report_in_each_form(site, capsys, form, begins):
+    identity = validated(site)
+    assert call(site, "report", identity, "--format", form) == 0
+    assert capsys.readouterr().out.lstrip().lower().startswith(begins.lower())
+
+
+def test_the_last_report_is_of_the_last_run_that_has_one(site, capsys):
+    validated(site, "fail")
+    RunStore(site).create("apply", [])
+    assert call(site, "report") == 0
+    assert capsys.readouterr().out.startswith("FAIL")
+
+
+def test_a_report_into_a_file(site, tmp_path, capsys):
+    target = tmp_path / "out.html"
+    assert call(site, "report", validated(site), "--format", "html", "--output", str(target)) == 0
+    assert target.read_text().lower().startswith("<!doctype html>")
+    assert capsys.readouterr().out == ""
+    assert call(site, "report", "--output", str(tmp_path / "no" / "such")) == 2
+    assert "report.not-written" in capsys.readouterr().err
+
+
+def test_a_run_without_a_result_is_explained(site, capsys):
+    run = RunStore(site).create("apply", [])
+    assert call(site, "report", run.id) == 2
+    assert "report.no-result" in capsys.readouterr().err
+    run.path("result.json").write_text("{}")
+    assert call(site, "report", run.id) == 2
+    assert "report.unreadable" in capsys.readouterr().err
+
+
+def test_runs_are_listed_oldest_first_with_how_they_ended(site, capsys):
+    first, second = validated(site, "fail"), RunStore(site).create("apply", ["--yes"]).id
+    assert call(site, "runs", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(first)
+    assert lines[1].endswith("fail: gpu02")
+    assert lines[2].startswith(second)
+    assert lines[2].endswith("running")
+    assert call(site, "runs", "list", "--json") == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["id"] for record in records] == sorted([first, second])
+    assert {record["type"] for record in records} == {"run"}
+
+
+def test_a_run_is_shown_with_its_verdict(site, capsys):
+    identity = validated(site, "fail")
+    assert call(site, "runs", "show", identity) == 0
+    shown = capsys.readouterr().out
+    assert identity in shown
+    assert "FAIL" in shown
+    assert call(site, "runs", "show", identity, "--json") == 0
+    record, document = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert record["exit_code"] == 1
+    assert document["schema"] == "clusterctl/result/1"
+
+
+@pytest.mark.parametrize("words", [["runs", "list"], ["report"], ["validate"], ["hosts", "list"]])
+def test_another_users_state_is_said_plainly(site, capsys, monkeypatch, words):
+    """As where .clusterctl is root's; the tests may run as root, whom no mode stops."""
+    site.ensure_state()
+
+    def refused(path, *_arguments, **_options):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    for name in ("iterdir", "mkdir", "read_text"):
+        real = getattr(Path, name)
+        monkeypatch.setattr(
+            Path,
+            name,
+            lambda path, *a, real=real, **o: (refused if ".clusterctl" in str(path) else real)(path, *a, **o),
+        )
+    assert call(site, *words) == 2
+    said = capsys.readouterr().err
+    assert "cluster.state-not-permitted" in said
+    assert "with sudo" in said
+    assert "clusterctl itself failed" not in said
+
+
+def test_containers_that_a_dead_controller_left_are_shown(site, capsys):
+    store = RunStore(site)
+    run = store.create("validate", [])
+    record = json.loads(run.path("run.json").read_text())
+    run.path("run.json").write_text(json.dumps({**record, "pid": 2**22 + 1}))
+    log = EventLog(run.journal)
+    log.write({"type": "job_started", "job": "done", "node": "gpu01", "container": "aaa"})
+    log.write({"type": "job_finished", "job": "done"})
+    log.write({"type": "job_started", "job": "pairs", "node": "gpu02", "container": "bbbbbbbbbbbbbbbb"})
+    log.close()
+    with run.journal.open("a") as stream:
+        stream.write('{"type": "job_fini')
+    assert len(list(read_events(run.journal))) == 3
+    assert [one["node"] for one in open_containers(run.journal)] == ["gpu02"]
+    assert state_of(store.get(run.id)) is RunState.CUT_OFF
+    assert duration_s(store.get(run.id)) is None
+    assert call(site, "runs", "show", run.id) == 0
+    assert "left behind: container bbbbbbbbbbbb of job pairs on gpu02" in capsys.readouterr().out
+
+
+class TestValidate:
+    """The command around the session: what it asks for, what it keeps, how it ends."""
+
+    @pytest.fixture(autouse=True)
+    def asked(self, monkeypatch):
+        calls: list[dict] = []
+
+        def validate(spec, **options):
+            calls.append({"spec": spec, **options})
+            options["on_event"]({"type": "probe", "node": "gpu01", "unreachable": "", "busy": ""})
+            outcome = self.outcome
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return outcome
+
+        monkeypatch.setattr(session, "validate", validate)
+        self.calls = calls
+        self.outcome = Document(
+            run="r", started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="mysite",
+            suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={},
+        )  # fmt: skip
+
+    def test_a_pass_is_kept_and_shown(self, site, capsys):
+        assert call(site, "validate") == 0
+        said = capsys.readouterr()
+        assert said.out.startswith("PASS")
+        page = Path(said.out.splitlines()[-1].removeprefix("report: "))
+        assert page.name == "report.html"
+        assert page.is_file()
+        assert "gpu01: looked at" in said.err
+        run = RunStore(site).get("last")
+        assert run.exit_code == 0
+        assert run.summary["verdict"] == "pass"
+        assert [event["type"] for event in read_events(run.journal)] == ["probe"]
+        (asked,) = self.calls
+        assert asked["suite"] == "quick"
+        assert asked["busy_policy"] == "skip"
+        assert asked["run_id"] == run.id
+        assert [node.name for node in asked["spec"].nodes] == ["gpu01", "gpu02"]
+
+    @pytest.mark.parametrize(
+        ("coverage", "code"), [(Coverage(2, 1, 1, 0, 0), 1), (Coverage(2, 1, 0, 1, 0), 3)]
+    )
+    def test_the_exit_code_is_the_verdicts(self, site, coverage, code):
+        self.outcome = Document(**{**self.outcome.__dict__, "coverage": coverage})
+        assert call(site, "validate") == code
+
+    def test_json_ends_with_the_result(self, site, capsys):
+        assert call(site, "validate", "--json", "--limit", "gpu02") == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert lines[0]["type"] == "probe"
+        assert lines[-1]["schema"] == "clusterctl/result/1"
+        assert [node.name for node in self.calls[0]["spec"].nodes] == ["gpu02"]
+
+    def test_an_interrupt_is_said_and_recorded(self, site, capsys):
+        self.outcome = KeyboardInterrupt()
+        assert call(site, "validate") == 130
+        assert "interrupted" in capsys.readouterr().err
+        assert RunStore(site).get("last").exit_code == 130
+
+    def test_containers_that_an_interrupt_could_not_end_are_named(self, site, monkeypatch, capsys):
+        def interrupted(_spec, *, on_event, **_options):
+            for node in ("gpu01", "gpu02"):
+                on_event({"type": "job_started", "job": "pairs", "node": node, "container": node * 4})
+            on_event({"type": "job_removed", "job": "pairs", "node": "gpu01"})
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(session, "validate", interrupted)
+        assert call(site, "validate") == 130
+        said = capsys.readouterr().err
+        assert "could not be ended, and end by their own time limit: gpu02gpu02gp on gpu02\n" in said
+
+    def test_who_declines_has_judged_nothing(self, site, monkeypatch, capsys):
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+        monkeypatch.setattr("click.confirm", lambda *_args, **_options: False)
+        assert call(site, "validate", "--force-busy") == 3
+        assert "nothing was run" in capsys.readouterr().err
+        assert self.calls == []
+
+    def test_busy_nodes_are_disturbed_only_where_that_is_confirmed(self, site, capsys):
+        assert call(site, "validate", "--force-busy") == 2
+        assert "validate.not-confirmed" in capsys.readouterr().err
+        assert call(site, "validate", "--force-busy", "--yes") == 0
+        assert [asked["busy_policy"] for asked in self.calls] == ["force"]
+
+    def test_unknown_suites_and_hosts_are_refused_before_anything_runs(self, site, capsys):
+        assert call(site, "validate", "--suite", "quik") == 2
+        assert "quick" in capsys.readouterr().err
+        assert call(site, "validate", "--limit", "gpu09") == 2
+        assert "Did you mean" in capsys.readouterr().err
+        assert self.calls == []
+
+    def test_a_cluster_without_gpu_nodes_is_refused(self, tmp_path, capsys):
+        (tmp_path / "hosts.yml").write_text(
+            "all:\n  children:\n    registry:\n      hosts:\n        registry01: {ansible_host: 192.0.2.5}\n"
+        )
+        assert call(ClusterDirectory(tmp_path), "validate") == 2
+        assert "validate.no-nodes" in capsys.readouterr().err

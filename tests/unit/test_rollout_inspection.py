@@ -1,0 +1,86 @@
+"""Status of a host from what its probe recorded, and how many logins a jump host is given."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clustercheck.evidence import NodeEvidence
+from clustercheck.transport import Completed, NodeUnreachableError
+from clusterctl.cluster.inventory import Host
+from clusterctl.rollout.inspection import HostStatus, inspect, status_of
+from clusterctl.rollout.opening import logins_at_once
+
+RAW = {
+    "probe": 1,
+    "errors": {},
+    "host": {"kernel": "6.1.0-41-amd64", "os": {"PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)"}},
+    "pci": [
+        {"vendor": "0x10de", "class": "0x030200", "address": "0000:07:00.0"},
+        {"vendor": "0x10de", "class": "0x068000", "address": "0000:c5:00.0"},
+        {"vendor": "0x15b3", "class": "0x020000", "address": "0000:0c:00.0"},
+    ],
+    "module": {"version": "580.95.05", "proc": "NVRM version: ..."},
+    "fabric_manager": {
+        "unit": {"LoadState": "loaded", "ActiveState": "failed"},
+        "version": {"rc": 0, "stdout": "Fabric Manager version is : 580.95.05\n"},
+    },
+    "toolkit": {"rc": 0, "stdout": "NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"},
+    "docker": {"rc": 0, "stdout": '{"ID":"x","ServerVersion":"26.1.5+dfsg1"}\n'},
+    "busy": {"reasons": ["container(s) with GPUs: train-1"]},
+}
+
+
+def test_everything_is_read():
+    node = NodeEvidence("gpu01", RAW)
+    said = Completed(0, "driver=580.105.08\nimage=present\n", "")
+    assert status_of(node, said, wants_image=True) == HostStatus(
+        host="gpu01",
+        os="Debian GNU/Linux 12 (bookworm)",
+        kernel="6.1.0-41-amd64",
+        gpus=1,
+        driver_loaded="580.95.05",
+        driver_installed="580.105.08",
+        fabric_manager="580.95.05",
+        fabric_manager_state="failed",
+        toolkit="1.18.1",
+        docker="26.1.5+dfsg1",
+        image=True,
+        busy="container(s) with GPUs: train-1",
+    )
+
+
+def test_what_is_not_there_is_empty_and_never_guessed():
+    bare = NodeEvidence("registry01", {"probe": 1, "errors": {"pci": "OSError: no"}})
+    assert status_of(bare, None, wants_image=False) == HostStatus("registry01")
+    assert status_of(bare, None, wants_image=True).image is None
+    assert status_of(bare, Completed(0, "driver=\n", ""), wants_image=True).image is False
+
+
+class Wire:
+    """A transport to two nodes, one of them dead."""
+
+    def run(self, node, argv, *, stdin="", timeout_s):
+        if node == "gpu02":
+            raise NodeUnreachableError(node, "it does not answer")
+        if argv[0] == "python3":
+            assert "def collect" in stdin
+            assert json.loads(argv[2])["parts"]
+            return Completed(0, json.dumps(RAW) + "\n", "")
+        assert argv[-1] == "registry01:5000/library/paddle@sha256:0"
+        return Completed(0, "driver=580.95.05\n", "")
+
+
+def test_a_dead_host_takes_no_other_with_it():
+    image = "registry01:5000/library/paddle@sha256:0"
+    first, second = inspect(["gpu01", "gpu02"], Wire(), gpu_nodes=["gpu01", "gpu02"], image=image)
+    assert (first.driver_loaded, first.driver_installed, first.image) == ("580.95.05", "580.95.05", False)
+    assert second == HostStatus("gpu02", unreachable="it does not answer")
+
+
+@pytest.mark.parametrize(("count", "jump", "forks"), [(8, True, 64), (9, True, 8), (9, False, 64)])
+def test_a_jump_host_is_not_flooded(count, jump, forks):
+    arguments = {"ansible_ssh_common_args": "-F none" + (" -J bastion" if jump else "")}
+    hosts = [Host(f"gpu{n}", "192.0.2.9", 22, "ops", ("gpu_nodes",), arguments) for n in range(count)]
+    assert logins_at_once(hosts) == forks

@@ -1,0 +1,86 @@
+"""CDI: which engines know it, and when a specification no longer fits the running driver."""
+
+from __future__ import annotations
+
+import container_engine_facts as engine
+import nvidia_cdi_spec as module
+import pytest
+
+VERSION = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  \n"
+    "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+)
+SPEC = """\
+cdiVersion: 0.5.0
+containerEdits:
+  hooks:
+  - args: [nvidia-cdi-hook, create-symlinks]
+    hookName: createContainer
+  mounts:
+  - containerPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05
+    hostPath: /usr/lib/x86_64-linux-gnu/libcuda.so.580.95.05
+devices:
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia0
+  name: "0"
+- containerEdits:
+    deviceNodes:
+    - path: /dev/nvidia1
+  name: "1"
+- name: GPU-6d1c2e0f-1111-2222-3333-444455556666
+- name: all
+kind: nvidia.com/gpu
+"""
+
+
+def test_a_specification_is_read_without_a_yaml_library() -> None:
+    spec = module.parse_spec(SPEC)
+    assert spec.devices == ("0", "1", "GPU-6d1c2e0f-1111-2222-3333-444455556666", "all")
+    assert spec.gpus == 2
+    assert spec.versions == {"580.95.05"}
+
+
+def test_the_running_drivers_version_is_read() -> None:
+    assert module.parse_version(VERSION) == "580.95.05"
+    assert module.parse_version("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.309  Fri\n") == "535.309"
+    assert module.parse_version("") == ""
+
+
+def test_it_is_stale_for_another_driver_other_gpus_or_when_missing() -> None:
+    spec = module.parse_spec(SPEC)
+    assert module.stale(spec, "580.95.05", 2) == []
+    assert "580.105.08 runs" in module.stale(spec, "580.105.08", 2)[0]
+    assert "2 GPUs, the kernel 8" in module.stale(spec, "580.95.05", 8)[0]
+    assert module.stale(None, "580.95.05", 2) == ["there is none"]
+
+
+def test_mig_devices_are_not_counted_as_gpus() -> None:
+    spec = module.parse_spec(SPEC.replace('name: "1"', 'name: "1:0"'))
+    assert module.stale(spec, "580.95.05", 2) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "support"),
+    [
+        ("", "never"), ("20.10.24+dfsg1", "never"), ("24.0.9", "never"), ("25.0.0", "option"),
+        ("26.1.5+dfsg1", "option"), ("28.1.1", "option"), ("28.2.0", "default"), ("29.0.1", "default"),
+    ],
+)  # fmt: skip
+def test_an_engines_knowledge_of_cdi_follows_its_version(version: str, support: str) -> None:
+    assert engine.cdi_support(version) == support
+
+
+def test_an_engine_that_is_absent_stopped_or_running_is_told() -> None:
+    assert engine.facts("", {})["version"] == ""
+    stopped = engine.facts("Docker version 26.1.5+dfsg1, build a72d7cd", {})
+    assert (stopped["version"], stopped["running"]) == ("26.1.5+dfsg1", False)
+    running = engine.facts(
+        "Docker version 29.0.1, build x",
+        {
+            "ServerVersion": "29.0.1", "Runtimes": {"runc": {}, "nvidia": {}}, "ContainersRunning": 2,
+            "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]],
+        },
+    )  # fmt: skip
+    assert running["runtimes"] == ["nvidia", "runc"]
+    assert running["image_store_containerd"] is True

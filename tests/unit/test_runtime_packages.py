@@ -1,0 +1,192 @@
+"""Packages: what apt is asked for, and whose holds are lifted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import debian_packages as module
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+STATUS = (
+    "docker.io|20.10.24+dfsg1-1+deb12u1+b6|install ok installed\n"
+    "nvidia-container-toolkit|1.17.8-1|hold ok installed\n"
+    "runc||unknown ok not-installed\n"
+    "old|1.0-1|deinstall ok config-files\n"
+)
+
+
+def test_dpkgs_status_is_read_installed_ones_alone() -> None:
+    assert module.parse_status(STATUS) == {
+        "docker.io": ("20.10.24+dfsg1-1+deb12u1+b6", False),
+        "nvidia-container-toolkit": ("1.17.8-1", True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("installed", "wanted", "answer"),
+    [
+        ("1.18.1-1", "1.18.1", True),
+        ("1.18.1-1", "1.18.1-1", True),
+        ("1.18.1-1", "", True),
+        ("", "", False),
+        ("1.18.10-1", "1.18.1", False),
+        ("1.18.1-1", "1.18.1-2", False),
+        ("1.17.8-1", "1.18.1", False),
+    ],
+)
+def test_a_version_without_revision_asks_for_any_revision(installed: str, wanted: str, answer: bool) -> None:
+    assert module.satisfies(installed, wanted) is answer
+
+
+def test_only_what_differs_is_asked_for_all_of_one_version() -> None:
+    status = module.parse_status(STATUS)
+    wanted = module.wishes(["nvidia-container-toolkit", "libnvidia-container1"], "1.18.1")
+    assert module.requests(wanted, status) == [
+        "nvidia-container-toolkit=1.18.1-*",
+        "libnvidia-container1=1.18.1-*",
+    ]
+    assert module.requests(module.wishes(["docker.io", "runc"], ""), status) == ["runc"]
+    assert module.requests(module.wishes(["docker.io=26.1.5", "runc"], ""), status) == [
+        "docker.io=26.1.5-*",
+        "runc",
+    ]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "d"]), unique=True, min_size=1),
+    st.sampled_from(["", "1.0", "1.0-1"]),
+)
+def test_nothing_is_asked_for_twice(names: list[str], version: str) -> None:
+    wanted = module.wishes(names, version)
+    assert len(module.requests(wanted, {})) == len(names)
+    assert module.requests(wanted, dict.fromkeys(names, ("1.0-1", False))) == []
+
+
+def test_somebody_elses_hold_is_told_from_ours() -> None:
+    status = module.parse_status(STATUS)
+    asked = ["nvidia-container-toolkit=1.18.1-*", "runc"]
+    assert module.foreign_holds(asked, status, set()) == ["nvidia-container-toolkit"]
+    assert module.foreign_holds(asked, status, {"nvidia-container-toolkit"}) == []
+
+
+def test_apts_own_complaints_are_what_a_person_reads() -> None:
+    out = "Reading package lists...\nErr:1 http://depot/distribution / Packages\n"
+    assert module.complaints(out, "E: Unable to locate package skopeo\n") == [
+        "E: Unable to locate package skopeo",
+        "Err:1 http://depot/distribution / Packages",
+    ]
+
+
+class Ended(Exception):
+    """The module has ended, with its result."""
+
+
+class Dpkg:
+    """A node with packages: version and hold by name; apt-get installs what is asked for, at 2.0-1."""
+
+    def __init__(self, packages: dict[str, tuple[str, bool]], holds: Path, /, **params: object) -> None:
+        self.packages, self.holds = packages, holds
+        self.commands: list[str] = []
+        self.recorded_at_hold: list[str] = []
+        self.check_mode = False
+        defaults = {"version": "", "hold": False, "busy": "", "adopt": []}
+        self.params = {**defaults, **dict.fromkeys(("http_proxy", "https_proxy", "no_proxy"), ""), **params}
+
+    def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
+        if argv[0] == "dpkg-query":
+            known = [name for name in argv[4:] if name in self.packages]
+            wants = {name: "hold" if self.packages[name][1] else "install" for name in known}
+            lines = [f"{name}|{self.packages[name][0]}|{wants[name]} ok installed\n" for name in known]
+            return 0, "".join(lines), ""
+        self.commands.append(" ".join(argv[:2] if argv[0] == "apt-get" else argv))
+        if argv[0] == "apt-mark":
+            if argv[1] == "hold" and self.holds.is_file():
+                self.recorded_at_hold = json.loads(self.holds.read_text())
+            for name in argv[2:]:
+                self.packages[name] = (self.packages[name][0], argv[1] == "hold")
+        if "install" in argv:
+            for request in argv[argv.index("Dpkg::Options::=--force-confold") + 1 :]:
+                name = request.partition("=")[0]
+                self.packages[name] = ("2.0-1", self.packages.get(name, ("", False))[1])
+        return 0, "", ""
+
+    def warn(self, text: str) -> None:
+        """A warning is said; the result is what is looked at."""
+
+    def fail_json(self, **result: object) -> None:
+        raise Ended({"failed": True, **result})
+
+    def exit_json(self, **result: object) -> None:
+        raise Ended(result)
+
+
+@pytest.fixture
+def bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs the module on a node; `ours` are the holds on record."""
+    holds = tmp_path / "lib/holds.json"
+    monkeypatch.setattr(module, "HOLDS", holds)
+    real = module.alone
+    monkeypatch.setattr(module, "alone", lambda name, seconds: real(name, seconds, tmp_path))
+
+    def run(
+        packages: dict[str, tuple[str, bool]], ours: list[str], /, *, check: bool = False, **params: object
+    ):
+        holds.parent.mkdir(exist_ok=True)
+        holds.write_text(json.dumps(ours))
+        node = Dpkg(packages, holds, **params)
+        node.check_mode = check
+        monkeypatch.setattr(module, "AnsibleModule", lambda **_: node)
+        with pytest.raises(Ended) as ended:
+            module.main()
+        return ended.value.args[0], node, json.loads(holds.read_text())
+
+    return run
+
+
+def test_an_operators_hold_stays_while_a_sibling_is_installed(bring) -> None:
+    result, node, ours = bring({"docker.io": ("1.0-1", True)}, [], packages=["docker.io", "runc"], hold=True)
+    assert result["installed"] == ["runc"]
+    assert not any("unhold" in command for command in node.commands)
+    assert node.packages["docker.io"] == ("1.0-1", True)
+    assert ours == ["runc"]  # and docker.io is still the operator's
+
+
+def test_our_own_hold_is_lifted_for_the_transaction_and_put_back(bring) -> None:
+    packages = {"toolkit": ("1.0-1", True), "other": ("1.0-1", True)}
+    result, node, _ = bring(packages, ["toolkit", "other"], packages=["toolkit=2.0"], hold=True)
+    assert result["changed"]
+    assert [c for c in node.commands if "apt-mark" in c] == [
+        "apt-mark unhold toolkit",
+        "apt-mark hold toolkit",
+    ]
+    assert node.packages["toolkit"] == ("2.0-1", True)
+
+
+def test_a_hold_is_on_record_before_it_is_set(bring) -> None:
+    _, node, ours = bring({"runc": ("1.0-1", False)}, ["old"], packages=["runc"], hold=True)
+    assert node.recorded_at_hold == ours == ["old", "runc"]
+
+
+def test_hold_false_releases_ours_alone_and_once(bring) -> None:
+    packages = {"docker.io": ("1.0-1", True), "runc": ("1.0-1", True)}
+    result, node, ours = bring(packages, ["runc"], packages=["docker.io", "runc"], check=True)
+    assert (result["changed"], result["released"], node.commands) == (True, ["runc"], [])
+    result, node, ours = bring(packages, ["runc"], packages=["docker.io", "runc"])
+    assert (result["changed"], result["released"], ours) == (True, ["runc"], [])
+    assert node.packages == {"docker.io": ("1.0-1", True), "runc": ("1.0-1", False)}
+    assert bring(packages, ours, packages=["docker.io", "runc"])[0]["changed"] is False
+
+
+def test_an_installed_version_stays_while_the_host_is_busy_and_a_missing_one_comes(bring) -> None:
+    result, node, _ = bring(
+        {"docker.io": ("1.0-1", False)}, [], packages=["docker.io=2.0"], busy="2 containers run"
+    )
+    assert (result["changed"], node.commands) == (False, [])
+    assert "docker.io=2.0-* would replace what is installed: 2 containers run" in result["clusterctl"]["busy"]
+    result, node, _ = bring(
+        {"docker.io": ("2.0-1", False)}, [], packages=["docker.io=2.0", "runc"], busy="2 containers run"
+    )
+    assert result["installed"] == ["runc"]

@@ -1,0 +1,136 @@
+"""What the registry's modules decide: credentials, trust, digests, failures in one sentence."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import stat
+from pathlib import Path
+
+import container_image
+import registry_credentials
+import registry_image
+import registry_trust
+
+CA = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
+DIGEST = "sha256:" + "ab" * 32
+
+
+def make(directory: Path) -> list[str]:
+    changed = registry_credentials.ensure(
+        directory, "registry-push", "push", ["127.0.0.1:5001"], put=registry_credentials.write_private
+    )
+    return [path.name for path in changed]
+
+
+def test_credentials_are_made_once_private_and_fit_each_other(tmp_path: Path) -> None:
+    assert make(tmp_path) == ["registry-push.password", "registry-push.htpasswd", "registry-push.auth.json"]
+    assert make(tmp_path) == []
+    password = (tmp_path / "registry-push.password").read_text(encoding="utf-8").strip()
+    line = (tmp_path / "registry-push.htpasswd").read_text(encoding="utf-8")
+    assert registry_credentials.htpasswd_fits(line, "push", password)
+    assert not registry_credentials.htpasswd_fits(line, "pull", password)
+    auths = json.loads((tmp_path / "registry-push.auth.json").read_text(encoding="utf-8"))["auths"]
+    assert base64.b64decode(auths["127.0.0.1:5001"]["auth"]).decode() == f"push:{password}"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_password_that_an_operator_sets_is_followed(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "registry-push.password").write_text("their own\n", encoding="utf-8")
+    assert make(tmp_path) == ["registry-push.htpasswd", "registry-push.auth.json"]
+    line = (tmp_path / "registry-push.htpasswd").read_text(encoding="utf-8")
+    assert registry_credentials.htpasswd_fits(line, "push", "their own")
+
+
+def trust(**options: object) -> dict[str, str]:
+    defaults = {
+        "name": "clusterctl-mysite", "ca_certificate": CA, "address": "registry01:5000", "mirrors": [],
+        "hosts_toml_directories": [], "docker_certs": "/etc/docker/certs.d",
+        "os_store": "/usr/local/share/ca-certificates",
+    }  # fmt: skip
+    return {str(file.path): file.content for file in registry_trust.wanted_files({**defaults, **options})}
+
+
+def test_the_authority_goes_where_os_and_docker_look() -> None:
+    assert trust() == {
+        "/usr/local/share/ca-certificates/clusterctl-mysite.crt": CA,
+        "/etc/docker/certs.d/registry01:5000/ca.crt": CA,
+    }
+
+
+def test_containerd_reads_the_registry_and_its_mirrors_from_hosts_toml() -> None:
+    mirror = {"upstream": "docker.io", "url": "https://harbor.lan/dockerhub", "fallback": False}
+    files = trust(hosts_toml_directories=["/etc/containerd/certs.d"], mirrors=[mirror])
+    own = files["/etc/containerd/certs.d/registry01:5000/hosts.toml"]
+    assert 'server = "https://registry01:5000"' in own
+    mirrored = files["/etc/containerd/certs.d/docker.io/hosts.toml"]
+    assert '[host."https://harbor.lan/v2/dockerhub"]' in mirrored
+    assert "override_path = true" in mirrored
+    assert "registry-1.docker.io" not in mirrored
+    open_ended = registry_trust.mirror_toml(
+        "docker.io", "https://registry01:5000", Path("/ca"), fallback=True
+    )
+    assert 'server = "https://registry-1.docker.io"' in open_ended
+    assert "override_path" not in open_ended
+
+
+def test_containerd_is_asked_for_its_own_trees() -> None:
+    version_3 = """
+[plugins."io.containerd.cri.v1.images".registry]
+  config_path = "/etc/containerd/certs.d:/etc/docker/certs.d"
+"""
+    assert registry_trust.containerd_trees(version_3) == ["/etc/containerd/certs.d", "/etc/docker/certs.d"]
+    assert registry_trust.containerd_trees("      config_path = ''\n") == []
+    assert registry_trust.containerd_trees('# config_path = "/etc/containerd/certs.d"\n') == []
+    assert registry_trust.containerd_trees("") == []
+
+
+def test_a_hosts_toml_of_somebody_else_is_known_as_such() -> None:
+    wanted = registry_trust.Wanted(Path("/etc/containerd/certs.d/docker.io/hosts.toml"), "x")
+    assert registry_trust.is_foreign(wanted, 'server = "https://theirs"\n')
+    assert not registry_trust.is_foreign(wanted, registry_trust.MARK + "old")
+    assert not registry_trust.is_foreign(wanted, "")
+
+
+def test_a_ca_of_somebody_else_is_known_and_our_own_former_one_too() -> None:
+    wanted = registry_trust.Wanted(Path("/etc/docker/certs.d/registry01:5000/ca.crt"), CA)
+    assert registry_trust.is_theirs(wanted, "theirs\n", known="ours of last year\n")
+    assert not registry_trust.is_theirs(wanted, "ours of last year", known="ours of last year\n")
+    assert not registry_trust.is_theirs(wanted, "", known="")
+    store = registry_trust.Wanted(Path("/usr/local/share/ca-certificates/clusterctl-mysite.crt"), CA)
+    assert not registry_trust.is_theirs(store, "x", known="x")
+
+
+def test_the_oss_bundle_is_searched_however_its_lines_break(tmp_path: Path) -> None:
+    bundle = tmp_path / "ca-certificates.crt"
+    assert registry_trust.bundle_lacks(bundle, CA)
+    bundle.write_text("other\n" + CA.replace("\n", "\r\n"), encoding="utf-8")
+    assert not registry_trust.bundle_lacks(bundle, CA)
+
+
+def test_a_manifest_is_known_by_its_bytes() -> None:
+    raw = '{"schemaVersion": 2}'
+    digest = "sha256:" + hashlib.sha256(raw.encode()).hexdigest()
+    assert registry_image.is_manifest(raw, digest)
+    assert not registry_image.is_manifest(raw + "\n", digest)
+
+
+def test_an_image_counts_only_under_its_own_repository_and_digest() -> None:
+    inspected = [{"RepoDigests": [f"registry01:5000/library/paddle@{DIGEST}"]}]
+    assert container_image.has_digest(inspected, "registry01:5000/library/paddle", DIGEST)
+    assert not container_image.has_digest(inspected, "depot:5000/library/paddle", DIGEST)
+    assert not container_image.has_digest([{"RepoDigests": None}], "registry01:5000/library/paddle", DIGEST)
+    assert not container_image.has_digest([], "registry01:5000/library/paddle", DIGEST)
+
+
+def test_failures_say_why_and_what_to_do() -> None:
+    err = (
+        "Error response from daemon: Get https://r:5000/v2/: x509: certificate signed by unknown authority\n"
+    )
+    assert "does not trust" in container_image.explain(err, "r:5000/a@sha256:0")
+    err = 'time="x" level=fatal msg="initializing source: reading manifest: manifest unknown"\n'
+    said = registry_image.explain(err, "depot:5000/p@sha256:0")
+    assert "manifest unknown" in said
+    assert "training_image_digest" in said

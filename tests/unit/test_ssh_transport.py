@@ -1,0 +1,227 @@
+"""The OpenSSH transport over a stand-in for ssh that runs the remote line here."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from clustercheck.transport import NodeTimeoutError, NodeUnreachableError
+from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.ssh import OpenSshTransport, reason, remote_command
+
+# Notes its arguments; logs in where -f is given; else runs the last word with the shell, as sshd does.
+SSH = r"""#!/bin/sh
+here=$(dirname "$0")
+{ for word; do printf '%s\037' "$word"; done; echo; } >> "$here/calls"
+[ -f "$here/refusal" ] && { cat "$here/refusal" >&2; exit 255; }
+for word; do case "$word" in -f|-O) exit 0;; esac; done
+exec sh -c "$word"
+"""
+SUDO = """#!/bin/sh
+printf '%s\\n' "$*" >> "$(dirname "$0")/sudo-calls"
+while [ "$1" != "--" ]; do [ "$1" = "-S" ] && { read -r given; [ "$given" = "open sesame" ] || {
+  echo 'sudo: 1 incorrect password attempt' >&2; exit 1; }; }; shift; done
+shift
+exec "$@"
+"""
+
+
+@pytest.fixture
+def ssh(tmp_path, monkeypatch):
+    """A directory first on PATH, with ssh, sudo and an id that says whom we are."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in {"ssh": SSH, "sudo": SUDO, "id": "#!/bin/sh\necho 0\n"}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return programs
+
+
+def host(name: str = "gpu01", **variables) -> Host:
+    return Host(
+        name, "192.0.2.7", variables.get("ansible_port", 22), "ops", ("gpu_nodes",), variables, None, {}
+    )
+
+
+@pytest.fixture
+def transport(ssh, tmp_path):
+    with OpenSshTransport(ClusterDirectory(tmp_path / "site"), [host(), host("gpu02")]) as made:
+        yield made
+
+
+def calls(ssh):
+    return [line.split("\x1f")[:-1] for line in (ssh / "calls").read_text().split("\n")[:-1]]
+
+
+def test_a_command_runs_with_its_input_and_its_own_exit_code(transport):
+    done = transport.run("gpu01", ["sh", "-c", "cat; echo oh >&2; exit 7"], stdin="a 'b'\n", timeout_s=10)
+    assert (done.exit_code, done.stdout, done.stderr) == (7, "a 'b'\n", "oh\n")
+
+
+def test_a_commands_own_255_is_no_lost_connection(transport, ssh):
+    done = transport.run("gpu01", ["sh", "-c", "echo 'curl: Connection refused' >&2; exit 255"], timeout_s=10)
+    assert (done.exit_code, done.stderr) == (255, "curl: Connection refused\n")
+    assert sum("-f" in call for call in calls(ssh)) == 1
+    with pytest.raises(NodeUnreachableError):
+        transport.run(
+            "gpu01",
+            ["sh", "-c", "echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255"],
+            timeout_s=10,
+        )
+
+
+def test_a_255_without_a_connection_is_a_lost_one(transport, ssh):
+    assert transport.run("gpu01", ["true"], timeout_s=10).exit_code == 0
+    silent = (ssh / "ssh").read_text().replace("-f|-O) exit 0", "-O) exit 255;; -f) exit 0")
+    (ssh / "ssh").write_text(silent)
+    with pytest.raises(NodeUnreachableError, match="the SSH connection was lost"):
+        transport.run("gpu01", ["sh", "-c", "exit 255"], timeout_s=10)
+
+
+def test_arguments_arrive_as_they_are(transport):
+    odd = ["printf", "%s|", "a b", "$HOME", "'", '"', "*", ""]
+    assert transport.run("gpu01", odd, timeout_s=10).stdout == "a b|$HOME|'|\"|*||"
+
+
+def test_one_login_a_host_and_keys_always_checked(transport, ssh):
+    for _ in range(3):
+        transport.run("gpu01", ["true"], timeout_s=10)
+    made = calls(ssh)
+    logins = [call for call in made if "-f" in call]
+    assert len(logins) == 1
+    for call in made:
+        options = [call[i + 1] for i, word in enumerate(call) if word == "-o"]
+        assert options[0] == "StrictHostKeyChecking=yes"
+        assert any(option.startswith("UserKnownHostsFile=") for option in options)
+        assert "BatchMode=yes" in options
+
+
+def test_the_inventorys_connection_variables_reach_ssh_but_cannot_switch_keys_off(ssh, tmp_path):
+    node = host(
+        ansible_port=2222,
+        ansible_ssh_private_key_file="/keys/id",
+        ansible_ssh_common_args="-o ProxyJump=bastion -o StrictHostKeyChecking=no",
+    )
+    with OpenSshTransport(ClusterDirectory(tmp_path), [node]) as transport:
+        transport.run("gpu01", ["true"], timeout_s=10)
+    call = calls(ssh)[0]
+    assert call[call.index("-p") + 1] == "2222"
+    assert "/keys/id" in call
+    assert "ProxyJump=bastion" in call
+    assert call.index("StrictHostKeyChecking=yes") < call.index("StrictHostKeyChecking=no")
+
+
+def test_a_command_past_its_time_ends_there(transport):
+    begun = time.monotonic()
+    with pytest.raises(NodeTimeoutError, match="sleep did not end within 1 s"):
+        transport.run("gpu01", ["sleep", "30"], timeout_s=1)
+    assert time.monotonic() - begun < 25
+
+
+def test_a_node_that_refuses_is_unreachable_with_a_plain_reason(transport, ssh):
+    (ssh / "refusal").write_text("ops@192.0.2.7: Permission denied (publickey).\n")
+    with pytest.raises(NodeUnreachableError, match="SSH refused our login") as caught:
+        transport.run("gpu01", ["true"], timeout_s=10)
+    assert caught.value.node == "gpu01"
+    (ssh / "refusal").unlink()
+    assert transport.run("gpu01", ["true"], timeout_s=10).exit_code == 0
+
+
+def test_an_unknown_node_is_unreachable(transport):
+    with pytest.raises(NodeUnreachableError, match="not in the inventory"):
+        transport.run("gpu09", ["true"], timeout_s=10)
+
+
+def test_many_threads_share_one_connection(transport, ssh):
+    with ThreadPoolExecutor(8) as pool:
+        done = list(pool.map(lambda n: transport.run("gpu01", ["echo", str(n)], timeout_s=20), range(12)))
+    assert [one.stdout for one in done] == [f"{n}\n" for n in range(12)]
+    assert sum("-f" in call for call in calls(ssh)) == 1
+
+
+def test_sockets_are_ours_alone_and_gone_at_the_end(ssh, tmp_path):
+    with OpenSshTransport(ClusterDirectory(tmp_path), [host()]) as transport:
+        directory = transport._sockets
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert len(str(transport._socket(host()))) < 60
+    assert not directory.exists()
+
+
+class TestSudo:
+    """Where we log in as an ordinary user."""
+
+    @pytest.fixture(autouse=True)
+    def ordinary(self, ssh):
+        (ssh / "id").write_text("#!/bin/sh\necho 1000\n")
+
+    def test_without_a_password_sudo_must_not_ask(self, transport, ssh):
+        assert transport.run("gpu01", ["cat"], stdin="x\n", timeout_s=10).stdout == "x\n"
+        assert (ssh / "sudo-calls").read_text().startswith("-n -- ")
+
+    def test_the_password_goes_by_input_and_never_into_the_commands(self, ssh, tmp_path):
+        passwords = Passwords(become=Password("open sesame"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            done = transport.run("gpu01", ["cat"], stdin="line 1\nline 2\n", timeout_s=10)
+        assert done.stdout == "line 1\nline 2\n"
+        assert "sesame" not in (ssh / "calls").read_text() + (ssh / "sudo-calls").read_text()
+
+    def test_where_sudo_wants_no_password_the_command_does_not_get_it(self, ssh, tmp_path):
+        (ssh / "sudo").write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; exec "$@"\n')
+        passwords = Passwords(become=Password("open sesame"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            assert transport.run("gpu01", ["cat"], stdin="mine\n", timeout_s=10).stdout == "mine\n"
+
+    def test_a_wrong_password_is_said_plainly(self, ssh, tmp_path):
+        with (
+            OpenSshTransport(
+                ClusterDirectory(tmp_path), [host()], Passwords(become=Password("wrong"))
+            ) as transport,
+            pytest.raises(NodeUnreachableError, match="sudo refuses us: 1 incorrect password attempt"),
+        ):
+            transport.run("gpu01", ["true"], timeout_s=10)
+
+
+def test_the_ssh_password_is_handed_over_and_lies_nowhere(ssh, tmp_path):
+    passwords = Passwords(ssh=Password("hunter2"))
+    with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+        transport.run("gpu01", ["true"], timeout_s=10)
+        program = transport._environment["SSH_ASKPASS"]
+        assert os.popen(program).read() == "hunter2\n"  # noqa: S605 - a program of ours
+        assert os.popen(program).read() == "hunter2\n"  # noqa: S605 - a second host asks, too
+        assert not [
+            path for path in transport._sockets.iterdir() if path.is_file() and "hunter2" in path.read_text()
+        ]
+        assert stat.S_IMODE(Path(program).stat().st_mode) == 0o700
+        assert "hunter2" not in str(sorted(transport._environment.items()))
+    assert "hunter2" not in (ssh / "calls").read_text()
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        ("ssh: connect to host 192.0.2.7 port 22: Connection refused", "refuses connections"),
+        ("ssh: connect to host 192.0.2.7 port 22: No route to host", "no route"),
+        ("ssh: Could not resolve hostname gpu9: Name or service not known", "gpu9 cannot be resolved"),
+        ("@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "hosts replace gpu01"),
+        ("No ED25519 host key is known for x\nHost key verification failed.", "hosts scan"),
+        ("ssh: connect to host x port 22: Connection timed out", "does not answer"),
+        ("kex_exchange_identification: read: odd", "SSH: kex_exchange_identification: read: odd"),
+        ("", "the SSH connection was lost"),
+    ],
+)
+def test_what_ssh_says_becomes_a_reason(stderr, words):
+    assert words in reason(stderr, "gpu01")
+
+
+def test_the_remote_line_bounds_the_command_there():
+    line = remote_command(["nvidia-smi", "-q"], 30, with_password=False)
+    assert "timeout -k 5 30 nvidia-smi -q" in line
+    assert "LC_ALL=C" in line
