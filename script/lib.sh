@@ -1,0 +1,89 @@
+# shellcheck shell=bash
+# What demo, test and lint share: where things are, how they speak, and how the tools get here.
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+VENV=$ROOT/.venv
+STARTED=$(date +%s)
+
+step() { # step TEXT: what begins now, with the time since the start
+    printf '\n==> [%4ds] %s\n' "$(($(date +%s) - STARTED))" "$*" >&2
+}
+
+die() { # die WHAT WHERE HINT
+    printf 'error: %s\n  where: %s\n  hint:  %s\n' "$1" "$2" "$3" >&2
+    exit 1
+}
+
+need_root() { # need_root SCRIPT ARGS...: the lab needs root; say so and become root where sudo can
+    [ "$(id -u)" -eq 0 ] && return
+    command -v sudo >/dev/null || die "this needs root, and there is no sudo" "$(id -un)@$(hostname)" "Run it as root."
+    printf 'This starts containers and network bridges, so it goes on as root (sudo).\n' >&2
+    local kept=CI,NO_COLOR,CLUSTERCTL_LAB_MIRROR,CLUSTERCTL_KEEP_TEST_LAB,PIP_INDEX_URL,PIP_CERT
+    exec sudo --preserve-env="$kept,http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY" -- "$@"
+}
+
+apt_install() { # apt_install PACKAGE...: those that are missing
+    local missing=() package
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return
+    command -v apt-get >/dev/null ||
+        die "these packages are missing: ${missing[*]}" "$(hostname): no apt-get" "Install them by hand, then run this again."
+    step "installing from the distribution: ${missing[*]}"
+    {
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -qq update
+        DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 -qq -y \
+            --no-install-recommends install "${missing[@]}"
+    } >"$ROOT/.apt.log" 2>&1 || {
+        tail -n 20 "$ROOT/.apt.log" >&2
+        die "the packages could not be installed: ${missing[*]}" "$(hostname): apt-get, $ROOT/.apt.log" \
+            "See apt's message above; is the network there?"
+    }
+    rm -f "$ROOT/.apt.log"
+}
+
+find_python() { # prints a Python 3.11 to 3.13 that can make virtual environments
+    local candidate
+    for candidate in python3 python3.11 python3.12 python3.13; do
+        command -v "$candidate" >/dev/null || continue
+        "$candidate" -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null &&
+            { command -v "$candidate"; return; }
+    done
+    return 1
+}
+
+stamp_of() { # stamp_of runtime|dev: changes when what .venv should hold does
+    printf '%s-%s' "$1" "$(cat "$ROOT"/requirements*.lock "$ROOT/pyproject.toml" | sha256sum | cut -c1-16)"
+}
+
+venv() { # venv runtime|dev: .venv with the locked dependencies, and clusterctl from this tree; dev holds runtime
+    local lock=$ROOT/requirements.lock python stamp
+    [ "$1" = dev ] && lock=$ROOT/requirements-dev.lock
+    for stamp in "$(stamp_of "$1")" "$(stamp_of dev)"; do
+        [ -f "$VENV/.installed-$stamp" ] && [ -x "$VENV/bin/clusterctl" ] && return
+    done
+    if [ ! -x "$VENV/bin/python" ]; then
+        python=$(find_python) || { apt_install python3 python3-venv; python=$(find_python); } ||
+            die "there is no Python 3.11, 3.12 or 3.13 here" "$(hostname): $(python3 --version 2>&1)" \
+                "Install one of them (Debian 12 or newer, Ubuntu 24.04 or newer have it as python3)."
+        step "making .venv with $("$python" --version)"
+        "$python" -m venv "$VENV"
+    fi
+    step "installing the pinned dependencies of $(basename "$lock") into .venv"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock" 2> >(grep -v '^WARNING: Location' >&2) ||
+        die "the pinned dependencies could not be installed" "$lock" "See pip's message above; is the package index reachable?"
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -e "$ROOT" 2> >(grep -v '^WARNING: Location' >&2) ||
+        die "clusterctl could not be installed from this tree" "$ROOT/pyproject.toml" "See pip's message above."
+    rm -f "$VENV"/.installed-*
+    touch "$VENV/.installed-$(stamp_of "$1")"
+}
+
+# What the lab builds its images and package sources with.
+LAB_PACKAGES=(mmdebstrap debian-archive-keyring gnupg iptables iproute2 openssh-client ca-certificates)
+
+lab_packages() { # the tools of the lab, and an engine where none answers
+    apt_install "${LAB_PACKAGES[@]}"
+    # An engine that is there and does not answer is the operator's: lab up starts it, nothing replaces it.
+    command -v dockerd >/dev/null || docker info >/dev/null 2>&1 || apt_install docker.io
+}
