@@ -83,9 +83,26 @@ def read_spec(path: Path) -> Spec | None:
     return parse_spec(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def refresh(module: AnsibleModule, spec: Path) -> None:
+def settled_state() -> str:
+    """State of the toolkit's own unit (inactive, failed, ...) once a run under way has ended, "" without the unit.
+
+    A path unit starts it at each change of driver files, thus also half-way through a driver's change.
+    """
+    show = ["systemctl", "show", "--property=LoadState,ActiveState", UNIT]
+    found = dict(line.partition("=")[::2] for line in run_bounded(show, 60)[1].splitlines())
+    if found.get("LoadState") != "loaded":
+        return ""
+    if found.get("ActiveState") != "activating":
+        return found.get("ActiveState", "")
+    run_bounded(["systemctl", "start", UNIT], 180)  # joins the run under way, and waits for its end
+    return run_bounded(["systemctl", "is-active", UNIT], 60)[1].strip()
+
+
+def refresh(module: AnsibleModule, spec: Path, state: str) -> None:
     """Have the toolkit's own unit make it, or make it as the unit would where the toolkit is older."""
-    if run_bounded(["systemctl", "cat", UNIT], 60)[0] == 0:
+    if state:
+        # Many changes of files in a row are beyond systemd's start limit, which this forgets.
+        run_bounded(["systemctl", "reset-failed", UNIT], 60)
         command = ["systemctl", "restart", UNIT]
     else:
         command = ["nvidia-ctk", "cdi", "generate", f"--output={spec}"]
@@ -115,9 +132,12 @@ def main() -> None:
         module.warn(
             f"{static} is stale: {'; '.join(reasons)}. It was left alone: remove it, {spec} has the devices."
         )
+    state = settled_state()
     because = stale(read_spec(spec), version, gpus)
+    if state == "failed":
+        because.append(f"the last run of {UNIT} failed")
     if because and not module.check_mode:
-        refresh(module, spec)
+        refresh(module, spec, state)
         if still := stale(read_spec(spec), version, gpus):
             module.fail_json(msg=f"{spec} was made anew, yet {'; '.join(still)}. See `journalctl -u {UNIT}`.")
     after = read_spec(spec)

@@ -93,6 +93,19 @@ def test_an_operators_options_and_containers_stay(daemon_json: RunningLab) -> No
     assert runtime(lab, container_runtime_daemon_options={"log-driver": "journald"})["changed"] == 0
 
 
+def test_a_refresh_of_cdi_that_failed_half_way_through_a_change_is_mended(applied_lab: RunningLab) -> None:
+    unit, program = "nvidia-cdi-refresh.service", "/usr/bin/nvidia-ctk"
+    applied_lab.ssh(
+        NODE,
+        f"sudo mv {program} {program}.away; sudo systemctl start {unit}; sudo mv {program}.away {program}",
+        check=False,
+    )
+    assert applied_lab.ssh(NODE, f"systemctl is-active {unit}", check=False) == "failed"
+    assert runtime(applied_lab)["changed"] == 1
+    assert applied_lab.ssh(NODE, f"systemctl is-active {unit}", check=False) == "inactive"
+    assert runtime(applied_lab)["changed"] == 0
+
+
 def test_nothing_can_be_written_to_the_registry_from_the_network(applied_lab: RunningLab) -> None:
     reference = f"docker://registry01:5000/library/paddle@{settings(applied_lab)['training_image_digest']}"
     copied = applied_lab.ssh(

@@ -84,3 +84,27 @@ def test_an_engine_that_is_absent_stopped_or_running_is_told() -> None:
     )  # fmt: skip
     assert running["runtimes"] == ["nvidia", "runc"]
     assert running["image_store_containerd"] is True
+
+
+@pytest.mark.parametrize(
+    ("shown", "after", "expected"),
+    [
+        ("LoadState=not-found\nActiveState=inactive\n", "", ""),
+        ("LoadState=loaded\nActiveState=inactive\n", "", "inactive"),
+        ("LoadState=loaded\nActiveState=failed\n", "", "failed"),
+        ("LoadState=loaded\nActiveState=activating\n", "failed\n", "failed"),
+    ],
+)
+def test_the_units_state_is_that_after_a_run_under_way(
+    monkeypatch: pytest.MonkeyPatch, shown: str, after: str, expected: str
+) -> None:
+    answers = {"show": (0, shown, ""), "is-active": (3, after, "")}
+    asked: list[str] = []
+
+    def run(argv: list[str], _limit_s: int) -> tuple[int, str, str]:
+        asked.append(argv[1])
+        return answers.get(argv[1], (1, "", ""))
+
+    monkeypatch.setattr(module, "run_bounded", run)
+    assert module.settled_state() == expected
+    assert ("start" in asked) == ("activating" in shown)
