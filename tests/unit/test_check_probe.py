@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 
 from clustercheck.bounded import Ended, run_all
-from clustercheck.collect import probe_source, read_answer, read_output
+from clustercheck.collect import read_answer, read_output
+from clustercheck.shipment import shipment, sources
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 
 def probe(programs: Path | None = None, *, timeout: float = 20, **options: Any) -> dict[str, Any]:
     path = f"{programs}:{os.environ['PATH']}" if programs else os.environ["PATH"]
     ran = subprocess.run(
-        [sys.executable, "-", json.dumps(options)], input=probe_source(), capture_output=True, text=True,
+        [sys.executable, "-", json.dumps(options)], input=shipment("probe"), capture_output=True, text=True,
         env={**os.environ, "PATH": path}, timeout=timeout, check=True,
     )  # fmt: skip
     record: dict[str, Any] = json.loads(ran.stdout)
@@ -110,27 +111,36 @@ def test_the_kernel_log_comes_from_the_journal_else_from_the_ring_buffer(tmp_pat
 @pytest.mark.parametrize("argument", ["not json", "[]", '{"limit_s": "soon"}', '{"parts": 3}'])
 def test_wrong_options_are_answered_with_a_record(argument: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-", argument], input=probe_source(), capture_output=True, text=True, check=True,
+        [sys.executable, "-", argument], input=shipment("probe"), capture_output=True, text=True, check=True,
         timeout=60, env={**os.environ, "PATH": "/nowhere"},
     )  # fmt: skip
     assert json.loads(ran.stdout)["probe"] == 1
 
 
-def test_the_probe_needs_the_standard_library_of_python_3_8_alone() -> None:
-    tree = ast.parse(probe_source(), feature_version=(3, 8))
-    imported = {
-        name.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for name in node.names
-    } | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert imported <= set(sys.stdlib_module_names)
-    called = {
-        node.func.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    }
-    assert not called & {"removeprefix", "removesuffix", "cache"}  # of Python 3.9
+def test_the_probe_needs_itself_and_the_standard_library_of_python_3_8_alone() -> None:
+    modules = sources("probe")
+    for name, text in {**modules, "the loader": shipment("probe")}.items():
+        tree = ast.parse(text, feature_version=(3, 8))
+        imported = {
+            each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names
+        } | {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {i for i in imported if i.partition(".")[0] not in sys.stdlib_module_names} <= set(modules), (
+            name
+        )
+        called = {
+            node.func.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        }
+        assert not called & {"removeprefix", "removesuffix", "cache"}, name  # of Python 3.9
+
+
+def test_a_shipped_package_runs_where_nothing_of_ours_is(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-", '{"parts": ["host"]}'], input=shipment("probe"), cwd=tmp_path,
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert json.loads(ran.stdout)["host"]["hostname"]
 
 
 def test_answers_of_nodes() -> None:

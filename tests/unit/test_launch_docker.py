@@ -131,7 +131,6 @@ def test_the_programs_and_their_arguments_are_shipped_whole():
     assert job["timeout_s"] == 30.0
     assert job["ranks"][0]["environment"]["PADDLE_MASTER"] == "192.0.2.1:4000"
     assert {"rank.py", "supervise.py", "all_reduce.py"} <= set(files)
-    assert "probe.py" not in files
     assert start["labels"] == {
         "clusterctl.run": "r",
         "clusterctl.job": "all-reduce",

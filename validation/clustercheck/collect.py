@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from clustercheck.bounded import Ended, run_all
 from clustercheck.evidence import NodeEvidence
+from clustercheck.shipment import shipment
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
 
 GRACE_S = 10.0  # a transport that keeps its own limit is given this much to say so itself
@@ -27,11 +27,6 @@ PARTS_OF_STATUS = (
 OnEvent = Callable[[Mapping[str, Any]], None]
 
 
-def probe_source() -> str:
-    """The probe's program, as it goes to `python3 -` on the node."""
-    return (Path(__file__).parent / "jobs" / "probe.py").read_text(encoding="utf-8")
-
-
 def collect(
     nodes: Iterable[str],
     transport: Transport,
@@ -44,10 +39,10 @@ def collect(
 ) -> dict[str, NodeEvidence]:
     """Evidence of every node named, in their order; one that does not answer says why.
 
-    ``options`` are the probe's (see jobs/probe.py), ``options_of`` what is another on a node.
+    ``options`` are the probe's (see probe/program.py), ``options_of`` what is another on a node.
     Takes at most limit_s + 10 s for each ``parallel`` nodes.
     """
-    names, source = list(nodes), probe_source()
+    names, source = list(nodes), shipment("probe")
     argvs = {
         name: [
             "python3",

@@ -1,0 +1,110 @@
+"""Who uses the node now."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+from clustercheck.probe.programs import command, has_failed, how_failed, listing, read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOBODY = re.compile("Cannot connect to the Docker daemon|No such object|Invalid node name")
+DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", "dcgm")
+
+
+def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
+    """Who uses this node now: compute processes, containers that were given GPUs, Slurm's jobs."""
+    limit_s = min(limit_s, 15.0)
+    reasons, unknown = [], []
+    apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
+    processes = [line for line in apps["stdout"].splitlines() if re.match(r"\s*\d+\s*,", line)]
+    if apps["timed_out"]:
+        unknown.append("nvidia-smi did not answer")
+    elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then who holds a device tells
+        processes = holders()
+    if processes:
+        reasons.append("{} compute process(es): {}".format(len(processes), "; ".join(processes[:3])))
+    template = (
+        "{{.Name}}\t{{json .HostConfig.DeviceRequests}}\t{{.HostConfig.Runtime}}"
+        "\t{{json .HostConfig.Devices}}\t{{json .Config.Labels}}"
+    )
+    listed = command(["docker", "ps", "--quiet", "--no-trunc"], limit_s)
+    names = listed["stdout"].split() if listed["rc"] == 0 else []
+    shown = command(["docker", "inspect", "--format", template, *names], limit_s) if names else listed
+    lines = shown["stdout"].splitlines() if names else []
+    containers = [line.split("\t")[0].lstrip("/") for line in lines if has_gpus(line)]
+    if containers:
+        reasons.append("container(s) with GPUs: {}".format(", ".join(containers[:5])))
+    reasons += [run for run in (live_run(line, ended_runs) for line in lines) if run]
+    # A daemon that is not there runs nothing; a container may end after it was listed.
+    failed = [each for each in (listed, shown) if has_failed(each) and not NOBODY.search(each["stderr"])]
+    if failed:
+        unknown.append("docker " + how_failed(failed[0]))
+    queue = command(
+        [
+            "squeue",
+            "--noheader",
+            "--nodelist",
+            socket.gethostname().split(".")[0],
+            "--states=RUNNING,COMPLETING",
+            "--format=%i",
+        ],
+        limit_s,
+    )
+    jobs = queue["stdout"].split() if queue["rc"] == 0 else []
+    if jobs:
+        reasons.append("Slurm job(s): {}".format(", ".join(jobs[:5])))
+    if has_failed(queue) and not NOBODY.search(queue["stderr"]):
+        unknown.append("squeue " + how_failed(queue))
+    return {
+        "reasons": reasons,
+        "unknown": unknown,
+        "processes": processes,
+        "containers": containers,
+        "slurm_jobs": jobs,
+    }
+
+
+def holders() -> list[str]:
+    """Processes that hold a GPU's device file, as `pid, name`, without the driver's own daemons."""
+    found = []
+    for pid in listing("/proc"):
+        if not pid.isdigit():
+            continue
+        for number in listing(f"/proc/{pid}/fd"):
+            try:
+                device = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+            except OSError:
+                continue
+            name = read(f"/proc/{pid}/comm") or ""
+            if re.match(r"/dev/nvidia[0-9]+$", device) and not name.startswith(DAEMONS):
+                found.append(f"{pid}, {name}")
+                break
+    return found
+
+
+def live_run(line: str, ended_runs: Sequence[str] = ()) -> str:
+    """Whose validation a container is of, while its time is not over, from one line of `docker inspect`."""
+    try:
+        labels = json.loads([*line.split("\t"), "", "", "", ""][4] or "{}") or {}
+        until = float(labels.get("clusterctl.until") or 0)
+    except (ValueError, AttributeError):
+        return ""
+    owner = labels.get("clusterctl.run")
+    if not owner or owner in ended_runs or until <= time.time():
+        return ""
+    return "clusterctl run {} of {}".format(owner, labels.get("clusterctl.by") or "another")
+
+
+def has_gpus(line: str) -> bool:
+    """Whether one line of `docker inspect` is of a container that was given GPUs by someone else."""
+    name, requests, runtime, devices, labels = [*line.split("\t"), "", "", "", "", ""][:5]
+    if not name or "clusterctl." in labels:
+        return False
+    return "gpu" in requests or runtime == "nvidia" or "/dev/nvidia" in devices

@@ -1,0 +1,38 @@
+"""What is on the PCI bus."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from clustercheck.probe.programs import listing, read
+
+
+def pci() -> list[dict[str, Any]]:
+    """NVIDIA's and network devices on the PCI bus, from sysfs, in order of address."""
+    root = "/sys/bus/pci/devices"
+    devices = []
+    for address in listing(root):
+        at = f"{root}/{address}/"
+        vendor, kind = read(at + "vendor") or "", read(at + "class") or ""
+        if vendor != "0x10de" and not kind.startswith("0x02"):
+            continue
+        try:
+            driver = os.path.basename(os.readlink(at + "driver"))  # noqa: PTH115, PTH119
+        except OSError:
+            driver = ""
+        devices.append(
+            {
+                "address": address,
+                "vendor": vendor,
+                "class": kind,
+                "device": read(at + "device") or "",
+                "link_speed": read(at + "current_link_speed"),
+                "link_width": read(at + "current_link_width"),
+                "max_link_speed": read(at + "max_link_speed"),
+                "max_link_width": read(at + "max_link_width"),
+                "numa_node": read(at + "numa_node"),
+                "driver": driver,
+            }
+        )
+    return devices

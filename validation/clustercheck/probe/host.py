@@ -1,0 +1,44 @@
+"""The host itself: what it runs, its memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from typing import Any
+
+from clustercheck.probe.programs import read, whole
+
+
+def host() -> dict[str, Any]:
+    """Who this is and what it runs."""
+    release = {}
+    for line in (read("/etc/os-release") or "").splitlines():
+        key, _, value = line.partition("=")
+        release[key] = value.strip('"')
+    return {
+        "hostname": socket.gethostname(),
+        "boot_id": read("/proc/sys/kernel/random/boot_id"),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "os": {key: release.get(key, "") for key in ("ID", "VERSION_ID", "PRETTY_NAME")},
+        "uptime_s": float((read("/proc/uptime") or "0").split()[0]),
+        "cpus": os.cpu_count(),
+        "product": read("/sys/class/dmi/id/product_name"),
+        "bios": read("/sys/class/dmi/id/bios_version"),
+    }
+
+
+def memory() -> dict[str, Any]:
+    """Memory in KiB, and the size of /dev/shm in bytes."""
+    sizes: dict[str, Any] = {}
+    for line in (read("/proc/meminfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        if key in ("MemTotal", "MemAvailable", "SwapTotal", "HugePages_Total"):
+            sizes[key] = whole(value.split()[0])
+    try:
+        shared = os.statvfs("/dev/shm")  # noqa: S108
+        sizes["shm_bytes"] = shared.f_frsize * shared.f_blocks
+    except OSError:
+        sizes["shm_bytes"] = None
+    return sizes

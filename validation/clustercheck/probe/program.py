@@ -1,0 +1,101 @@
+"""The probe's program: collects every part side by side and prints one line of JSON.
+
+Options (one JSON object as first argument, all optional):
+  image          training image by digest; without it the parts that need one say why they did not run
+  gpu_arguments  what `docker run` needs to hand GPUs to a container
+  parts          names of parts to collect; default: all of them (`parts_of`)
+  ended_runs     ids of validations that are known to be over: what they left does not make a node busy
+  limit_s        limit of each command in seconds, default 30; the container part gets twice that
+
+A command that cannot be killed is abandoned, not awaited: a process stuck in the driver must not take the
+probe with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from clustercheck.probe.busy import busy
+from clustercheck.probe.clock import clock
+from clustercheck.probe.containers import container_gpus
+from clustercheck.probe.devices import pci
+from clustercheck.probe.host import host, memory
+from clustercheck.probe.kernel_log import kernel_log
+from clustercheck.probe.network import nics, rdma
+from clustercheck.probe.programs import command, read, unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+FORMAT = 1
+DEFAULT_LIMIT_S = 30.0
+
+
+def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], Any]]:
+    """How each part is collected; ``limit_s`` bounds each program that it calls."""
+    return {
+        "host": host,
+        "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
+        "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
+        "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
+        "pci": pci,
+        "module": lambda: {
+            "proc": read("/proc/driver/nvidia/version"),
+            "version": read("/sys/module/nvidia/version"),
+        },
+        "fabric_manager": lambda: {
+            "unit": unit("nvidia-fabricmanager.service", limit_s),
+            "version": command(["nv-fabricmanager", "--version"], limit_s),
+        },
+        "toolkit": lambda: command(["nvidia-ctk", "--version"], limit_s),
+        "docker": lambda: command(["docker", "info", "--format", "{{json .}}"], limit_s),
+        "container_gpus": lambda: container_gpus(options, limit_s),
+        "kernel_log": lambda: kernel_log(limit_s),
+        "nics": nics,
+        "rdma": rdma,
+        "memory": memory,
+        "clock": lambda: clock(limit_s),
+        "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
+    }
+
+
+def collect(options: dict[str, Any]) -> dict[str, Any]:
+    """All asked-for parts, side by side. A part that raises says so in its place."""
+    limit_s = float(options.get("limit_s") or DEFAULT_LIMIT_S)
+    parts = parts_of(options, limit_s)
+    wanted = [name for name in parts if name in (options.get("parts") or parts)]
+    evidence: dict[str, Any] = {"probe": FORMAT, "errors": {}, "clock_began": time.time()}
+
+    def one(name: str) -> None:
+        try:
+            evidence[name] = parts[name]()
+        except Exception as error:  # noqa: BLE001 - one part must not take the others with it
+            evidence["errors"][name] = f"{type(error).__name__}: {error}"
+
+    began = time.monotonic()
+    threads = [threading.Thread(target=one, args=(name,), daemon=True) for name in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.1, began + limit_s * 4 - time.monotonic()))
+    for name, thread in zip(wanted, threads):  # noqa: B905 - Python 3.8
+        if thread.is_alive():
+            evidence["errors"][name] = f"not done within {limit_s * 4:g} s"
+    return dict(evidence, duration_s=round(time.monotonic() - began, 3), clock_ended=time.time())
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the evidence, whatever happens."""
+    try:
+        options = json.loads(arguments[0]) if arguments else {}
+        evidence = collect(options if isinstance(options, dict) else {})
+    except Exception as error:  # noqa: BLE001 - the caller gets a record, not a traceback
+        evidence = {"probe": FORMAT, "errors": {"probe": f"{type(error).__name__}: {error}"}}
+    sys.stdout.write(json.dumps(evidence) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # a thread that waits for a stuck process would keep the interpreter alive
