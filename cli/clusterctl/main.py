@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("runs", "List and show the runs of this cluster."),
     "report": ("report", "Render the report of a run again."),
     "lab": ("lab", "Simulated GPU servers on this machine."),
+    "explain": ("explain", "Say what an error's code means, and what to do."),
     "completion": ("completion", "Print the shell completion script."),
 }
 
@@ -80,8 +81,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: a person gets a sentence, not a traceback
         if os.environ.get("CLUSTERCTL_TRACEBACK"):
             traceback.print_exc()
-        explain(_internal(error))
-        return EXIT_INCOMPLETE
+        internal = _internal(error)
+        explain(internal)
+        return internal.exit_code
     return outcome if isinstance(outcome, int) else EXIT_GOOD
 
 
@@ -90,6 +92,7 @@ def _internal(error: Exception) -> ExplainedError:
         f"clusterctl itself failed: {type(error).__name__}: {error}",
         code="internal.bug",
         hint="Set CLUSTERCTL_TRACEBACK=1, run it again, and report what it prints.",
+        exit_code=EXIT_INCOMPLETE,
     )
 
 

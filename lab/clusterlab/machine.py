@@ -106,11 +106,11 @@ def available_memory_mb(meminfo: str) -> int:
 def refusal(machine: Machine, demand: Demand) -> ClusterctlError | None:
     """Why the lab cannot be had here, in one sentence; None where it can."""
     if not machine.root:
-        return _refuse("root", "the lab needs root", "Run it again with sudo.")
+        return _refuse("lab.root", "the lab needs root", "Run it again with sudo.")
     if machine.missing_packages:
         missing = " ".join(machine.missing_packages)
         return _refuse(
-            "missing-package",
+            "lab.missing-package",
             f"the lab needs programs that are not installed: {missing}",
             f"apt-get install {missing}",
         )
@@ -120,7 +120,7 @@ def refusal(machine: Machine, demand: Demand) -> ClusterctlError | None:
     memory = MEMORY_NODE_MB * demand.new_hosts + (MEMORY_LAB_MB if demand.new_hosts else 0)
     if machine.memory_available_mb < memory:
         return _refuse(
-            "memory",
+            "lab.memory",
             f"the lab needs {memory / 1000:.1f} GB of memory;"
             f" {machine.memory_available_mb / 1000:.1f} GB are available",
             "Stop what is not needed, or ask for fewer nodes with --nodes.",
@@ -154,7 +154,7 @@ def _short_disk(disks: Iterable[Disk], wanted: Mapping[Purpose, int]) -> Cluster
         needed, free = sum(wanted[place.purpose] for place in places), min(p.free_mb for p in places)
         if free < needed:
             return _refuse(
-                "disk",
+                "lab.disk",
                 f"the lab needs {needed / 1000:.1f} GB of disk; {free / 1000:.1f} GB are free",
                 "Free some space, or ask for fewer nodes with --nodes.",
                 ", ".join(dict.fromkeys(place.path for place in places if wanted[place.purpose])),
@@ -178,5 +178,5 @@ def capability_flags(bounding: Iterable[str]) -> list[str]:
     return ["--cap-add", "ALL", *(flag for name in withheld for flag in ("--cap-drop", name))]
 
 
-def _refuse(kind: str, what: str, hint: str, where: str = "") -> ClusterctlError:
-    return ClusterctlError(what, code=f"lab.{kind}", where=where or os.uname().nodename, hint=hint)
+def _refuse(code: str, what: str, hint: str, where: str = "") -> ClusterctlError:
+    return ClusterctlError(what, code=code, where=where or os.uname().nodename, hint=hint)
