@@ -156,11 +156,12 @@ class WaveFinished(Event):
 
 @dataclass(frozen=True)
 class HostFinished(Event):
-    """Written by us: how one host left a wave."""
+    """Written by us: how one host left a wave. ``code`` is the kind of its failure, where it failed."""
 
     host: str
     state: str
     because: str = ""
+    code: str = ""
 
 
 NAMES: dict[str, type[Event]] = {

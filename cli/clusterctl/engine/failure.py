@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterctl.engine.events import Status, TaskResult, TaskStarted
+from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of
 
 MESSAGE_LINES = 12
 _NOISE = re.compile(
@@ -17,45 +18,13 @@ _SSH_CHATTER = re.compile(
     r"^(Warning: Permanently added|debug\d:|OpenSSH_|Control socket|mux_client|.*post-quantum)"
 )
 
-# What Ansible, ssh and apt say -> what to do. The first that is found holds.
-REMEDIES: tuple[tuple[str, str], ...] = (
-    (
-        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED|No .* host key is known",
-        "If the host was re-imaged: clusterctl hosts replace {host}; if it is new: clusterctl hosts scan.",
-    ),
-    (
-        r"Permission denied \((publickey|password|gssapi|keyboard)",
-        "Put the key of ansible_ssh_private_key_file into authorized_keys of ansible_user on {host}.",
-    ),
-    (
-        r"Missing sudo password|sudo: a password is required|Incorrect sudo password|Timeout .* privilege",
-        "Give the sudo password of {host}, or allow ansible_user to sudo without one.",
-    ),
-    (
-        r"Connection refused|Connection timed out|No route to host|Operation timed out|Connection closed by",
-        "See that {host} is up and its sshd answers: ssh to it by hand. "
-        "To go on without it: clusterctl hosts quarantine {host} --reason WHY.",
-    ),
-    (r"Could not resolve hostname", "Set ansible_host of {host} to an address, or mend the DNS."),
-    (
-        r"Could not get lock|is another process using it|dpkg was interrupted|dpkg frontend lock",
-        "Another package run holds {host}: wait for it (unattended-upgrades?), then run this again.",
-    ),
-    (r"No space left on device", "Free disk space on {host}, then run the same command again."),
-    (
-        r"Temporary failure (in name resolution|resolving)|Could not resolve '|Name or service not known",
-        "{host} cannot resolve that name: see its /etc/resolv.conf, or site_http_proxy in the settings.",
-    ),
-    (
-        r"Unable to locate package|No package matching|has no installation candidate|Version .* was not",
-        "The package sources of {host} do not have it: see the version and the repository in the settings.",
-    ),
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a host stopped. ``message`` is the task's own; ``where`` is file:line of the task."""
+    """Why a host stopped. ``message`` is the task's own; ``where`` is file:line of the task.
+
+    ``code`` is one of `clusterctl.engine.failure_kinds`, ``task.failed`` where nobody has met the message.
+    """
 
     host: str
     task: str
@@ -63,6 +32,7 @@ class Failure:
     remedy: str = ""
     where: str = ""
     detail: str = ""
+    code: str = OTHER.code
 
     @property
     def headline(self) -> str:
@@ -75,12 +45,15 @@ def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
     message = message_of(result)
     stderr = [line for line in result.stderr if line.strip() and not _SSH_CHATTER.match(line)]
     about = result.clusterctl.get("remedy")
-    text = "\n".join([message, *stderr])
+    kind = kind_of("\n".join([message, *stderr]))
+    if kind is None:
+        kind = UNREACHABLE if result.status == Status.UNREACHABLE else OTHER
     return Failure(
         host=result.host,
         task=title_of(task),
         message=message,
-        remedy=str(about) if about else remedy_for(text, result.delegate or result.host),
+        code=kind.code,
+        remedy=str(about) if about else kind.remedy.format(host=result.delegate or result.host),
         where=task.where if task else "",
         detail="\n".join(line for line in stderr[-MESSAGE_LINES:] if line.strip() not in message),
     )
@@ -108,10 +81,7 @@ def message_of(result: TaskResult) -> str:
 
 def remedy_for(text: str, host: str) -> str:
     """What to do about a message that we know, or nothing."""
-    for pattern, remedy in REMEDIES:
-        if re.search(pattern, text, re.IGNORECASE):
-            return remedy.format(host=host)
-    return ""
+    return (kind_of(text) or OTHER).remedy.format(host=host)
 
 
 def title_of(task: TaskStarted | None) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from clusterctl.engine.failure_kinds import kind_of
 from clusterctl.engine.ledger import BAD, HostState
 from clusterctl.engine.playbook import PlaybookOutcome
 from clusterctl.rollout.session import Limits, Session, play
@@ -28,7 +29,10 @@ ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found on one host, what it should be, and what to do."""
+    """One thing found on one host, what it should be, and what to do.
+
+    ``code`` is that of a failure where one is known by what was found (`clusterctl.engine.failure_kinds`).
+    """
 
     host: str
     severity: Severity
@@ -36,6 +40,7 @@ class Finding:
     found: str
     expected: str = ""
     remedy: str = ""
+    code: str = ""
 
     def as_record(self) -> dict[str, Any]:
         """For --json and the run's summary."""
@@ -81,7 +86,14 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
             remedy = one.failure.remedy if one.failure else "See ansible.log of this run."
             because = one.failure.message if one.failure else outcome.reasons[name]
             findings.append(
-                Finding(name, Severity.ERROR, SUBJECTS.get(state, "preflight"), because, remedy=remedy)
+                Finding(
+                    name,
+                    Severity.ERROR,
+                    SUBJECTS.get(state, "preflight"),
+                    because,
+                    remedy=remedy,
+                    code=one.failure.code if one.failure else "",
+                )
             )
     hosts = list(outcome.ledger.hosts)
     findings.sort(key=lambda f: (ORDER[f.severity], hosts.index(f.host)))
@@ -101,13 +113,16 @@ def _finding(host: str, record: Mapping[str, Any]) -> Finding:
     """A module's own record; a severity that we do not know is an error, so that it is not overlooked."""
     said = str(record.get("severity", ""))
     severity = Severity(said) if said in set(Severity) else Severity.ERROR
+    subject, found = str(record.get("subject", "")), _text(record.get("found"))
+    kind = kind_of(f"{subject}: {found}")
     return Finding(
         host=host,
         severity=severity,
-        subject=str(record.get("subject", "")),
-        found=_text(record.get("found")),
+        subject=subject,
+        found=found,
         expected=_text(record.get("expected")),
         remedy=_text(record.get("remedy")),
+        code=kind.code if kind else "",
     )
 
 

@@ -78,6 +78,13 @@ def play(
     finally:
         session.display.close()
     for host in request.hosts:
-        ended = HostFinished(time.time(), host, outcome.states[host].value, outcome.reasons[host])
+        failure = outcome.ledger.hosts[host].failure
+        ended = HostFinished(
+            time.time(),
+            host,
+            outcome.states[host].value,
+            outcome.reasons[host],
+            failure.code if failure else "",
+        )
         note(session, ended, outcome.ledger)
     return outcome

@@ -43,11 +43,13 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
     table = new_table("host", "", "what", "found")
     merged: dict[tuple[Any, ...], list[str]] = {}
     for f in findings:
-        merged.setdefault((f.severity, f.subject, f.found, f.expected, f.remedy), []).append(f.host)
-    for (severity, subject, found, expected, remedy), hosts in merged.items():
+        merged.setdefault((f.severity, f.subject, f.found, f.expected, f.remedy, f.code), []).append(f.host)
+    for (severity, subject, found, expected, remedy, code), hosts in merged.items():
         cell = Text(found + (f" (expected: {expected})" if expected else ""))
         if remedy:
             cell.append(f"\n{remedy}", style="dim")
+        if code and severity is Severity.ERROR:
+            cell.append(f"\ncode: {code}", style="dim")
         table.add_row(
             Text(", ".join(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell
         )
@@ -88,6 +90,7 @@ def failure_report(failures: Iterable[Failure]) -> RenderableType:
             parts.append(Text(f"  where: {failure.where}", style="dim"))
         if failure.remedy:
             parts.append(Text(f"  hint:  {failure.remedy}"))
+        parts.append(Text(f"  code:  {failure.code}", style="dim"))
     return Group(*parts)
 
 
