@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ansible.module_utils.apt_run import LOCK_WAIT_S, completing, environment
+from ansible.module_utils.apt_view import Proxies
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import alone
 from ansible.module_utils.masking import mask_urls
@@ -20,6 +22,7 @@ description:
   - Installs what is missing or of another version in one transaction, keeps conffiles, removes nothing else.
   - In check mode it says what it would do, also where the repository or Python's bindings are not there yet.
   - A hold that someone else put is respected. Our own are lifted for the transaction and put back.
+  - A transaction that was cut off half-way, by a reboot say, is completed first.
 options:
   packages:
     description: Package names, or C(name=version) for one of a version of its own
@@ -67,7 +70,6 @@ versions: {description: Version of each package afterwards, returned: always, ty
 
 HOLDS = Path("/var/lib/clusterctl/holds.json")
 LOCK = "apt"
-LOCK_WAIT_S = 600
 
 
 def satisfies(installed: str, wanted: str) -> bool:
@@ -132,19 +134,15 @@ def our_holds() -> set[str]:
     return set(json.loads(HOLDS.read_text(encoding="utf-8"))) if HOLDS.is_file() else set()
 
 
-def environment(module: AnsibleModule) -> dict[str, str]:
-    """No questions, no restarts behind our back, the declared proxies."""
-    variables = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1", "LC_ALL": "C.UTF-8"}
-    for name in ("http_proxy", "https_proxy", "no_proxy"):
-        if module.params[name]:
-            variables[name] = module.params[name]
-    return variables
-
-
 def apt_get(module: AnsibleModule, arguments: list[str]) -> tuple[int, str, str]:
     """Run apt-get without questions, waiting for whoever holds its lock. (rc, out, err)."""
-    command = ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_WAIT_S}", *arguments]
-    return module.run_command(command, environ_update=environment(module))
+    proxies = Proxies(*(module.params[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
+    with environment(proxies) as variables:
+
+        def run(argv: list[str]) -> tuple[int, str, str]:
+            return module.run_command(argv, environ_update=variables)
+
+        return completing(run, ["apt-get", "-q", *arguments])
 
 
 def complaints(out: str, err: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.module_utils import gpu_node
 from ansible.module_utils.apt_packages import Change, explain, matching, parse_simulation, upstream
+from ansible.module_utils.apt_run import completing
 from ansible.module_utils.apt_view import Proxies, find_source, make_view, proxy_configuration, source_stanza
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.driver_record import read_record, write_record
@@ -181,8 +182,11 @@ def check_view(module: AnsibleModule, directory: Path, wanted: str) -> list[str]
 
 def install(module: AnsibleModule, doing: str, options: list[str], arguments: list[str]) -> None:
     """Has apt download or install the packages; ends the module where it fails."""
-    argv = [*APT_GET, *options, "install", *arguments]
-    code, output, error = module.run_command(argv, environ_update=ENVIRONMENT)
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        return module.run_command(argv, environ_update=ENVIRONMENT)
+
+    code, output, error = completing(run, [*APT_GET, *options, "install", *arguments])
     if code != 0:
         tail = "; ".join(line for line in mask_urls(output).splitlines()[-8:] if line.strip())
         fail(

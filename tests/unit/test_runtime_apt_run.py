@@ -1,0 +1,63 @@
+"""How apt-get is run: where a proxy's password lies, and what becomes of a transaction that was cut off."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import apt_run
+from ansible.module_utils.apt_view import Proxies
+
+SECRET = "http://site:canary@proxy:3128"
+BROKEN = (100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
+GOOD = (0, "", "")
+
+
+def test_a_proxys_password_is_in_a_file_of_ours_alone_and_not_in_the_environment() -> None:
+    with apt_run.environment(Proxies(SECRET, "", "depot,.example.org")) as environment:
+        path = Path(environment["APT_CONFIG"])
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert path.stat().st_uid == os.geteuid()
+        assert f'Acquire::http::Proxy "{SECRET}";\n' in path.read_text()
+        assert "canary" not in str(environment)
+        assert environment["no_proxy"] == "depot,.example.org"
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("http", "https", "lines"),
+    [
+        ("", "", []),
+        ("http://a", "", ['Acquire::http::Proxy "http://a";', 'Acquire::https::Proxy "DIRECT";']),
+        ("", "http://b", ['Acquire::https::Proxy "http://b";']),
+        ("http://a", "http://b", ['Acquire::http::Proxy "http://a";', 'Acquire::https::Proxy "http://b";']),
+    ],
+)
+def test_each_scheme_goes_through_its_own_proxy_or_none(http: str, https: str, lines: list[str]) -> None:
+    assert apt_run.settings(Proxies(http, https)).splitlines()[1:] == lines
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls", "code"),
+    [
+        ([GOOD], ["apt-get"], 0),
+        ([(100, "", "E: Unable to locate package x")], ["apt-get"], 100),
+        ([BROKEN, GOOD, GOOD], ["apt-get", "dpkg", "apt-get"], 0),
+        ([BROKEN, (1, "", "dpkg: error processing package x")], ["apt-get", "dpkg"], 1),
+        ([BROKEN, GOOD, BROKEN], ["apt-get", "dpkg", "apt-get"], 100),
+    ],
+)
+def test_a_transaction_that_was_cut_off_is_completed_once(
+    answers: list[tuple[int, str, str]], calls: list[str], code: int
+) -> None:
+    called: list[str] = []
+
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        called.append(argv[0])
+        return answers[len(called) - 1]
+
+    assert apt_run.completing(run, ["apt-get", "install", "x"])[0] == code
+    assert called == calls
