@@ -84,7 +84,7 @@ def read_spec(path: Path) -> Spec | None:
 
 
 def settled_state() -> str:
-    """State of the toolkit's own unit (inactive, failed, ...) once a run under way has ended, "" without the unit.
+    """State of the toolkit's own unit once a run of it has ended, "" without the unit.
 
     A path unit starts it at each change of driver files, thus also half-way through a driver's change.
     """

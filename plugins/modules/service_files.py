@@ -89,6 +89,15 @@ def lacking(module: AnsibleModule, unit: str, paths: list[str]) -> list[str]:
     return [*verbs, "restart"] if newer(paths, started_at(pid)) else verbs
 
 
+def comes_of_itself(module: AnsibleModule, unit: str, files: list[dict[str, Any]]) -> bool:
+    """Whether a unit is neither there nor among our files: its package's installer will start it.
+
+    Only in check mode: else the package is there by now.
+    """
+    ours = any(file["path"] == f"{UNIT_DIRECTORY}{unit}" for file in files)
+    return not ours and show(module, unit, "LoadState").get("LoadState") in (None, "not-found")
+
+
 def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(
@@ -115,7 +124,8 @@ def main() -> None:
     written = [file["path"] for file in wrong]
     result: dict[str, Any] = {"written": written, "started": [], "diff": [difference(file) for file in wrong]}
     if module.check_mode:
-        idle = [unit for unit in units if (written and restart) or lacking(module, unit, [])]
+        there = [unit for unit in units if not comes_of_itself(module, unit, files)]
+        idle = [unit for unit in there if (written and restart) or lacking(module, unit, [])]
         module.exit_json(**{**result, "changed": bool(written or idle), "started": idle})
     for file in wrong:
         replace_file(Path(file["path"]), text_of(file), int(file["mode"], 8))
