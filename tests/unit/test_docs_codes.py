@@ -44,7 +44,7 @@ def literals_named_code(tree: ast.Module) -> Iterator[str]:
             values = [node.value]
         for value in values:
             assert not isinstance(value, ast.JoinedStr), f"line {node.lineno}: write the code in full"
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
                 yield value.value
 
 
