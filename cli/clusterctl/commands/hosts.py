@@ -42,7 +42,7 @@ expect_option = click.option(
 )
 timeout_option = click.option(
     "--timeout", "limit_s", type=click.FloatRange(1, 600), default=LIMIT_S, show_default=True,
-    help="Seconds that each host may take.",
+    metavar="SECONDS", help="Seconds that each host may take.",
 )  # fmt: skip
 
 
@@ -127,9 +127,13 @@ def scan_(
 @command.command("add")
 @click.argument("name")
 @click.argument("address")
-@click.option("--group", default=GPU_NODES, show_default=True, help="The group it belongs to.")
-@click.option("--user", help="The user to log in as, where it is not that of the group.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The SSH port, where it is not 22.")
+@click.option(
+    "--group", default=GPU_NODES, show_default=True, metavar="GROUP", help="The group it belongs to."
+)
+@click.option("--user", metavar="USER", help="The user to log in as, where it is not that of the group.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="The SSH port, where it is not 22."
+)
 @click.pass_obj
 def add(
     named: Path | None, *, name: str, address: str, group: str, user: str | None, port: int | None

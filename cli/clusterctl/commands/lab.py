@@ -35,9 +35,18 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--nodes", type=click.IntRange(1, MOST_GPU_NODES), default=2, show_default=True)
-@click.option("--hardware", default="hgx-a100-80gb", show_default=True, help="What a GPU node consists of.")
-@click.option("--os", "system", type=click.Choice(sorted(SUITES)), default="debian12", show_default=True)
+@click.option(
+    "--nodes", type=click.IntRange(1, MOST_GPU_NODES), default=2, show_default=True, metavar="N",
+    help="How many GPU nodes.",
+)  # fmt: skip
+@click.option(
+    "--hardware", default="hgx-a100-80gb", show_default=True, metavar="PROFILE",
+    help="The kind of server that each GPU node simulates.",
+)  # fmt: skip
+@click.option(
+    "--os", "system", type=click.Choice(sorted(SUITES)), default="debian12", show_default=True,
+    help="The system that runs on each host.",
+)  # fmt: skip
 @directory_option
 @json_option
 def up(nodes: int, hardware: str, system: str, directory: Path | None, as_json: bool) -> int:
@@ -127,8 +136,8 @@ def list_faults(directory: Path | None, as_json: bool) -> int:
 @fault.command()
 @click.argument("node")
 @click.argument("kind")
-@click.option("--gpu", type=click.IntRange(min=0), help="The GPU's index.")
-@click.option("--peer", help="The other end of the link.")
+@click.option("--gpu", type=click.IntRange(min=0), metavar="K", help="The GPU, counted from 0.")
+@click.option("--peer", metavar="NODE", help="The other end of the link.")
 @directory_option
 @json_option
 @click.pass_context

@@ -17,7 +17,9 @@ FORMATS = ("table", *files.REPORTS, "json")
 
 @click.command("report")
 @click.argument("run", default="last")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="Its form."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the screen."
 )

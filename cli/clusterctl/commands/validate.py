@@ -44,7 +44,9 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
 
 
 @click.command("validate")
-@click.option("--suite", default="quick", show_default=True, help="Which checks: quick or standard.")
+@click.option(
+    "--suite", default="quick", show_default=True, metavar="NAME", help="Which checks: quick or standard."
+)
 @click.option(
     "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
 )
