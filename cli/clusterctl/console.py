@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from rich.console import Console
+from rich.text import Text
 
 from clustercheck.errors import ExplainedError
 
+# A hanging text in a window that is narrower is broken by the terminal.
+LEAST_WRAPPED = 20
+# What would move a cursor or change a colour: sequences as a whole, then lone control characters.
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 
 class Lasting(Console):
-    """A console whose reader may go away (| head): what is said then goes nowhere, and work goes on."""
+    """A console whose reader may go away (| head, a lost terminal): what is said then goes nowhere.
+
+    Work goes on. On a terminal lines are broken between words; elsewhere they stay whole.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich's own, but for a terminal that has gone."""
+        try:
+            super().print(*objects, **{"soft_wrap": not self.is_terminal, **options})
+        except OSError:
+            speak_to_nobody(self.file)
 
     def on_broken_pipe(self) -> None:
         """Not rich's own answer, which ends the program in the middle of its work."""
         speak_to_nobody(self.file)
 
 
-RESULTS = Lasting(soft_wrap=True, highlight=False)
-MESSAGES = Lasting(stderr=True, soft_wrap=True, highlight=False)
+def is_plain() -> bool:
+    """Whether text alone is wanted, without a single control character: NO_COLOR, CI or a dumb terminal."""
+    return any(map(os.environ.get, ("NO_COLOR", "CI"))) or os.environ.get("TERM") in ("dumb", "unknown")
+
+
+_COLOURS: Literal["auto"] | None = None if is_plain() else "auto"
+RESULTS = Lasting(highlight=False, color_system=_COLOURS)
+MESSAGES = Lasting(stderr=True, highlight=False, color_system=_COLOURS)
 
 
 def is_live() -> bool:
     """True where a person watches a terminal: progress may redraw; else it is plain lines."""
-    return MESSAGES.is_terminal and not os.environ.get("CI")
+    return sys.stderr.isatty() and not is_plain()
+
+
+def printable(text: str) -> str:
+    """Text of others without what would act on a terminal; lines and tabs stay."""
+    return _CONTROLS.sub("", _SEQUENCES.sub("", text))
 
 
 def say(message: str) -> None:
     """One message for the person, on standard error."""
-    MESSAGES.print(message, markup=False)
+    MESSAGES.print(printable(message), markup=False)
 
 
 def emit(record: Mapping[str, Any]) -> None:
@@ -58,9 +87,22 @@ def speak_to_nobody(stream: IO[str]) -> None:
 
 def explain(error: ExplainedError) -> None:
     """Print an error as what / where / hint, with its stable code."""
-    MESSAGES.print(f"error: {error.what}", style="bold red", markup=False)
-    if error.where:
-        MESSAGES.print(f"  where: {error.where}", markup=False)
-    if error.hint:
-        MESSAGES.print(f"  hint:  {error.hint}", markup=False)
-    MESSAGES.print(f"  code:  {error.code}", style="dim", markup=False)
+    more = (("where:", error.where), ("hint: ", error.hint))
+    tell(f"error: {error.what}", *more, style="bold red")
+    MESSAGES.print(Text(f"  code:  {error.code}", style="dim"))
+
+
+def tell(what: str, *more: tuple[str, str], style: str = "") -> None:
+    """A message, and what belongs to it: each of ``more`` is a word and its text, which may be empty."""
+    MESSAGES.print(Text(printable(what), style=style))
+    for word, text in more:
+        if text:
+            MESSAGES.print(_hanging(f"  {word} ", printable(text)))
+
+
+def _hanging(head: str, text: str) -> Text:
+    """On a terminal what is too long goes on below its own beginning."""
+    if not MESSAGES.is_terminal:
+        return Text(head + text)
+    lines = Text(text).wrap(MESSAGES, max(LEAST_WRAPPED, MESSAGES.width - len(head)))
+    return Text(head).append_text(Text("\n" + " " * len(head)).join(lines))

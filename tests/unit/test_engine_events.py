@@ -7,14 +7,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
 from clusterctl.engine.environment import ansible_environment, ignored_variables
 from clusterctl.engine.events import (
     Diff,
-    HostStarted,
     JobFinished,
     JobStarted,
     PlayStarted,
@@ -28,7 +26,6 @@ from clusterctl.engine.events import (
 from clusterctl.engine.failure import failure_of
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
-from clusterctl.engine.progress import HEARTBEAT_S, LiveScreen, PlainLines, elapsed, running_table
 from clusterctl.errors import ClusterctlError
 
 TASK = TaskStarted(1.0, "t1", "Install packages", "nvidia_driver", "apt", "roles/x.yml:3")
@@ -154,55 +151,3 @@ def test_a_second_operator_is_told_who_what_and_since_when(tmp_path):
     assert str(holder["pid"]) in refused.value.hint
     with mutex.held(cluster, "apply"):
         pass
-
-
-def rendered(ledger):
-    console = Console(width=100, record=True, file=None, quiet=False)
-    with console.capture() as capture:
-        console.print(running_table(ledger, 12.0))
-    return capture.get()
-
-
-@pytest.mark.parametrize(("count", "lines"), [(3, 3), (100, 1)])
-def test_the_screen_stays_small_however_many_hosts_run(count, lines):
-    ledger = Ledger([f"gpu{n:03d}" for n in range(count)])
-    ledger.record(TASK)
-    for name in ledger.hosts:
-        ledger.record(HostStarted(2.0, name, "t1"))
-    text = rendered(ledger)
-    assert len(text.strip().splitlines()) == lines
-    assert "nvidia_driver: Install packages" in text
-    assert "10s" in text
-    screen = LiveScreen("apply", clock=lambda: 12.0).screen(ledger)
-    with Console(width=100).capture() as capture:
-        capture._console.print(screen)
-    assert f"apply · {count} host(s) · {count} at work" in capture.get()
-
-
-def test_elapsed():
-    said = [elapsed(s) for s in (0, 59.9, 60, 3599, 3600, 7325)]
-    assert said == ["0s", "59s", "1m00s", "59m59s", "1h00m", "2h02m"]
-
-
-def test_plain_lines_name_tasks_that_do_something_and_never_fall_silent(capsys):
-    now = [0.0]
-    lines, ledger = PlainLines("apply", clock=lambda: now[0]), Ledger(["gpu01"])
-
-    def tell(*events):
-        for event in events:
-            ledger.record(event)
-            lines.on_event(event, ledger)
-
-    lines.open()
-    tell(TASK, HostStarted(2.0, "gpu01", "t1"), result(status="skipped"))
-    assert capsys.readouterr().err == ""
-    tell(TASK, HostStarted(2.0, "gpu01", "t1"))
-    now[0] = HEARTBEAT_S + 1
-    lines.on_tick(ledger)
-    lines.on_tick(ledger)
-    tell(result(status="failed", msg="no"))
-    said = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert said == ["nvidia_driver: Install packages", "  gpu01: failed: no"]
-    now[0] += HEARTBEAT_S
-    lines.on_tick(ledger)
-    assert "still running" in capsys.readouterr().err

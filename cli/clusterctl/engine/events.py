@@ -164,6 +164,11 @@ class HostFinished(Event):
     code: str = ""
 
 
+@dataclass(frozen=True)
+class Interrupted(Event):
+    """Written by us: a signal came, and what runs is being ended."""
+
+
 NAMES: dict[str, type[Event]] = {
     "play_started": PlayStarted,
     "task_started": TaskStarted,
@@ -178,6 +183,7 @@ NAMES: dict[str, type[Event]] = {
     "wave_started": WaveStarted,
     "wave_finished": WaveFinished,
     "host_finished": HostFinished,
+    "interrupted": Interrupted,
 }
 _KINDS = {kind: name for name, kind in NAMES.items()}
 _FIELDS = {kind: {f.name for f in fields(kind)} for kind in _KINDS}

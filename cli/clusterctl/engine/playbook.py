@@ -8,6 +8,7 @@ import os
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.content import content_root
 from clusterctl.engine import process
 from clusterctl.engine.environment import ansible_environment, ignored_variables
-from clusterctl.engine.events import Event, parse
+from clusterctl.engine.events import Event, Interrupted, parse
 from clusterctl.engine.failure import remedy_for
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
@@ -99,13 +100,16 @@ def run_playbook(
 
     watch = Watch(request.silence_limit_s)
 
+    def tell(event: Event) -> None:
+        watch.heard(event)
+        ledger.record(event)
+        on_event(event, ledger)
+
     def take(line: bytes) -> None:
         _remove(files)
         event = parse(line)
         if event is not None:
-            watch.heard(event)
-            ledger.record(event)
-            on_event(event, ledger)
+            tell(event)
 
     content = content_root()
     with _variables_files(request) as files:
@@ -119,6 +123,7 @@ def run_playbook(
             on_tick=lambda: on_tick(ledger),
             time_limit_s=request.time_limit_s,
             hopeless=lambda: watch.hopeless(ledger),
+            on_signal=lambda: tell(Interrupted(time.time())),
         )
     if not ledger.tasks and ledger.stats is None and not ended.interrupted and not ended.timed_out:
         raise _ansible_failed(request, log_start, ended.exit_code)

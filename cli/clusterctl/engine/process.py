@@ -63,12 +63,14 @@ def run(
     time_limit_s: float,
     grace_s: float = GRACE_S,
     hopeless: Callable[[], bool] = lambda: False,
+    on_signal: Callable[[], None] = lambda: None,
 ) -> Ended:
     """Run a child to its end; each line it writes to the events' descriptor goes to ``on_line``.
 
     It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so.
 
-    Its output is appended to ``log`` (mode 0600). A signal to us is passed on, and the child, with all that
+    Its output is appended to ``log`` (mode 0600). A signal to us is passed on, ``on_signal`` hears of the
+    first, and the child, with all that
     it started, is gone in bounded time. Must be called from the main thread: the child dies with it.
     """
     started = time.monotonic()
@@ -93,7 +95,10 @@ def run(
             os.close(writer)
             writer = -1
             try:
-                ending = _Ending(child, caught, started + time_limit_s, grace_s, hopeless)
+                ending = _Ending(
+                    child, caught, deadline=started + time_limit_s, grace_s=grace_s, hopeless=hopeless,
+                    on_signal=on_signal,
+                )  # fmt: skip
                 _pump(child, reader, on_line, on_tick, ending)
             finally:
                 end_for_certain(child)
@@ -112,15 +117,18 @@ class _Ending:
         self,
         child: subprocess.Popen[bytes],
         caught: Interruption,
+        *,
         deadline: float,
         grace_s: float,
         hopeless: Callable[[], bool],
+        on_signal: Callable[[], None],
     ) -> None:
         self._child = child
         self._caught = caught
         self._deadline = deadline
         self._grace_s = grace_s
         self._hopeless = hopeless
+        self._on_signal: Callable[[], None] | None = on_signal
         self._steps = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
         self._next = 0.0
         self.timed_out = False
@@ -130,6 +138,9 @@ class _Ending:
         now = time.monotonic()
         if now > self._deadline or (not self.timed_out and self._hopeless()):
             self.timed_out = True
+        if self._caught.signal is not None and self._on_signal is not None:
+            self._on_signal()
+            self._on_signal = None
         if (self.timed_out or self._caught.signal is not None) and now >= self._next and self._steps:
             step = self._steps.pop(0)
             self._next = now + self._grace_s

@@ -1,102 +1,88 @@
-"""What a person sees while a validation runs: plain lines, a spinner on a terminal, or JSON lines."""
+"""What a person sees while a validation runs: a live screen, plain lines, or JSON lines for a machine."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from rich.status import Status
-
 from clusterctl import console
-from clusterctl.report.view import WORDS
+from clusterctl.engine.telling import Gathered, Told
+from clusterctl.engine.wording import elapsed
+from clusterctl.live_area import LiveArea
+from clusterctl.report.course import Course
+from clusterctl.report.sentences import of_event, of_node
 
-JOBS = {
-    "all-reduce": "all-reduce across the nodes",
-    "pairs": "all-reduce, pair by pair",
-    "data-parallel": "data-parallel training",
-}
+HEARTBEAT_S = 30.0
+TICK_S = 0.25
 
 
 class ValidationProgress:
-    """Shows events as they come; a context manager."""
+    """Shows events as they come, from any thread; a context manager."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, clock: Callable[[], float] = time.time) -> None:
         self._as_json = as_json
-        self._begun = time.monotonic()
-        live = console.is_live() and not as_json
-        self._status = Status("collecting evidence", console=console.MESSAGES) if live else None
+        self._clock = clock
+        self._began = self._spoke = clock()
+        self._course = Course(self._began)
+        self._gathered = Gathered(clock)
+        self._area = LiveArea(console.MESSAGES) if console.is_live() and not as_json else None
+        self._one_at_a_time = threading.RLock()
+        self._over = threading.Event()
+        self._ticker = threading.Thread(target=self._tick_on, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._status is not None:
-            self._status.start()
+        if self._area is not None:
+            self._area.open()
+        if not self._as_json:
+            self._ticker.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._status is not None:
-            self._status.stop()
+        self._over.set()
+        if not self._as_json:
+            self._ticker.join()
+        if self._area is not None:
+            self._area.close()
+        self._tell_gathered(at_once=True)
 
     def show(self, event: Mapping[str, Any]) -> None:
         """One event: a JSON line for machines, a sentence for people where it is worth one."""
         if self._as_json:
             console.emit(event)
             return
-        sentence = sentence_of(event)
-        if sentence:
-            seconds = time.monotonic() - self._begun
-            console.say(f"[{seconds:5.0f}s] {sentence}")
-            if self._status is not None:
-                self._status.update(sentence)
+        with self._one_at_a_time:
+            self._course.take(event, self._clock())
+            if told := of_node(event):
+                self._gathered.add(str(event["node"]), told)
+            if told := of_event(event):
+                self._tell_gathered(at_once=True)
+                self._tell(told)
 
+    def tick(self) -> None:
+        """Draw, or say from time to time that it still runs."""
+        with self._one_at_a_time:
+            self._tell_gathered()
+            if self._area is not None:
+                self._area.draw(self._course.picture(self._clock(), self._area.size[0]))
+            elif self._clock() - self._spoke >= HEARTBEAT_S:
+                self._tell(Told(f"still at work: {self._course.doing(self._clock())}"))
 
-def sentence_of(event: Mapping[str, Any]) -> str:
-    """An event in one sentence; empty where a person need not hear of it."""
-    kind = str(event.get("type"))
-    if kind == "probe":
-        return _probed(event)
-    if kind == "result":
-        return _judged(event)
-    if not kind.startswith("job_"):
-        return ""
-    said = _of_job(kind, event)
-    name = str(event.get("job"))
-    return f"{JOBS.get(name, name)}: {said}" if said else ""
+    def _tick_on(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal has gone; the work goes on
+            while not self._over.wait(TICK_S):
+                self.tick()
 
+    def _tell_gathered(self, *, at_once: bool = False) -> None:
+        for told in self._gathered.take(at_once=at_once):
+            self._tell(told)
 
-def _probed(event: Mapping[str, Any]) -> str:
-    if event.get("unreachable"):
-        return f"{event['node']}: could not be looked at: {event['unreachable']}"
-    return f"{event['node']}: looked at" + (f"; busy: {event['busy']}" if event.get("busy") else "")
-
-
-def _judged(event: Mapping[str, Any]) -> str:
-    """Only what is no pass is worth a line while it runs; the table has it all."""
-    bad = {word: n for word, n in (event.get("verdicts") or {}).items() if word in ("fail", "not_run")}
-    return f"{event.get('check')}: " + ", ".join(f"{n} {WORDS[w]}" for w, n in bad.items()) if bad else ""
-
-
-def _of_job(kind: str, event: Mapping[str, Any]) -> str:
-    node, container = event.get("node"), str(event.get("container"))[:12]
-    nodes = ", ".join(event.get("nodes") or ())
-    sentences = {
-        "job_preparing": f"preparing {nodes}",
-        "job_leftover_removed": f"{node}: removed what an earlier run had left: {event.get('what')}",
-        "job_placed": str(event.get("method")),
-        "job_started": f"{node} started, container {container}",
-        "job_removed": f"{node}: the container was ended and removed",
-        "job_not_removed": f"{node}: does not answer; the container ends by its own time limit",
-        "job_stopping": f"{event.get('because_of')} ended badly; stopping {nodes}",
-    }
-    return _ending(event) if kind == "job_finished" else sentences.get(kind, "")
-
-
-def _ending(event: Mapping[str, Any]) -> str:
-    if event.get("good"):
-        return "done"
-    first = event.get("first_failure")
-    if not first:
-        return "did not end well; which rank failed first cannot be told"
-    return f"rank {first['rank']} on {first['node']} {first['state']}: {first['because']}"
+    def _tell(self, told: Told) -> None:
+        self._spoke = self._clock()
+        when = f"[{elapsed(self._spoke - self._began):>6}]"
+        console.tell(f"{when} {told.text}", *told.more, style="red" if told.bad else "")

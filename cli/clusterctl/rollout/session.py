@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.directory import ClusterDirectory
@@ -70,21 +71,16 @@ def play(
         silence_limit_s=limits.silence_s,
         forks=session.forks,
     )
-    session.display.open()
+    session.display.open(Path(playbook).stem, request.hosts)
     try:
         outcome = run_playbook(
             request, lambda event, ledger: note(session, event, ledger), session.display.on_tick
         )
+        for host in request.hosts:
+            failure = outcome.ledger.hosts[host].failure
+            code = failure.code if failure else ""
+            ended = HostFinished(time.time(), host, outcome.states[host].value, outcome.reasons[host], code)
+            note(session, ended, outcome.ledger)
     finally:
         session.display.close()
-    for host in request.hosts:
-        failure = outcome.ledger.hosts[host].failure
-        ended = HostFinished(
-            time.time(),
-            host,
-            outcome.states[host].value,
-            outcome.reasons[host],
-            failure.code if failure else "",
-        )
-        note(session, ended, outcome.ledger)
     return outcome

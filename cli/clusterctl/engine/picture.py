@@ -1,0 +1,168 @@
+"""Where all hosts stand, in as many lines and columns as there are: pure, from a ledger to lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.text import Text
+
+from clusterctl.console import printable
+from clusterctl.engine.events import TaskStarted
+from clusterctl.engine.failure import title_of
+from clusterctl.engine.ledger import HostRecord, Ledger
+from clusterctl.engine.wording import alike, counted, elapsed, folded
+
+# Of a window's lines, so that what was told before can be read above the picture.
+SHARE = 2 / 3
+FEWEST_LINES = 6
+SLOWEST_SHOWN = 5
+# A host that is sooner done with its task is not worth a line among a hundred.
+SLOW_AFTER_S = 3.0
+# The headline, the step, the counts, and one host that is at work.
+KEPT_FOR_THE_REST = 4
+WIDEST_NAME = 24
+
+
+class Stand(StrEnum):
+    """How a host stands now; each stands in exactly one way. The order is that of the counts."""
+
+    FAILED = "failed"
+    UNREACHABLE = "unreachable"
+    BUSY = "busy"
+    AT_WORK = "at work"
+    WAITING = "waiting"
+
+
+STYLES = {Stand.FAILED: "red", Stand.UNREACHABLE: "red", Stand.BUSY: "yellow", Stand.WAITING: "dim"}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the ledger does not know: what all this is, which step it is at, and when it began (epoch)."""
+
+    title: str
+    part: str = ""
+    began: float = 0.0
+    steps: int = 0
+    step: TaskStarted | None = None
+    interrupted: bool = False
+
+
+def stand_of(one: HostRecord) -> Stand:
+    """A host that failed and works again was rescued."""
+    if one.running:
+        return Stand.AT_WORK
+    if one.unreachable:
+        return Stand.UNREACHABLE
+    if one.failed:
+        return Stand.FAILED
+    return Stand.BUSY if one.busy else Stand.WAITING
+
+
+def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) -> list[Text]:
+    """At most ``lines`` lines, each of at most ``columns`` columns.
+
+    One line a host where that fits; else the counts, the slowest hosts, and all that failed by name.
+    """
+    room = min(lines, max(FEWEST_LINES, int(lines * SHARE)))
+    hosts = list(ledger.hosts.values())
+    head = _headline(scene, len(hosts), now, columns)
+    if len(hosts) + 2 <= room:
+        name = max((len(one.name) for one in hosts), default=0)
+        return [head, *(_host(one, now, columns, name) for one in hosts), _counts(hosts)]
+    bad = _bad(hosts, now, columns, max(1, room - KEPT_FOR_THE_REST))
+    slow = [one for one in ledger.running() if now - one.since >= SLOW_AFTER_S]
+    slowest = slow[: max(0, min(SLOWEST_SHOWN, room - KEPT_FOR_THE_REST + 1 - len(bad)))]
+    name = max((len(one.name) for one in slowest), default=0)
+    drawn = [head, _step(scene, now, columns), _counts(hosts)]
+    return [*drawn, *bad, *(_host(one, now, columns, name) for one in slowest)][:room]
+
+
+def _headline(scene: Scene, number: int, now: float, columns: int) -> Text:
+    step = f"step {scene.steps}" if scene.steps else ""
+    stopping = "stopping" if scene.interrupted else ""
+    words = filter(None, (scene.title, stopping, scene.part, counted(number, "host"), step))
+    return row(Text(" · ".join(words), style="bold"), elapsed(now - scene.began), columns)
+
+
+def _step(scene: Scene, now: float, columns: int) -> Text:
+    if scene.step is None:
+        return Text("no task has begun", style="dim")
+    return row(Text(_line(title_of(scene.step))), elapsed(now - scene.step.at), columns)
+
+
+def _counts(hosts: Sequence[HostRecord]) -> Text:
+    stands = [stand_of(one) for one in hosts]
+    line = Text()
+    for stand in Stand:
+        if number := stands.count(stand):
+            line.append(", " if line else "").append(f"{number} {stand}", style=STYLES.get(stand, ""))
+    if changed := sum(1 for one in hosts if one.changed):
+        line.append(f" · {changed} changed", style="dim")
+    return line
+
+
+def _host(one: HostRecord, now: float, columns: int, widest_name: int) -> Text:
+    stand = stand_of(one)
+    name = Text(f"  {one.name}")
+    name.truncate(min(widest_name, WIDEST_NAME) + 4, overflow="ellipsis", pad=True)
+    what = name.append(_line(_said_of(one, stand)), style=STYLES.get(stand, ""))
+    return row(what, elapsed(now - one.since) if stand is Stand.AT_WORK else "", columns)
+
+
+def _said_of(one: HostRecord, stand: Stand) -> str:
+    if stand is Stand.AT_WORK:
+        return f"{one.doing} (try {one.attempt + 1})" if one.attempt else one.doing
+    if stand is Stand.BUSY:
+        return f"busy: {one.busy}"
+    if stand is Stand.WAITING:
+        return f"waiting, {one.ok} ok, {one.changed} changed" if one.heard else "waiting"
+    return f"{stand}: {_because(one)}"
+
+
+def _because(one: HostRecord) -> str:
+    return f"{one.failure.task}: {one.failure.headline}" if one.failure else "it gave no reason"
+
+
+def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> list[Text]:
+    """Every host that failed or is unreachable by name, with reasons as far as there is room for them."""
+    bad = [one for one in hosts if stand_of(one) in (Stand.FAILED, Stand.UNREACHABLE)]
+    if len(bad) <= room:
+        name = max((len(one.name) for one in bad), default=0)
+        return [_host(one, now, columns, name) for one in bad]
+    by_reason: dict[str, list[str]] = {}
+    for one in bad:
+        by_reason.setdefault(alike(_said_of(one, stand_of(one)), one.name), []).append(one.name)
+    nameless = {"failed": [one.name for one in bad]}
+    for groups, fold in ((by_reason, False), (by_reason, True), (nameless, False), (nameless, True)):
+        lines = [line for why, group in groups.items() for line in _group(why, group, columns, fold=fold)]
+        if len(lines) <= room:
+            return lines
+    return [*lines[: max(0, room - 1)], Text("    and more", style="red")]
+
+
+def _group(why: str, hosts: Sequence[str], columns: int, *, fold: bool) -> list[Text]:
+    """What hosts have in common, and their names below it."""
+    head = Text(f"  {len(hosts)} {_line(why)}", style="red")
+    head.truncate(columns, overflow="ellipsis")
+    words = ", ".join(folded(hosts) if fold else hosts)
+    indent = "    "
+    wrapped = textwrap.wrap(
+        words, columns, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return [head, *(Text(line, style="red") for line in wrapped)]
+
+
+def _line(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
+def row(left: Text, right: str, columns: int) -> Text:
+    """Text from the left, cut where it must be, and a time at the right end."""
+    if not right:
+        return left
+    left.truncate(max(1, columns - len(right) - 2), overflow="ellipsis", pad=True)
+    return left.append(f"  {right}", style="dim")

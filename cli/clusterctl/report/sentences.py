@@ -1,0 +1,76 @@
+"""Events of a validation as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clusterctl.engine.telling import Told
+from clusterctl.engine.wording import listed
+from clusterctl.report.view import WORDS
+
+JOBS = {
+    "all-reduce": "all-reduce across the nodes",
+    "pairs": "all-reduce, pair by pair",
+    "data-parallel": "data-parallel training",
+}
+
+
+def job_name(event: Mapping[str, Any]) -> str:
+    """The job that an event is of, as people call it."""
+    name = str(event.get("job")).replace("_", "-")
+    return JOBS.get(name, name)
+
+
+def of_node(event: Mapping[str, Any]) -> Told | None:
+    """What is so of one node, and may be told together with others; its name is left out."""
+    kind = str(event.get("type"))
+    if kind == "probe":
+        if event.get("unreachable"):
+            return Told(f"could not be looked at: {event['unreachable']}", bad=True)
+        return Told("looked at" + (f"; busy: {event['busy']}" if event.get("busy") else ""))
+    said = {
+        "job_started": "started",
+        "job_leftover_removed": f"removed what an earlier run had left: {event.get('what')}",
+        "job_removed": "the container was ended and removed",
+        "job_not_removed": "does not answer; the container ends by its own time limit",
+    }
+    return Told(f"{job_name(event)}: {said[kind]}", bad=kind == "job_not_removed") if kind in said else None
+
+
+def of_event(event: Mapping[str, Any]) -> Told | None:
+    """An event that is of no single node; nothing where a person need not hear of it."""
+    nodes = listed(event.get("nodes") or ())
+    match event.get("type"):
+        case "result":
+            return _judged(event)
+        case "job_preparing":
+            return Told(f"{job_name(event)}: preparing {nodes}")
+        case "job_placed":
+            return Told(f"{job_name(event)}: {event.get('method')}")
+        case "job_stopping":
+            said = f"{event.get('because_of')} ended badly; stopping {nodes}"
+            return Told(f"{job_name(event)}: {said}", bad=True)
+        case "job_finished":
+            return Told(f"{job_name(event)}: {_ending(event)}", bad=not event.get("good"))
+    return None
+
+
+def _judged(event: Mapping[str, Any]) -> Told | None:
+    """Only what is no pass is worth a line while it runs; the table has it all."""
+    verdicts = event.get("verdicts") or {}
+    bad = {word: n for word, n in verdicts.items() if word in ("fail", "not_run")}
+    if not bad:
+        return None
+    return Told(
+        f"{event.get('check')}: " + ", ".join(f"{n} {WORDS[w]}" for w, n in bad.items()), bad="fail" in bad
+    )
+
+
+def _ending(event: Mapping[str, Any]) -> str:
+    if event.get("good"):
+        return "done"
+    first = event.get("first_failure")
+    if not first:
+        return "did not end well; which rank failed first cannot be told"
+    return f"rank {first['rank']} on {first['node']} {first['state']}: {first['because']}"
