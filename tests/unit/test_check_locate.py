@@ -145,3 +145,37 @@ def test_pairs_speak_only_of_a_group_that_is_slow() -> None:
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.NOT_RUN, Verdict.EXCLUDED])
 def test_only_failures_have_culprits(verdict: Verdict) -> None:
     assert culprits([result("xid", Scope.GPU, "gpu01", 0, verdict)], None, False) == []
+
+
+def registry_results(**because: str) -> list[Result]:
+    """Results of the registry's check by node; an empty reason is a pass, ? marks the node's own."""
+    return [
+        Result(
+            "registry-reachable",
+            Scope.HOST,
+            Subject(node),
+            Verdict.FAIL if why else Verdict.PASS,
+            because=why,
+            remedy="look at it",
+            evidence={"server": "registry01"} if why and not why.startswith("?") else {},
+        )
+        for node, why in because.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "blamed"),
+    [
+        ({"gpu01": "refused", "gpu02": "refused"}, ["registry01"]),
+        ({"gpu01": "refused", "gpu02": ""}, ["gpu01"]),
+        ({"gpu01": "refused", "gpu02": "refused", "gpu03": "?no name"}, ["gpu03", "registry01"]),
+        ({"gpu01": "?no name", "gpu02": "?no name"}, ["gpu01", "gpu02"]),
+        ({"gpu01": "refused"}, ["gpu01", "registry01"]),
+    ],
+)
+def test_a_server_that_answers_nobody_is_blamed_and_not_those_who_ask(
+    said: dict[str, str], blamed: list[str]
+) -> None:
+    found = culprits(registry_results(**said), None, group_is_slow=False)
+    assert sorted(culprit.node for culprit in found) == blamed
+    assert all(culprit.remedy and culprit.because for culprit in found)

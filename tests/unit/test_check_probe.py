@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from clustercheck.bounded import Ended, run_all
 from clustercheck.collect import read_answer, read_output
+from clustercheck.probe import name_service, registry
 from clustercheck.shipment import shipment, sources
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
@@ -202,3 +205,74 @@ def test_a_container_of_another_run_is_busy_until_its_time_is_over(tmp_path: Pat
         (tmp_path / "said").write_text(f"/clusterctl-r7-pairs\tnull\trunc\tnull\t{said}\n")
         program(tmp_path, "docker", f"case $1 in ps) echo 1;; inspect) cat {tmp_path}/said;; esac")
         assert probe(tmp_path, parts=["busy"])["busy"]["reasons"] == expected
+
+
+def test_room_is_said_of_every_place_and_of_the_nearest_parent_of_one_that_is_not_there() -> None:
+    record = probe(parts=["storage", "shared_memory"])
+    rooms = {room["path"]: room for room in record["storage"]}
+    assert {"/", "/var/log", "/var/lib/clusterctl", "/var/lib/docker"} <= set(rooms)
+    assert all(room["size_bytes"] >= room["free_bytes"] >= 0 for room in rooms.values())
+    assert record["shared_memory"]["path"] == "/dev/shm"
+
+
+class NameServer(threading.Thread):
+    """Answers every question with "no such name", or not at all."""
+
+    def __init__(self, *, silent: bool) -> None:
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.silent, self.asked = silent, b""
+
+    def run(self) -> None:
+        while not self.asked or self.silent:
+            self.asked, sender = self.socket.recvfrom(512)
+            if not self.silent:
+                self.socket.sendto(self.asked[:2] + b"\x81\x83" + self.asked[4:], sender)
+
+
+@pytest.mark.parametrize(("silent", "rcode"), [(False, 3), (True, None)])
+def test_a_name_server_that_says_no_answers_and_one_that_is_silent_does_not(
+    monkeypatch: pytest.MonkeyPatch, silent: bool, rcode: int | None
+) -> None:
+    server = NameServer(silent=silent)
+    server.start()
+    monkeypatch.setattr(name_service, "PORT", server.socket.getsockname()[1])
+    monkeypatch.setattr(name_service, "ANSWER_S", 0.1)
+    answer = name_service.ask("127.0.0.1", "registry.example")
+    assert answer["rcode"] == rcode
+    assert bool(answer["because"]) is silent
+    assert b"\x08registry\x07example\x00\x00\x01\x00\x01" in server.asked
+
+
+def test_a_name_server_that_is_no_address_is_said() -> None:
+    assert name_service.ask("not an address", "registry.example")["because"]
+
+
+@pytest.mark.parametrize(
+    ("image", "endpoint"),
+    [
+        ("registry01:5000/library/paddle@sha256:0", ("registry01", 5000)),
+        ("harbor.site/library/paddle@sha256:0", ("harbor.site", 443)),
+        ("library/paddle@sha256:0", None),
+        ("", None),
+    ],
+)
+def test_the_registry_is_the_one_in_the_images_name(image: str, endpoint: Any) -> None:
+    assert registry.endpoint_of(image) == endpoint
+
+
+def test_a_registry_says_where_it_fails() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        found = registry.registry(f"127.0.0.1:{port}/a/b@sha256:0")
+    assert (found["stage"], found["because"]) == ("connect", "Connection refused")
+    assert registry.registry("no-such-host.invalid:5000/a@sha256:0")["stage"] == "name"
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        threading.Thread(target=lambda: [mute.accept()[0].close() for _ in range(2)], daemon=True).start()
+        port = mute.getsockname()[1]
+        assert registry.registry(f"127.0.0.1:{port}/a/b@sha256:0")["stage"] == "tls"
+    assert "skipped" in registry.registry("paddle")

@@ -41,6 +41,8 @@ class FakeTransport:
         record = self.records[node]
         if callable(record):
             record = record()
+        now = time.time()
+        record = {**record, "clock_began": now, "clock_ended": now} if isinstance(record, dict) else record
         return Completed(0, f"Welcome to {node}\n{json.dumps(record)}\n", "")
 
 
@@ -141,7 +143,7 @@ def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
     assert document["simulated"] is False
     coverage = document["coverage"]
     # 3 nodes x (8 GPUs x 9 checks + 6 of the host + 2 of its ranks), and the group's bandwidth; no pairs.
-    assert coverage == {"expected": 241, "pass": 241, "fail": 0, "not_run": 0, "excluded": 0}
+    assert coverage == {"expected": 256, "pass": 256, "fail": 0, "not_run": 0, "excluded": 0}
     kinds = [event["type"] for event in events]
     assert kinds[0] == "suite" and kinds[-1] == "verdict" and kinds.count("probe") == 3 and "job" in kinds
     assert document["environment"]["nodes"]["gpu01"]["driver"] == sample.DRIVER
@@ -172,7 +174,7 @@ def test_a_node_that_is_down_is_named_and_the_rest_is_judged() -> None:
     assert "no route" in document["culprits"][0]["because"]
     assert verdicts(document, "gpu-ecc")["gpu02/3"] == "not_run"
     assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "not_run", "gpu03": "pass"}
-    assert document["coverage"]["expected"] == 241
+    assert document["coverage"]["expected"] == 256
 
 
 def test_a_node_that_hangs_costs_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +228,7 @@ def test_a_slow_node_is_found_by_pairs(node: str) -> None:
     assert "slow with every partner" in document["culprits"][0]["because"]
     bad = {pair for pair, verdict in verdicts(document, "pair-bandwidth").items() if verdict == "fail"}
     assert len(bad) == 2 and all(node in pair for pair in bad)
-    assert document["coverage"]["expected"] == 244
+    assert document["coverage"]["expected"] == 259
 
 
 def test_a_slow_link_is_told_from_a_slow_node() -> None:
@@ -281,7 +283,7 @@ def test_a_quarantined_node_is_excluded_by_name() -> None:
     out = replace(spec, nodes=(*spec.nodes[:2], replace(spec.nodes[2], excluded="quarantined by ann: fan")))
     document = run({**records(2), "gpu03": "never asked"}, spec=out)
     assert document["verdict"] == "pass"
-    assert document["coverage"]["excluded"] == 8 * 9 + 8
+    assert document["coverage"]["excluded"] == 8 * 9 + 13
     assert all("fan" in r["because"] for r in document["results"] if r["verdict"] == "excluded")
 
 
@@ -374,7 +376,7 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     record["container_gpus"]["stdout"] = record["container_gpus"]["stdout"].splitlines()[0]
     record["pci"] = [d for d in record["pci"] if d["class"] != "0x030200" or "07:00" in d["address"]]
     document = run(dict.fromkeys(names, record), spec=spec)
-    assert document["coverage"]["expected"] == 300 * (9 + 8) + 1
+    assert document["coverage"]["expected"] == 300 * (9 + 13) + 1
     assert document["verdict"] == "incomplete" and document["coverage"]["fail"] == 0
 
 
@@ -484,7 +486,7 @@ def test_the_profile_says_how_many_gpus_there_should_be_and_else_nobody_knows() 
     spec = sample.spec()
     by_profile = replace(spec, nodes=tuple(replace(node, gpu_count=None) for node in spec.nodes))
     document = run({**records(), "gpu01": down, "gpu02": lost_gpu(3)}, spec=by_profile)
-    assert document["coverage"]["expected"] == 241
+    assert document["coverage"]["expected"] == 256
     assert verdicts(document, "gpu-present")["gpu02/3"] == "fail"
     assert verdicts(document, "gpu-ecc")["gpu01/7"] == "not_run"
     bare = replace(spec, nodes=tuple(replace(node, gpu_count=None, profile="") for node in spec.nodes))

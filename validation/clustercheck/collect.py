@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from clustercheck.bounded import Ended, run_all
@@ -51,13 +54,16 @@ def collect(
         ]
         for name in names
     }
-    calls = {
-        name: lambda name=name: transport.run(name, argvs[name], stdin=source, timeout_s=limit_s)
-        for name in names
-    }
+
+    def ask(name: str) -> Completed:
+        asked[name] = time.time()
+        return transport.run(name, argvs[name], stdin=source, timeout_s=limit_s)
+
+    asked: dict[str, float] = {}
+    calls = {name: partial(ask, name) for name in names}
     found: dict[str, NodeEvidence] = {}
     for ended in run_all(calls, limit_s=limit_s + GRACE_S, parallel=parallel):
-        node = read_answer(ended, limit_s)
+        node = replace(read_answer(ended, limit_s), asked=(asked[ended.name], time.time()))
         found[ended.name] = node
         on_event({"type": "probe", "node": node.name, "unreachable": node.unreachable, "busy": node.busy()})
     return {name: found[name] for name in names}

@@ -45,11 +45,15 @@ def _known(found: T | CannotReadError) -> T:
 
 @dataclass(frozen=True)
 class NodeEvidence:
-    """One node's raw probe record. ``unreachable`` says why there is none, or is empty."""
+    """One node's raw probe record. ``unreachable`` says why there is none, or is empty.
+
+    ``asked`` is when it was asked for and when it came back, by this machine's clock in seconds since 1970.
+    """
 
     name: str
     raw: Mapping[str, Any] = field(default_factory=dict)
     unreachable: str = ""
+    asked: tuple[float, float] | None = None
 
     def part(self, name: str) -> Any:
         """A part of the record. Raises CannotReadError where the probe could not collect it."""

@@ -18,10 +18,13 @@ from clustercheck.model import ClusterSpec, NodeSpec
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
 DRIVER = "580.95.05"
-IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64
+REGISTRY = "registry01"
+IMAGE = f"{REGISTRY}:5000/library/paddle@sha256:" + "0" * 64
 BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
 SWITCH_BUSES = ("c4", "c5", "c6", "c7", "c8", "c9")
 NIC_MBPS = 25_000
+PLACES = ("/", "/tmp", "/var/tmp", "/var/log", "/var/lib/clusterctl", "/var/lib/docker")  # noqa: S108 - names
+NOON = 1_795_000_000.0
 
 
 def program(stdout: str) -> dict[str, Any]:
@@ -139,6 +142,18 @@ def pci_devices() -> list[dict[str, Any]]:
     ]
 
 
+def room(path: str) -> dict[str, Any]:
+    """A file system with room."""
+    return {
+        "path": path,
+        "size_bytes": 500_000_000_000,
+        "free_bytes": 400_000_000_000,
+        "inodes": 30_000_000,
+        "inodes_free": 29_000_000,
+        "read_only": False,
+    }
+
+
 def probe_record(node: int) -> dict[str, Any]:
     """The record of a healthy node."""
     listed = "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n" for gpu in range(8))
@@ -193,8 +208,19 @@ def probe_record(node: int) -> dict[str, Any]:
             }
         ],
         "rdma": [],
-        "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000, "shm_bytes": 500_000_000_000},
-        "clock": {"time": 1_795_000_000.0, "synchronised": True},
+        "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
+        "storage": [room(path) for path in PLACES],
+        "shared_memory": room("/dev/shm"),  # noqa: S108 - a name
+        "name_service": {
+            "name": REGISTRY,
+            "addresses": ["192.0.2.200"],
+            "because": "",
+            "servers": [{"address": f"192.0.2.{n}", "rcode": 0, "because": ""} for n in (201, 202)],
+        },
+        "registry": {"host": REGISTRY, "port": 5000, "status": 200, "stage": "http", "because": ""},
+        "clock": {"time": NOON, "synchronised": True},
+        "clock_began": NOON + 0.4,
+        "clock_ended": NOON + 1.4,
         "busy": {"reasons": [], "unknown": []},
     }
 
@@ -297,7 +323,10 @@ def healthy(nodes: int = 3) -> Evidence:
     rounds = as_ranks(round_robin(nodes), range(nodes))
     return Evidence(
         spec=declared,
-        nodes={name: NodeEvidence(name, probe_record(n)) for n, name in enumerate(names, start=1)},
+        nodes={
+            name: NodeEvidence(name, probe_record(n), asked=(NOON, NOON + 1.6))
+            for n, name in enumerate(names, start=1)
+        },
         profiles={PROFILE: profiles.load(PROFILE)},
         jobs={
             "all_reduce": job(

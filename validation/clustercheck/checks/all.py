@@ -5,8 +5,10 @@ from __future__ import annotations
 from clustercheck.checks import (
     all_reduce,
     bandwidth,
+    clock,
     container_gpus,
     data_parallel,
+    disk_space,
     driver_version,
     fabric_manager,
     gpu_driver,
@@ -17,9 +19,12 @@ from clustercheck.checks import (
     gpu_row_remap,
     gpu_throttle,
     kernel_log,
+    name_service,
     node_reachable,
     nvlink,
     pairs,
+    registry_reachable,
+    shared_memory,
     topology,
     xid,
 )
@@ -27,6 +32,11 @@ from clustercheck.checks.base import Check
 
 CHECKS: tuple[Check, ...] = (
     node_reachable.CHECK,
+    clock.CHECK,
+    name_service.CHECK,
+    disk_space.CHECK,
+    shared_memory.CHECK,
+    registry_reachable.CHECK,
     gpu_driver.CHECK,
     gpu_present.CHECK,
     gpu_model.CHECK,

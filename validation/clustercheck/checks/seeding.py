@@ -21,7 +21,8 @@ def edit(node: str, change: Callable[[Raw], None]) -> Inject:
     def inject(evidence: Evidence) -> Evidence:
         raw = copy.deepcopy(dict(evidence.nodes[node].raw))
         change(raw)
-        return replace(evidence, nodes={**evidence.nodes, node: NodeEvidence(node, raw)})
+        changed = replace(evidence.nodes[node], raw=raw)
+        return replace(evidence, nodes={**evidence.nodes, node: changed})
 
     return inject
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from clustercheck.locate.pairs import Blame, Pair
-from clustercheck.model import Culprit, Result, Scope, Verdict
+from clustercheck.locate.servers import unanswering
+from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
 
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, int | None, str | None]
@@ -37,15 +38,20 @@ class _Suspicion:
 def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool) -> list[Culprit]:
     """Everyone to blame, nodes first. ``blame`` is what pairs told, None where none were run."""
     suspicions: dict[Place, _Suspicion] = defaultdict(_Suspicion)
+    explained = _from_servers(results, suspicions)
     failed = [
-        result for result in results if result.verdict is Verdict.FAIL and result.subject.node is not None
+        result
+        for result in results
+        if result.verdict is Verdict.FAIL
+        and result.subject.node is not None
+        and (result.check, result.subject) not in explained
     ]
     _from_parts(failed, results, suspicions)
     told = set(blame.nodes) if blame else set()
     for result in failed:
         node = str(result.subject.node)
-        excused = told and node not in told and _is_wrong_for_everyone(result, failed)
-        if result.scope is Scope.GROUP and not excused:
+        victim = told and node not in told and _is_wrong_for_everyone(result, failed)
+        if result.scope is Scope.GROUP and not victim:
             suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
     if blame is not None and (group_is_slow or told or blame.links):
         _from_pairs(blame, results, suspicions)
@@ -54,6 +60,20 @@ def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool
         for (scope, node, gpu, peer), suspicion in suspicions.items()
     ]
     return sorted(found, key=lambda c: (ORDER[c.scope], c.node, -1 if c.gpu is None else c.gpu, c.peer or ""))
+
+
+def _from_servers(results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> set[tuple[str, Subject]]:
+    """Servers that answer nobody; returns whose failures that explains."""
+    explained: set[tuple[str, Subject]] = set()
+    for (check, server), said in unanswering(results).items():
+        nodes = ", ".join(str(result.subject.node) for result in said)
+        because = f"{check}: it answers no node ({nodes}): {said[0].because}"
+        if len(said) == 1:
+            because = f"suspected, cannot tell: only {nodes} could ask it: {said[0].because}"
+        else:
+            explained |= {(check, result.subject) for result in said}
+        suspicions["node", server, None, None].add(because, said[0].remedy)
+    return explained
 
 
 def _from_parts(

@@ -30,15 +30,10 @@ def host() -> dict[str, Any]:
 
 
 def memory() -> dict[str, Any]:
-    """Memory in KiB, and the size of /dev/shm in bytes."""
+    """Memory in KiB."""
     sizes: dict[str, Any] = {}
     for line in (read("/proc/meminfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key in ("MemTotal", "MemAvailable", "SwapTotal", "HugePages_Total"):
             sizes[key] = whole(value.split()[0])
-    try:
-        shared = os.statvfs("/dev/shm")  # noqa: S108
-        sizes["shm_bytes"] = shared.f_frsize * shared.f_blocks
-    except OSError:
-        sizes["shm_bytes"] = None
     return sizes

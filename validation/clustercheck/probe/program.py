@@ -26,8 +26,11 @@ from clustercheck.probe.containers import container_gpus
 from clustercheck.probe.devices import pci
 from clustercheck.probe.host import host, memory
 from clustercheck.probe.kernel_log import kernel_log
+from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
 from clustercheck.probe.programs import command, read, unit
+from clustercheck.probe.registry import registry
+from clustercheck.probe.storage import shared_memory, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +41,7 @@ DEFAULT_LIMIT_S = 30.0
 
 def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], Any]]:
     """How each part is collected; ``limit_s`` bounds each program that it calls."""
+    image = str(options.get("image") or "")
     return {
         "host": host,
         "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
@@ -59,6 +63,10 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nics": nics,
         "rdma": rdma,
         "memory": memory,
+        "storage": storage,
+        "shared_memory": shared_memory,
+        "name_service": lambda: name_service(image),
+        "registry": lambda: registry(image),
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }

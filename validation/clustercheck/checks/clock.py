@@ -1,0 +1,126 @@
+"""Is the node's clock right, against its peers and against this machine's?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good, unknown
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+# Logs of several nodes are read side by side, and make and file servers compare times: seconds matter there.
+PEERS_S = 2.0
+# Certificates and tickets bear minutes; the controller may be a laptop, and be the one that is wrong.
+CONTROLLER_S = 60.0
+DOUBT_S = 30.0
+QUORUM = 3  # nodes that answer: with fewer nobody can tell which of two clocks is right
+
+
+@dataclass(frozen=True)
+class Offset:
+    """How far a clock is ahead of this machine's, in seconds: somewhere from ``low`` to ``high``."""
+
+    low: float
+    high: float
+
+    @property
+    def middle(self) -> float:
+        """The best guess."""
+        return (self.low + self.high) / 2
+
+    def least_from(self, reference: float) -> float:
+        """How far it is from another offset at the least; negative where it is behind."""
+        return max(self.low - reference, 0.0) + min(self.high - reference, 0.0)
+
+
+def offset_of(node: NodeEvidence) -> Offset:
+    """From when the probe was asked for and came back here, and when it began and ended there.
+
+    It cannot have begun before it was asked for, nor ended after it came back. Raises CannotReadError.
+    """
+    began, ended = node.raw.get("clock_began"), node.raw.get("clock_ended")
+    if not isinstance(began, int | float) or not isinstance(ended, int | float) or node.asked is None:
+        raise CannotReadError("the probe did not say what time it was")
+    offset = Offset(ended - node.asked[1], began - node.asked[0])
+    if offset.low > offset.high:
+        raise CannotReadError("the clock was set while the probe ran")
+    return offset
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Wrong is what the times prove wrong; where a slow log-in leaves DOUBT_S open, nobody knows."""
+    name = str(subject.node)
+    mine = offset_of(evidence.nodes[name])
+    more = {"offset_s": round(mine.middle, 2), "doubt_s": round((mine.high - mine.low) / 2, 2)}
+    if mine.high - mine.low > DOUBT_S:
+        return unknown(
+            f"the log-in took {mine.high - mine.low:.0f} s: the clock cannot be compared", evidence=more
+        )
+    peers = _middles(evidence)
+    reference = median(peers.values()) if len(peers) >= QUORUM else 0.0
+    among = f"most of {len(peers)} nodes" if len(peers) >= QUORUM else "this machine"
+    if abs(least := mine.least_from(reference)) > PEERS_S:
+        return bad(_said(least, among), round(least, 1), PEERS_S, unit="s", evidence=more)
+    if abs(least := mine.least_from(0.0)) > CONTROLLER_S:
+        because = f"{_said(least, 'this machine')}, like the other nodes"
+        return bad(because, round(least, 1), CONTROLLER_S, unit="s", evidence=more, remedy=ALL_WRONG)
+    return good(round(mine.least_from(reference), 1), PEERS_S, unit="s", source=among, evidence=more)
+
+
+def _middles(evidence: Evidence) -> dict[str, float]:
+    found = {}
+    for name in evidence.reachable:
+        try:
+            found[name] = offset_of(evidence.nodes[name]).middle
+        except CannotReadError:
+            continue
+    return found
+
+
+def _said(least: float, of: str) -> str:
+    return f"its clock is {abs(least):.1f} s or more {'ahead of' if least > 0 else 'behind'} that of {of}"
+
+
+def _ahead(node: str, by_s: float) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        raw["clock_began"] += by_s
+        raw["clock_ended"] += by_s
+
+    return seeding.edit(node, change)
+
+
+ALL_WRONG = (
+    "Look at the clock of this machine and of a node (`date -u`): one of them is wrong, and certificates and "
+    "logs go by it. Point the nodes to a time server that is right."
+)
+CHECK = Check(
+    id="clock",
+    title="Clock",
+    scope=Scope.HOST,
+    measures="how far the node's clock is at least from most nodes' (of three or more) and this machine's",
+    method="time on the node when the probe began and ended, within the times it was asked for and came back",
+    requires="a log-in that does not take half a minute",
+    expectation=f"within {PEERS_S:g} s of the other nodes, {CONTROLLER_S:g} s of this machine",
+    remedy="Set the node's clock and have it kept right: see `timedatectl`, then give chrony or "
+    "systemd-timesyncd a time server that the node can reach.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("clock-ahead", _ahead("gpu02", 600.0), Subject("gpu02")),
+        Fault("clock-behind", _ahead("gpu01", -5.0), Subject("gpu01")),
+        Fault(
+            "every-clock-wrong",
+            seeding.chain(*(_ahead(node, 3600.0) for node in ("gpu01", "gpu02", "gpu03"))),
+            Subject("gpu03"),
+        ),
+        Fault(
+            "no-time-told",
+            seeding.edit("gpu03", lambda raw: raw.pop("clock_ended")),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""Is there room where images, logs and jobs are written?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.room import Room, parse_room
+
+MB = 1_000_000
+# What a validation and an ordinary day write there; images come in layers of gigabytes.
+ROOM = {"/": 1000 * MB, "/var/log": 500 * MB, "/var/lib/clusterctl": 200 * MB}
+ROOM_FOR_IMAGES = 2000 * MB
+ROOM_ELSEWHERE = 100 * MB
+INODES = 1000
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Every place must have room in bytes and in inodes, and take writes. A place not listed is Docker's."""
+    places = [parse_room(record) for record in evidence.nodes[str(subject.node)].records("storage")]
+    if not places:
+        raise CannotReadError("the probe looked at no place")
+    problems = [(problem, place) for place in places if (problem := _problem(place))]
+    free = {place.path: place.free_bytes for place in places}
+    if problems:
+        problem, place = problems[0]
+        return bad(
+            "; ".join(said for said, _ in problems),
+            _mb(place.free_bytes),
+            _mb(_needed(place)),
+            unit="MB",
+            evidence={"free_bytes": free},
+            remedy=READ_ONLY if place.read_only else "",
+        )
+    tightest = min(places, key=lambda place: place.free_bytes - _needed(place))
+    return good(
+        _mb(tightest.free_bytes), _mb(_needed(tightest)), unit="MB",
+        source=f"free under {tightest.path}", evidence={"free_bytes": free},
+    )  # fmt: skip
+
+
+def _problem(place: Room) -> str:
+    path, needed = place.path, _needed(place)
+    if place.read_only:
+        return f"{path} is mounted read-only"
+    if place.free_bytes < needed:
+        return f"{path} has {_mb(place.free_bytes)} MB free, {_mb(needed)} MB are needed"
+    if place.inodes and place.inodes_free < INODES:
+        return f"{path} has room for {place.inodes_free} more files, {INODES} are needed"
+    return ""
+
+
+def _needed(place: Room) -> int:
+    path = place.path
+    if path in ROOM:
+        return ROOM[path]
+    return ROOM_ELSEWHERE if path.endswith("/tmp") else ROOM_FOR_IMAGES  # noqa: S108 - its name
+
+
+def _mb(size: int) -> int:
+    return size // MB
+
+
+def _place(node: str, path: str, **how: Any) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        next(place for place in raw["storage"] if place["path"] == path).update(how)
+
+    return seeding.edit(node, change)
+
+
+READ_ONLY = (
+    "Read the kernel log (`dmesg`) for errors of the disk: a file system that fails is mounted read-only."
+)
+CHECK = Check(
+    id="disk-space",
+    title="Disk space",
+    scope=Scope.HOST,
+    measures="room in bytes and inodes where the system, Docker, logs, jobs and temporary files are written",
+    method="statvfs of each place",
+    requires="nothing",
+    expectation=f"{_mb(ROOM_FOR_IMAGES)} MB for images, {_mb(ROOM['/'])} MB for the system, "
+    f"{_mb(ROOM['/var/log'])} MB for logs, {_mb(ROOM['/var/lib/clusterctl'])} MB for jobs, {INODES} inodes",
+    remedy="Free space there: `du -xh --max-depth=2 PLACE | sort -h` shows what takes it; for Docker "
+    "`docker system df`, then `docker image prune`; for logs `journalctl --vacuum-size=200M`.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("docker-full", _place("gpu01", "/var/lib/docker", free_bytes=0), Subject("gpu01")),
+        Fault("jobs-full", _place("gpu02", "/var/lib/clusterctl", free_bytes=0), Subject("gpu02")),
+        Fault("no-inodes", _place("gpu03", "/var/log", inodes_free=0), Subject("gpu03")),
+        Fault("read-only", _place("gpu01", "/", read_only=True), Subject("gpu01")),
+        Fault(
+            "nothing-told", seeding.edit("gpu02", lambda raw: raw.update(storage=[])), Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)  # fmt: skip

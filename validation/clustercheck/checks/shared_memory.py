@@ -1,0 +1,61 @@
+"""Is there enough shared memory for NCCL and for data loaders?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.room import parse_room
+
+MIB = 1 << 20
+# NVIDIA asks for --shm-size=1g of containers; ours take the host's, which is half of its memory by default.
+SIZE_BYTES = 1024 * MIB
+FREE_BYTES = 256 * MIB
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A small /dev/shm ends a job with a bus error, or with NCCL's words of it, in its middle."""
+    room = parse_room(evidence.nodes[str(subject.node)].mapping("shared_memory"))
+    size, free = room.size_bytes, room.free_bytes
+    if size < SIZE_BYTES:
+        because = f"{room.path} is {size // MIB} MiB in size, {SIZE_BYTES // MIB} MiB are needed"
+        return bad(because, size // MIB, SIZE_BYTES // MIB, unit="MiB")
+    if free < FREE_BYTES:
+        because = f"{room.path} has {free // MIB} MiB free, {FREE_BYTES // MIB} MiB are needed"
+        return bad(because, free // MIB, FREE_BYTES // MIB, unit="MiB", remedy=IN_USE)
+    return good(size // MIB, SIZE_BYTES // MIB, unit="MiB", evidence={"free_mib": free // MIB})
+
+
+IN_USE = "See what ended jobs have left in /dev/shm (`ls -la /dev/shm`), and remove what no process uses."
+CHECK = Check(
+    id="shared-memory",
+    title="Shared memory",
+    scope=Scope.HOST,
+    measures="size of /dev/shm, and what is free of it",
+    method="statvfs of /dev/shm on the host: jobs run with its inter-process communication (--ipc host)",
+    requires="nothing",
+    expectation=f"{SIZE_BYTES // MIB} MiB, {FREE_BYTES // MIB} MiB of it free",
+    remedy="Make it larger: `mount -o remount,size=50% /dev/shm`, and see to /etc/fstab, or it is small "
+    "again after a reboot.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault(
+            "shm-small",
+            seeding.edit("gpu02", lambda raw: raw["shared_memory"].update(size_bytes=64 * MIB)),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "shm-full",
+            seeding.edit("gpu01", lambda raw: raw["shared_memory"].update(free_bytes=0)),
+            Subject("gpu01"),
+        ),
+        Fault(
+            "shm-not-told",
+            seeding.edit("gpu03", lambda raw: raw.update(shared_memory={})),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)
