@@ -1,0 +1,52 @@
+"""The pages that are made from the code are those that are in the tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clusterctl.reference.__main__ import pages, write
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """Every page, made anew."""
+    return pages()
+
+
+def test_the_pages_in_the_tree_are_those_of_the_code(made: dict[str, str], repository: Path) -> None:
+    stale = [
+        name
+        for name, text in made.items()
+        if not (repository / "docs" / name).is_file()
+        or (repository / "docs" / name).read_text(encoding="utf-8") != text
+    ]
+    assert stale == [], f"run script/reference, and commit what it writes: {', '.join(stale)}"
+
+
+def test_no_page_of_the_reference_is_nobodys(made: dict[str, str], repository: Path) -> None:
+    there = {f"reference/{path.name}" for path in (repository / "docs/reference").iterdir()}
+    assert there <= set(made)
+
+
+def test_a_page_that_differs_is_written_anew(tmp_path: Path, made: dict[str, str]) -> None:
+    write(tmp_path)
+    faults = tmp_path / "reference/faults.md"
+    faults.write_text("something else\n", encoding="utf-8")
+    write(tmp_path)
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in made} == made
+
+
+def test_every_option_and_command_says_what_it_is(made: dict[str, str]) -> None:
+    lines = made["reference/commands.md"].splitlines()
+    empty = [
+        line for line in lines if line.startswith("| `") and line.split(" | ")[-1].startswith(("|", "["))
+    ]
+    assert empty == []
+
+
+def test_every_setting_says_what_it_is(made: dict[str, str]) -> None:
+    rows = [line for line in made["reference/settings.md"].splitlines() if line.startswith("| `")]
+    assert len(rows) > 80
+    assert [row for row in rows if not row.rstrip("| ").endswith((".", '"', "`"))] == []
