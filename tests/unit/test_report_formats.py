@@ -18,7 +18,18 @@ from clustercheck.evidence import Evidence
 from clustercheck.ledger import complete, count
 from clustercheck.model import Culprit
 from clustercheck.sample import healthy
-from clusterctl.report import curve, html, junit, markdown, terminal, view
+from clusterctl.report import (
+    curve,
+    html,
+    inventory,
+    junit,
+    markdown,
+    matrix,
+    measured,
+    pairs,
+    terminal,
+    view,
+)
 
 HOSTILE = "<script>alert(1)</script> | `x` \x00"
 
@@ -111,6 +122,7 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         self.fetched += [value for name, value in attrs if name in ("src", "href", "srcset", "action")]
+        self.fetched = [address for address in self.fetched if not address.startswith("#")]
 
     def handle_endtag(self, tag):
         assert self.open, f"</{tag}> closes nothing"
@@ -197,14 +209,14 @@ def test_the_curve_of_the_group_is_drawn_with_what_was_asked_of_it():
     assert any(point.floor for point in points)
     page = html.render(made)
     assert page.count('<svg class="curve"') == 2
-    assert page.count("<circle") == 2 * len(points)
+    assert page.count('<circle class="measured"') == 2 * len(points)
     assert 'class="bound"' in page
 
 
 def test_no_curve_is_drawn_where_none_was_measured():
     made = failing()
     assert curve.curve_of(made) == ()
-    assert "<svg" not in html.render(made)
+    assert '<svg class="curve"' not in html.render(made)
 
 
 @given(
@@ -238,11 +250,104 @@ def test_the_same_said_of_many_is_said_once():
     assert view.subjects_name([{"node": "gpu01", "gpu": None, "peer": "gpu02"}]) == "gpu01 - gpu02"
 
 
-def test_a_node_is_as_good_as_its_worst_result():
-    rows = {row.node: row for row in view.node_rows(failing())}
-    assert rows["gpu02"].verdict == "fail"
-    assert rows["gpu01"].verdict == "not_run"
-    assert sum(rows["gpu02"].counts.values()) > 8
+def test_every_result_has_its_place_in_the_matrix():
+    made = failing()
+    shown = matrix.matrix(made)
+    assert shown is not None
+    assert [row.names for row in shown.rows] == ["all nodes", "gpu01", "gpu02", "gpu03"]
+    placed = sum(len(cell.verdicts) for row in shown.rows for cell in row.cells)
+    pairs_count_twice = sum(result["subject"]["peer"] is not None for result in made["results"])
+    assert placed == len(made["results"]) + pairs_count_twice
+    assert shown.every == ()
+    assert matrix.matrix({**made, "results": []}) is None
+
+
+def test_a_cell_says_which_gpu_it_is():
+    shown = matrix.matrix(document(planted("gpu-ecc", "ecc-dram")))
+    cell = next(row for row in shown.rows if row.names == "gpu01").cells[shown.checks.index("gpu-ecc")]
+    assert cell.verdict == "mixed"
+    assert cell.shares[4] == ("fail", 1)
+    assert cell.about == "7 pass, 1 fail (GPU 4)"
+
+
+def test_of_many_nodes_those_that_are_alike_share_a_row():
+    """As on a large cluster: the odd ones out come first, and none is lost."""
+    checks, nodes = ("a", "b"), [f"gpu{n:02d}" for n in range(1, 101)]
+    results = [
+        {"check": check, "subject": {"node": node, "gpu": gpu, "peer": None}, "verdict": "pass"}
+        for check in checks
+        for node in nodes
+        for gpu in range(8)
+    ]
+    results[3 * 8 + 5]["verdict"] = "fail"  # check a on gpu04
+    for result in results[:8]:
+        result["verdict"] = "not_run"  # check a on gpu01
+    shown = matrix.matrix({"results": results})
+    assert [(row.names, row.size) for row in shown.rows] == [
+        ("gpu04", 1),
+        ("gpu01", 1),
+        ("gpu02, gpu03, gpu05-gpu100", 98),
+    ]
+    assert [row.names for row in shown.every] == nodes
+
+
+def test_what_was_not_judged_is_told_by_its_reason():
+    made = document(planted("gpu-ecc", "counters-missing"))
+    (question,) = view.open_questions(made)
+    assert question.because == "cannot read: the uncorrectable ECC counters are not printed"
+    assert question.subjects == "gpu01, GPU 2"
+    assert question.checks == ("gpu-ecc",)
+    assert question.remedy == ""
+    assert question.because in html.render(made)
+
+
+def test_figures_stand_beside_what_was_expected_and_what_physics_allows():
+    (pair,) = [one for one in measured.spreads(document()) if one.check == "pair-bandwidth"]
+    assert (pair.lowest, pair.middle, pair.highest, pair.unit) == (2.2, 2.2, 2.2, "GB/s")
+    assert pair.expected == (1.1,)
+    assert [share for share, _ in pair.shares] == [0.704] * 3
+    assert pair.floors == pytest.approx((0.352,))
+
+
+def test_a_slow_node_is_a_cross_among_the_pairs():
+    found = pairs.pairs(document(planted("pair-bandwidth", "slow-node")))
+    slow = {place for place, (_, verdict) in found.measured.items() if verdict == "fail"}
+    rows = [row for row in range(3) if all((row, c) in slow for c in range(3) if c != row)]
+    assert len(rows) == 1
+    assert 'class="fail"' in pairs.svg(found)
+    assert pairs.pairs({**document(), "results": []}) is None
+
+
+def test_nodes_that_differ_are_told_from_the_others():
+    nodes = {f"gpu{n:02d}": {"boot_id": str(n), "driver": "580.95.05", "os": "Debian"} for n in range(1, 20)}
+    nodes["gpu07"]["driver"] = "580.65.06"
+    made = document(environment={"nodes": nodes})
+    assert inventory.common(made) == [("os", "Debian")]
+    (driver,) = inventory.differences(made)
+    assert driver.kinds == (("580.95.05", "gpu01-gpu06, gpu08-gpu19"), ("580.65.06", "gpu07"))
+    assert inventory.nodes(made).columns == ("node", "boot_id")
+
+
+def test_a_long_reason_is_cut_between_words_and_kept():
+    long = "slow with " + ", ".join(f"gpu{n:03d}" for n in range(200))
+    shown, rest = html._excerpt(long)
+    assert shown + rest == long
+    assert len(shown) <= html.LONGEST_REASON
+    assert rest.startswith(" ")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["gpu01", "gpu02", "gpu03"], "gpu01-gpu03"),
+        (["gpu09", "gpu10"], "gpu09, gpu10"),
+        (["gpu98", "gpu99", "gpu100"], "gpu98-gpu100"),
+        (["a", "b1", "c2"], "a, b1, c2"),
+        ([], ""),
+    ],
+)
+def test_names_that_count_up_are_said_as_a_range(names, text):
+    assert view.names_in_ranges(names) == text
 
 
 @pytest.mark.parametrize(

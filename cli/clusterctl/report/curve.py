@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from clusterctl.report.view import Document, bytes_text
 
-LEFT, RIGHT, TOP, BOTTOM = 46, 30, 14, 34
+LEFT, RIGHT, TOP, BOTTOM = 46, 30, 24, 34
 HALF_WIDTH = 36
 
 Scale = Callable[[float], float]
@@ -83,7 +83,11 @@ def svg(curve: Curve, width: int, height: int) -> Markup:
         parts.append(_line("grid", x(size), TOP, x(size), bottom))
         parts.append(_text("middle", x(size), bottom + 16, bytes_text(size)))
     parts.append(_text("middle", (LEFT + right) / 2, height - 3, "message size"))
+    parts.append(_text("start", 2, TOP - 8, "GB/s"))
     parts += _expectation(curve, x, y, right)
+    area = " ".join(f"{x(p.size):.1f},{y(p.speed):.1f}" for p in curve)
+    under = f"{x(lowest):.1f},{bottom} {area} {x(highest):.1f},{bottom}"
+    parts.append(Markup('<polygon class="reached" points="{}"/>').format(under))
     path = " ".join(f"{'L' if i else 'M'}{x(p.size):.1f},{y(p.speed):.1f}" for i, p in enumerate(curve))
     parts.append(Markup('<path class="measured" d="{}"/>').format(path))
     dot = Markup('<circle class="measured" cx="{:.1f}" cy="{:.1f}" r="3.5"><title>{}</title></circle>')
@@ -123,18 +127,20 @@ def _expectation(curve: Curve, x: Scale, y: Scale, right: float) -> list[Markup]
     ceilings = [
         (place, y(p.ceiling)) for place, p in zip(places, judged, strict=True) if p.ceiling is not None
     ]
-    parts = [_bound("floor", floors, judged[-1].floor or 0)]
+    parts = [_bound("floor", floors, judged[-1].floor or 0, y(0))]
     if len(ceilings) == len(floors):
         corners = " ".join(f"{px:.1f},{py:.1f}" for px, py in [*floors, *reversed(ceilings)])
         parts.append(Markup('<polygon class="expected" points="{}"/>').format(corners))
-        parts.append(_bound("ceiling", ceilings, judged[-1].ceiling or 0))
+        parts.append(_bound("ceiling", ceilings, judged[-1].ceiling or 0, y(0)))
     return parts
 
 
-def _bound(name: str, places: Sequence[tuple[float, float]], speed: float) -> Markup:
+def _bound(name: str, places: Sequence[tuple[float, float]], speed: float, lowest: float) -> Markup:
+    """A dashed line with its name; ``lowest`` is where the axis lies."""
     path = " ".join(f"{'L' if i else 'M'}{px:.1f},{py:.1f}" for i, (px, py) in enumerate(places))
     last_x, last_y = places[-1]
-    label = _text("end", last_x - 4, last_y + 14, f"{name} {speed:.3g}")
+    under = last_y + 14 if last_y < lowest - 24 else last_y - 5  # never over the axis
+    label = _text("end", last_x - 4, under, f"{name} {speed:.3g}")
     return Markup('<path class="bound" d="{}"/>').format(path) + label
 
 

@@ -3,44 +3,58 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
-from clusterctl.report import curve, inventory, view
+from clusterctl.report import curve, inventory, matrix, measured, pairs, view
 from clusterctl.report.view import Document
 
 TEMPLATES = Path(__file__).with_name("templates")
-WIDE, NARROW = (880, 300), (340, 260)
+WIDE, NARROW = (1032, 320), (358, 260)
 LONGEST_EVIDENCE = 4000
+LONGEST_REASON = 200
+CODE = re.compile(r"`([^`]+)`")
 
 
 def render(document: Document) -> str:
     """The page for one result document."""
-    measured = curve.curve_of(document)
-    pictures = [curve.svg(measured, *size) for size in (WIDE, NARROW)] if measured else []
-    return (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            document=document,
-            headline=view.headline(document),
-            blame=view.blame(document),
-            simulated=view.is_simulated(document),
-            coverage=_coverage(document),
-            groups=view.check_groups(document),
-            nodes=view.node_rows(document),
-            facts=inventory.facts(document),
-            made_of=inventory.nodes(document),
-            parts=inventory.parts(document),
-            curve=measured,
-            judged=any(point.floor is not None for point in measured),
-            bounded=any(point.ceiling is not None for point in measured),
-            pictures=pictures,
-        )
-    )
+    return _environment().get_template("report.html.j2").render(_context(document))
+
+
+def _context(document: Document) -> dict[str, Any]:
+    points = curve.curve_of(document)
+    between = pairs.pairs(document)
+    groups = view.check_groups(document)
+    return {
+        "document": document,
+        "headline": view.headline(document),
+        "sentence": view.SENTENCES.get(str(document["verdict"]), ""),
+        "notes": view.notes(document),
+        "simulated": view.is_simulated(document),
+        "took": view.duration_text(document),
+        "nodes": view.node_names(document),
+        "coverage": _coverage(document),
+        "matrix": matrix.matrix(document),
+        "questions": view.open_questions(document),
+        "spreads": measured.spreads(document),
+        "curve": points,
+        "curves": [curve.svg(points, *size) for size in (WIDE, NARROW)] if points else [],
+        "judged": any(point.floor is not None for point in points),
+        "bounded": any(point.ceiling is not None for point in points),
+        "pairs": between,
+        "pairs_picture": pairs.svg(between) if between else "",
+        "troubled": [group for group in groups if group.verdict != "pass"],
+        "good": [group for group in groups if group.verdict == "pass"],
+        "facts": inventory.facts(document),
+        "common": inventory.common(document),
+        "differences": inventory.differences(document),
+        "tables": [table for table in (inventory.nodes(document), *inventory.parts(document)) if table],
+    }
 
 
 @cache
@@ -54,11 +68,14 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         value=view.value,
-        subject=view.subject_name,
         culprit=view.culprit_name,
         word=lambda verdict: view.WORDS.get(verdict, verdict),
         size=view.bytes_text,
         evidence=_evidence,
+        excerpt=_excerpt,
+        moment=view.moment,
+        prose=_prose,
+        bar=measured.bar,
         percent=lambda share: "–" if share is None else f"{share:.0%}",
     )
     return environment
@@ -69,6 +86,20 @@ def _coverage(document: Document) -> list[tuple[str, int, float]]:
     counts = document["coverage"]
     expected = max(1, int(counts["expected"]))
     return [(name, int(counts[name]), 100 * int(counts[name]) / expected) for name in view.AS_READ]
+
+
+def _excerpt(text: str) -> tuple[str, str]:
+    """What to show of a long reason, and the rest of it: cut between words."""
+    if len(text) <= LONGEST_REASON:
+        return text, ""
+    end = text.rfind(" ", 0, LONGEST_REASON)
+    end = end if end > 0 else LONGEST_REASON
+    return text[:end], text[end:]
+
+
+def _prose(text: str) -> Markup:
+    """Words with `commands` in them."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped in here
 
 
 def _evidence(evidence: Any) -> str:

@@ -1,12 +1,14 @@
-"""What a cluster was made of when it was judged: facts, a table of nodes, and each node's parts."""
+"""What a cluster was made of when it was judged: what all nodes share, where they differ, their parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterctl.report.view import NOTHING, Document, value
+from clusterctl.report.view import NOTHING, Document, names_in_ranges, value
+
+MOST_KINDS = 8  # what has more different values than these is each node's own, such as its boot's identity
 
 
 @dataclass(frozen=True)
@@ -18,40 +20,73 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True)
+class Difference:
+    """What nodes differ in: each value with the nodes that have it, the most common first."""
+
+    name: str
+    kinds: tuple[tuple[str, str], ...]
+
+
 def facts(document: Document) -> list[tuple[str, str]]:
     """What holds for the whole cluster, as names and texts."""
     environment = document.get("environment") or {}
     return list(_flat({key: item for key, item in environment.items() if key != "nodes"}))
 
 
+def common(document: Document) -> list[tuple[str, str]]:
+    """What is the same on every node, as names and texts."""
+    return [(name, next(iter(kinds))) for name, kinds in _kinds(document).items() if len(kinds) == 1]
+
+
+def differences(document: Document) -> list[Difference]:
+    """In what nodes differ, though many of them are alike: what an odd one out is seen by."""
+    found = []
+    for name, kinds in _kinds(document).items():
+        if 1 < len(kinds) <= MOST_KINDS and len(kinds) < sum(map(len, kinds.values())):
+            ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+            found.append(Difference(name, tuple((text, names_in_ranges(nodes)) for text, nodes in ranked)))
+    return found
+
+
 def nodes(document: Document) -> Table | None:
-    """One row a node: versions and the like; None where nothing is known of any."""
+    """One row a node with what is its own; None where that is nothing."""
     known = _nodes(document)
-    columns = _keys(record for record in known.values())
-    columns = tuple(
-        column
-        for column in columns
-        if not any(_is_list(record.get(column)) for record in known.values())
-        and any(record.get(column) not in (None, "", [], {}) for record in known.values())
-    )
+    shown = {name for name, _ in common(document)} | {one.name for one in differences(document)}
+    columns = tuple(name for name in _kinds(document) if name not in shown)
     if not columns:
         return None
     rows = tuple((name, *(_text(record.get(c)) for c in columns)) for name, record in known.items())
-    return Table("", ("node", *columns), rows)
+    return Table("each node", ("node", *columns), rows)
 
 
 def parts(document: Document) -> list[Table]:
-    """Each node's parts, such as its GPUs with their serial numbers."""
+    """Every node's parts of one kind, such as its GPUs with their serial numbers."""
+    known = _nodes(document)
     tables = []
-    for name, record in _nodes(document).items():
-        for key, items in record.items():
-            if _is_list(items):
-                columns = _keys(items)
-                rows = tuple(
-                    (str(number), *(_text(item.get(c)) for c in columns)) for number, item in enumerate(items)
-                )
-                tables.append(Table(f"{name}: {key}", ("", *columns), rows))
+    for kind in dict.fromkeys(key for record in known.values() for key in record if _is_list(record[key])):
+        lists = {name: record[kind] for name, record in known.items() if _is_list(record.get(kind))}
+        columns = _keys(item for items in lists.values() for item in items)
+        rows = tuple(
+            (name, str(number), *(_text(item.get(column)) for column in columns))
+            for name, items in lists.items()
+            for number, item in enumerate(items)
+        )
+        tables.append(Table(kind, ("node", "", *columns), rows))
     return tables
+
+
+def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
+    """By key, by value: the nodes that have it. Lists of parts are left out, and what nobody knows."""
+    known = _nodes(document)
+    kinds: dict[str, dict[str, list[str]]] = {}
+    for key in _keys(known.values()):
+        items = {name: record.get(key) for name, record in known.items()}
+        if any(map(_is_list, items.values())) or all(item in (None, "", [], {}) for item in items.values()):
+            continue
+        for name, item in items.items():
+            kinds.setdefault(key, {}).setdefault(_text(item), []).append(name)
+    return kinds
 
 
 def _nodes(document: Document) -> dict[str, Mapping[str, Any]]:
@@ -65,7 +100,7 @@ def _is_list(item: Any) -> bool:
     return isinstance(item, list) and bool(item) and all(isinstance(each, Mapping) for each in item)
 
 
-def _keys(records: Any) -> tuple[str, ...]:
+def _keys(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(key) for record in records for key in record))
 
 

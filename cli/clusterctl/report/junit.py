@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 from xml.etree import ElementTree as ET
 
 from clusterctl.report import view
@@ -35,17 +34,8 @@ def render(document: Document) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def duration_s(document: Document) -> float:
-    """Seconds from start to finish; 0 where the document does not say."""
-    try:
-        begun, ended = (datetime.fromisoformat(str(document[name])) for name in ("started", "finished"))
-    except (KeyError, ValueError):
-        return 0.0
-    return max(0.0, (ended - begun).total_seconds())
-
-
 def _properties(root: ET.Element, document: Document) -> None:
-    root.set("time", f"{duration_s(document):.0f}")
+    root.set("time", f"{view.duration_s(document):.0f}")
     facts = {
         "run": document["run"],
         "suite": document["suite"],

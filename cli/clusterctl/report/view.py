@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 Document = Mapping[str, Any]
@@ -19,6 +21,7 @@ SENTENCES = {
 }
 SIMULATED = "SIMULATED HARDWARE"
 NOTHING = "–"
+MOST_PAIRS = 6  # named one by one
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,12 @@ class CheckGroup:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The notable results, those that say the same of several subjects as one."""
-        same: dict[tuple[str, ...], list[Result]] = {}
-        for result in self.notable:
-            said = (str(result.get(key)) for key in ("verdict", "measured", "expected", "because", "remedy"))
-            same.setdefault(tuple(said), []).append(result)
-        return tuple(
-            Row(subjects_name([r["subject"] for r in alike]), tuple(alike)) for alike in same.values()
-        )
+        return _rows(self.notable)
+
+    @property
+    def passed_rows(self) -> tuple[Row, ...]:
+        """The results that pass without a row of their own, likewise; the lowest figures first."""
+        return _rows(sorted(self.passed, key=_figure))
 
     @property
     def common(self) -> str:
@@ -82,14 +84,28 @@ class Row:
         return self.results[0]
 
 
-@dataclass(frozen=True)
-class NodeRow:
-    """One node's results, counted by verdict, and the checks that it did not pass, failures first."""
+def _rows(results: Sequence[Result]) -> tuple[Row, ...]:
+    same: dict[tuple[str, ...], list[Result]] = {}
+    for result in results:
+        said = (str(result.get(key)) for key in ("verdict", "measured", "expected", "because", "remedy"))
+        same.setdefault(tuple(said), []).append(result)
+    return tuple(Row(subjects_name([r["subject"] for r in alike]), tuple(alike)) for alike in same.values())
 
-    node: str
-    counts: Mapping[str, int]
-    verdict: str
-    troubles: tuple[str, ...]
+
+def _figure(result: Result) -> float:
+    measured = result.get("measured")
+    return float(measured) if isinstance(measured, int | float) else 0.0
+
+
+@dataclass(frozen=True)
+class OpenQuestion:
+    """Why something was not judged, of how many subjects, by which checks."""
+
+    because: str
+    remedy: str
+    subjects: str
+    checks: tuple[str, ...]
+    size: int
 
 
 def is_simulated(document: Document) -> bool:
@@ -140,17 +156,50 @@ def subject_name(subject: Mapping[str, Any]) -> str:
 
 
 def subjects_name(subjects: Sequence[Mapping[str, Any]]) -> str:
-    """Several subjects in few words: ``gpu01, GPU 0-7; gpu02, GPU 3``."""
+    """Several subjects in few words: ``gpu01-gpu04, GPU 0-7; gpu05, GPU 3``."""
     gpus: dict[str, list[int]] = {}
-    plain = []
+    nodes, pairs, others = [], [], []
     for subject in subjects:
-        if subject.get("gpu") is not None and subject.get("peer") is None:
-            gpus.setdefault(str(subject["node"]), []).append(int(subject["gpu"]))
+        node, peer = subject.get("node"), subject.get("peer")
+        if peer is not None:
+            pairs.append((str(node), str(peer)))
+        elif node is None:
+            others.append(subject_name(subject))
+        elif subject.get("gpu") is not None:
+            gpus.setdefault(str(node), []).append(int(subject["gpu"]))
         else:
-            plain.append(subject_name(subject))
-    parts = [", ".join(plain)] if plain else []
-    parts += [f"{node}, GPU {_ranges(sorted(numbers))}" for node, numbers in gpus.items()]
-    return "; ".join(parts)
+            nodes.append(str(node))
+    parts = [", ".join([*others, *_pairs_name(pairs), *([names_in_ranges(nodes)] if nodes else [])])]
+    alike: dict[str, list[str]] = {}
+    for node, numbers in gpus.items():
+        alike.setdefault(_ranges(sorted(numbers)), []).append(node)
+    parts += [f"{names_in_ranges(names)}, GPU {numbers}" for numbers, names in alike.items()]
+    return "; ".join(part for part in parts if part)
+
+
+def _pairs_name(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Pairs by name; where they are many, by what they share."""
+    if len(pairs) <= MOST_PAIRS:
+        return [f"{node} - {peer}" for node, peer in pairs]
+    shared = sorted(set(pairs[0]).intersection(*pairs[1:]))
+    return [f"{shared[0]} with {len(pairs)} others"] if shared else [f"{len(pairs)} pairs"]
+
+
+def names_in_ranges(names: Sequence[str]) -> str:
+    """Names that count up as one: ``gpu01-gpu06, gpu08``."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name == _next_name(runs[-1][-1]):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _next_name(name: str) -> str | None:
+    """``gpu10`` after ``gpu09``; None where a name does not end in a number."""
+    number = re.search(r"[0-9]{1,9}\Z", name)
+    return None if number is None else name[: number.start()] + str(int(number[0]) + 1).zfill(len(number[0]))
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -175,23 +224,67 @@ def check_groups(document: Document) -> list[CheckGroup]:
     return sorted(groups, key=lambda group: ORDER.get(group.verdict, 0))
 
 
-def node_rows(document: Document) -> list[NodeRow]:
-    """Every node that a result names, in the order of the document."""
-    by_node: dict[str, list[Result]] = {}
+def open_questions(document: Document) -> list[OpenQuestion]:
+    """What was not judged, by the reason for it, the widest first."""
+    by_reason: dict[str, list[Result]] = {}
     for result in document.get("results") or []:
-        for node in (result["subject"].get("node"), result["subject"].get("peer")):
-            if node is not None:
-                by_node.setdefault(str(node), []).append(result)
-    return [_node_row(node, results) for node, results in by_node.items()]
+        if result["verdict"] == "not_run":
+            by_reason.setdefault(str(result.get("because") or "no reason given"), []).append(result)
+    found = [
+        OpenQuestion(
+            because,
+            _shared_remedy(results),
+            subjects_name(list({_place(r["subject"]): r["subject"] for r in results}.values())),
+            tuple(dict.fromkeys(str(r["check"]) for r in results)),
+            len(results),
+        )
+        for because, results in by_reason.items()
+    ]
+    return sorted(found, key=lambda question: -question.size)
 
 
-def _node_row(node: str, results: Sequence[Result]) -> NodeRow:
-    counts = {word: sum(r["verdict"] == word for r in results) for word in AS_READ}
-    worst = next((word for word in ("fail", "not_run", "pass", "excluded") if counts[word]), "not_run")
-    bad = sorted(
-        (r for r in results if r["verdict"] in ("fail", "not_run")), key=lambda r: ORDER[r["verdict"]]
-    )
-    return NodeRow(node, counts, worst, tuple(dict.fromkeys(str(r["check"]) for r in bad)))
+def _shared_remedy(results: Sequence[Result]) -> str:
+    """What several checks advise alike; one check's own advice is for what it finds."""
+    checks = {str(result["check"]) for result in results}
+    remedies = {str(result.get("remedy") or "") for result in results}
+    return remedies.pop() if len(checks) > 1 and len(remedies) == 1 else ""
+
+
+def _place(subject: Mapping[str, Any]) -> tuple[Any, ...]:
+    return subject.get("node"), subject.get("gpu"), subject.get("peer")
+
+
+def node_names(document: Document) -> list[str]:
+    """Every node that a result names, in the order of the document."""
+    subjects = [result["subject"] for result in document.get("results") or []]
+    named = (subject.get(part) for subject in subjects for part in ("node", "peer"))
+    return list(dict.fromkeys(str(name) for name in named if name is not None))
+
+
+def duration_s(document: Document) -> float:
+    """Seconds from start to finish; 0 where the document does not say."""
+    try:
+        begun, ended = (datetime.fromisoformat(str(document[name])) for name in ("started", "finished"))
+        return max(0.0, (ended - begun).total_seconds())
+    except (KeyError, ValueError, TypeError):
+        return 0.0
+
+
+def duration_text(document: Document) -> str:
+    """How long it took: ``6 min 12 s``; a dash where the document does not say."""
+    minutes, seconds = divmod(round(duration_s(document)), 60)
+    if not minutes:
+        return f"{seconds} s" if seconds else NOTHING
+    return f"{minutes} min {seconds} s"
+
+
+def moment(text: Any) -> str:
+    """A time of the document as people read it: ``2026-11-20 19:57 UTC``; what is no time stays as it is."""
+    try:
+        when = datetime.fromisoformat(str(text)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return str(text)
+    return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def value(measured: Any, unit: str = "") -> str:
