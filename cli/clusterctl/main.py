@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "preflight": ("preflight", "Look at every host before anything is touched."),
     "plan": ("plan", "Say what apply would change."),
     "apply": ("apply", "Bring hosts to what the settings declare."),
+    "unlock": ("unlock", "Free the nodes of a run whose controller has died."),
     "status": ("status", "What is installed and running on each host now."),
     "validate": ("validate", "Prove the cluster fit, or name what is wrong."),
     "runs": ("runs", "List and show the runs of this cluster."),

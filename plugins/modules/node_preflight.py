@@ -14,6 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.driver_record import read_record
 from ansible.module_utils.gpu_busy import ask, busy_reasons
+from ansible.module_utils.lease_file import LEASE, readable
 from ansible.module_utils.preflight_facts import collect
 from ansible.module_utils.preflight_judge import judge
 
@@ -132,6 +133,8 @@ def main() -> None:
     report: dict[str, Any] = {"findings": findings}
     if facts["busy"]:
         report["busy"] = "; ".join(facts["busy"])
+    if lease := readable(Path(LEASE)):
+        report["facts"] = {"lease": lease}
     module.exit_json(
         changed=False,
         clusterctl=report,

@@ -13,9 +13,10 @@ import yaml
 
 from clusterctl.cluster import inventory, quarantine
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.engine import mutex
+from clusterctl.engine import lease_book, mutex
 from clusterctl.engine.events import Diff, PlayStarted, Stats, TaskResult, TaskStarted
 from clusterctl.engine.journal import read
+from clusterctl.engine.lease import lease_of
 from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
 from clusterctl.main import run
@@ -29,6 +30,8 @@ class FakeAnsible:
     says: dict[str, dict] = field(default_factory=dict)
     fails: dict[str, str] = field(default_factory=dict)
     requests: list[PlaybookRequest] = field(default_factory=list)
+    holds: dict[str, dict] = field(default_factory=dict)
+    lease_requests: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     def __call__(self, request, on_event, on_tick=None):
         self.requests.append(request)
@@ -56,6 +59,29 @@ class FakeAnsible:
         tell(Stats(3.0, stats))
         return PlaybookOutcome(states, dict.fromkeys(states, ""), ledger, 0, False, False, 1.0)
 
+    def leases(self, request, _on_event):
+        """The same for leases.yml, on nodes that remember."""
+        ledger, variables = Ledger(request.hosts), request.extra_vars
+        state, wanted = variables["clusterctl_lease_state"], variables.get("clusterctl_lease")
+        self.lease_requests.append((state, request.hosts))
+        first = variables.get("clusterctl_lease_first")
+        for host in sorted(request.hosts, key=lambda host: host != first):
+            if state == "taken" and host != first and not self._is_of(first, wanted):
+                continue
+            taken = state == "taken" and (host not in self.holds or self._is_of(host, wanted))
+            freed = state == "freed" and self._is_of(host, wanted)
+            if taken:
+                self.holds[host] = wanted
+            elif freed:
+                del self.holds[host]
+            said = {"taken": taken, "freed": freed, "holder": self.holds.get(host)}
+            ledger.hosts[host].facts["lease"] = said
+        states = dict.fromkeys(request.hosts, HostState.GOOD)
+        return PlaybookOutcome(states, dict.fromkeys(states, ""), ledger, 0, False, False, 1.0)
+
+    def _is_of(self, host, lease):
+        return host in self.holds and all(self.holds[host][key] == lease[key] for key in ("run", "nonce"))
+
     @property
     def touched(self):
         """Hosts on which the site playbook ran, in order."""
@@ -66,6 +92,7 @@ class FakeAnsible:
 def ansible(monkeypatch):
     fake = FakeAnsible()
     monkeypatch.setattr("clusterctl.rollout.session.run_playbook", fake)
+    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", fake.leases)
     return fake
 
 
@@ -191,6 +218,99 @@ def test_a_second_operator_is_refused_before_any_host_is_touched(cluster, ansibl
     assert "has been running apply on this cluster since" in capsys.readouterr().err
     assert ansible.requests == []
     assert RunStore(cluster).list() == []
+
+
+def lease_of_another(**changed):
+    """What stands on a node that another controller's run holds."""
+    return {"run": "20260101T000000000-apply-bbbb", "nonce": "n", "who": "anna", "where": "ctrl2",
+            "what": "apply", "since": "2026-01-01T00:00:00Z", **changed}  # fmt: skip
+
+
+def test_apply_holds_its_nodes_while_it_changes_them_and_not_longer(cluster, ansible):
+    def during(request, on_event, on_tick=None):
+        held.append((request.playbook, sorted(ansible.holds)))
+        return FakeAnsible.__call__(ansible, request, on_event, on_tick)
+
+    held = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterctl.rollout.session.run_playbook", during)
+        assert run(["-C", str(cluster.root), "apply", "--yes", "--limit", "gpu01,gpu02"]) == 0
+    assert held == [("preflight.yml", []), *[("site.yml", ["gpu01", "gpu02"])] * 2]
+    assert ansible.lease_requests == [("taken", ("gpu01", "gpu02")), ("freed", ("gpu01", "gpu02"))]
+    assert ansible.holds == {}
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt, RuntimeError])
+def test_nodes_are_given_back_however_apply_ends(cluster, ansible, monkeypatch, ending):
+    def breaks(request, on_event, on_tick=None):
+        if request.playbook == "site.yml":
+            assert ansible.holds
+            raise ending
+        return ansible(request, on_event, on_tick)
+
+    monkeypatch.setattr("clusterctl.rollout.session.run_playbook", breaks)
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) != 0
+    assert ansible.holds == {}
+
+
+@pytest.mark.parametrize("seen_in_preflight", [True, False])
+def test_apply_is_refused_where_another_controller_is_at_work(cluster, ansible, capsys, seen_in_preflight):
+    ansible.holds["gpu02"] = theirs = lease_of_another()
+    if seen_in_preflight:
+        broken = {"severity": "error", "subject": "apt", "found": "dpkg is at work"}
+        ansible.says = {"gpu02": {"facts": {"lease": theirs}, "findings": [broken]}}
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 2
+    messages = capsys.readouterr().err
+    assert "somebody else is changing gpu02, and nothing was touched" in messages
+    assert "(apply) of anna on ctrl2, since 2026-01-01T00:00:00Z" in messages
+    assert f"clusterctl unlock {theirs['run']}" in messages
+    assert ansible.touched == []
+    assert ansible.holds == {"gpu02": theirs}
+    assert RunStore(cluster).get("last").exit_code == 2
+
+
+def test_what_a_dead_run_of_this_directory_holds_is_given_back_by_the_next(cluster, ansible, capsys):
+    dead = lease_of(RunStore(cluster).create("apply", []), cluster)
+    lease_book.note(cluster, dead, ["gpu01", "gpu02", "gone01"])
+    ansible.holds |= dict.fromkeys(("gpu01", "gpu02"), dead.as_record())
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--limit", "gpu01"]) == 0
+    assert f"giving back gpu01, left by {dead.holder}" in capsys.readouterr().err
+    assert list(ansible.holds) == ["gpu02"], "it was not asked yet"
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert ansible.holds == {}
+    assert lease_book.entries(cluster) == []
+
+
+def test_unlock_frees_exactly_the_nodes_of_that_run(cluster, ansible, capsys):
+    ansible.holds = {host: lease_of_another() for host in ("gpu01", "gpu03")}
+    ansible.holds["gpu02"] = other = lease_of_another(run="another", nonce="m")
+    run_id = lease_of_another()["run"]
+    assert run(["-C", str(cluster.root), "unlock", run_id, "--yes", "--json"]) == 0
+    lines, messages = records(capsys)
+    assert "(apply) of anna on ctrl2, since 2026-01-01T00:00:00Z, holds gpu01, gpu03" in messages
+    assert (lines[-1]["freed"], lines[-1]["left"], lines[-1]["exit"]) == (["gpu01", "gpu03"], {}, 0)
+    assert ansible.holds == {"gpu02": other}
+    assert run(["-C", str(cluster.root), "unlock", run_id, "--yes"]) == 2
+    assert "no node holds a lease of" in capsys.readouterr().err
+
+
+def test_unlock_asks_and_takes_no_for_an_answer(cluster, ansible, monkeypatch, capsys):
+    ansible.holds = {"gpu01": lease_of_another()}
+    monkeypatch.setattr("click.confirm", lambda *_args, **_options: False)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert run(["-C", str(cluster.root), "unlock", lease_of_another()["run"]]) == 3
+    assert "nothing was freed" in capsys.readouterr().err
+    assert list(ansible.holds) == ["gpu01"]
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    assert run(["-C", str(cluster.root), "unlock", lease_of_another()["run"]]) == 2
+
+
+def test_a_run_that_lives_on_this_machine_is_not_unlocked(cluster, ansible, capsys):
+    alive = lease_of(RunStore(cluster).create("apply", []), cluster)
+    ansible.holds = {"gpu01": alive.as_record()}
+    assert run(["-C", str(cluster.root), "unlock", alive.run, "--yes"]) == 2
+    assert "is still at work" in capsys.readouterr().err
+    assert ansible.holds
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from clusterctl.errors import (
     EXIT_INTERRUPTED,
     ClusterctlError,
 )
-from clusterctl.rollout import opening, parts, site, tables
+from clusterctl.rollout import leases, opening, parts, site, tables
 from clusterctl.rollout.preflight import PreflightReport, look
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Limits, Session
@@ -87,6 +87,8 @@ def command(
     ):  # fmt: skip
         _recover(store, session, chosen)
         report = look(session, chosen.names)
+        if report.leases and not asked.preflight_alone:
+            raise leases.refusal(report.leases)
         show(report, as_json=as_json)
         outcome = site.SiteOutcome(WavePlan((), {}))
         code = _preflight_verdict(report)
@@ -97,7 +99,8 @@ def command(
             if declined:
                 console.say("nothing was changed")
             else:
-                outcome = site.apply_waves(session, plan, tags=asked.tags, limits=limits)
+                with leases.held(session, plan.hosts):
+                    outcome = site.apply_waves(session, plan, tags=asked.tags, limits=limits)
                 outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
                 outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
                 outcome.reasons |= chosen.outside
@@ -126,6 +129,7 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
         say=console.say,
         secret_vars=session.secret_vars,
     )
+    leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
 
 
 def _preflight_verdict(report: PreflightReport) -> int:

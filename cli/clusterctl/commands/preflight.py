@@ -51,9 +51,13 @@ def show(report: PreflightReport, *, as_json: bool) -> None:
             console.emit(finding.as_record())
         for host, why in report.busy.items():
             console.emit({"type": "busy", "host": host, "because": why})
+        for host, lease in report.leases.items():
+            console.emit({"type": "lease", "host": host, **lease.as_record()})
         return
     if report.findings:
         tables.show(tables.findings_table(report.findings))
     for host, why in report.busy.items():
         console.RESULTS.print(f"{host} is busy: {why}", markup=False)
+    for host, lease in report.leases.items():
+        console.RESULTS.print(f"{host} is being changed: {lease.holder}", markup=False)
     console.RESULTS.print(tables.preflight_headline(report), markup=False)

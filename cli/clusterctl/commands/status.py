@@ -49,9 +49,21 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
             console.emit(one.as_record())
     else:
         tables.show(_table(found))
+        for run, hosts in _leases(found).items():
+            words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl unlock {run}"
+            console.RESULTS.print(words, markup=False)
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices say that they are simulated.", style="yellow")
     return EXIT_CLUSTER_BAD if any(one.unreachable for one in found) else EXIT_GOOD
+
+
+def _leases(found: Sequence[HostStatus]) -> dict[str, list[str]]:
+    """The runs that change hosts now, with their hosts."""
+    holding: dict[str, list[str]] = {}
+    for one in found:
+        if one.lease:
+            holding.setdefault(one.lease["run"], []).append(one.host)
+    return holding
 
 
 def _table(found: Sequence[HostStatus]) -> Table:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
@@ -26,6 +23,7 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.engine import mutex
+from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.errors import (
     EXIT_CLUSTER_BAD,
     EXIT_GOOD,
@@ -169,7 +167,7 @@ def _validate(
 ) -> dict[str, Any]:
     addresses = {node.name: node.address for node in spec.nodes}
     with (
-        _terminated_like_interrupted(),
+        terminated_like_interrupted(),
         event_log(run.journal) as log,
         ValidationProgress(as_json=as_json) as progress,
         OpenSshTransport(directory, inventory.hosts, passwords) as transport,
@@ -211,19 +209,3 @@ def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
         and open_containers(run.journal)
         and run.controller == os.uname().nodename
     ]
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM and a lost terminal end a run as Ctrl-C does: containers are stopped first."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before: list[Callable[..., Any] | int | None] = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

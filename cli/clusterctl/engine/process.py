@@ -52,6 +52,21 @@ def caught_signals() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM and a lost terminal end a run as Ctrl-C does: what it holds on nodes is given back first."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def run(
     argv: Sequence[str],
     *,

@@ -27,7 +27,8 @@ NUMBER = re.compile(r"\d+(?:\.\d+)+")
 @dataclass(frozen=True)
 class HostStatus:
     """Versions are empty where the thing is not there or could not be read. ``image`` is None where none
-    is declared; ``unreachable`` and ``quarantined`` say why."""
+    is declared; ``unreachable`` and ``quarantined`` say why. ``lease`` is whose run changes the host now:
+    ``run``, ``what``, ``who``, ``where``, ``since``; it is part of ``busy``, too."""
 
     host: str
     os: str = ""
@@ -41,6 +42,7 @@ class HostStatus:
     docker: str = ""
     image: bool | None = None
     busy: str = ""
+    lease: Mapping[str, str] | None = None
     quarantined: str = ""
     unreachable: str = ""
     simulated: bool = False
@@ -96,6 +98,7 @@ def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: b
         docker=_docker(node),
         image=(said.get("image") == "present" if installed else None) if wants_image else None,
         busy=node.busy(),
+        lease=_lease(node),
         simulated=node.simulated,
     )
 
@@ -105,6 +108,11 @@ def _mapping(node: NodeEvidence, part: str) -> Mapping[str, Any]:
         return node.mapping(part)
     except CannotReadError:
         return {}
+
+
+def _lease(node: NodeEvidence) -> Mapping[str, str] | None:
+    found = _mapping(node, "busy").get("lease")
+    return found if isinstance(found, Mapping) else None
 
 
 def _gpus(node: NodeEvidence) -> int | None:

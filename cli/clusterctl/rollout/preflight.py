@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Any
 
 from clusterctl.engine.failure_kinds import kind_of
-from clusterctl.engine.ledger import BAD, HostState
+from clusterctl.engine.lease import Lease, from_record
+from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.engine.playbook import PlaybookOutcome
 from clusterctl.rollout.session import Limits, Session, play
 
@@ -49,11 +50,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class PreflightReport:
-    """Findings, the worst first, and what else the hosts said."""
+    """Findings, the worst first, and what else the hosts said: who uses them, whose run changes them."""
 
     findings: tuple[Finding, ...]
     states: Mapping[str, HostState]
     busy: Mapping[str, str]
+    leases: Mapping[str, Lease]
     interrupted: bool = False
 
     @property
@@ -102,6 +104,7 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
         findings=tuple(findings),
         states=outcome.states,
         busy={name: one.busy for name, one in ledger if one.busy},
+        leases={name: lease for name, one in ledger if (lease := _lease(one))},
         interrupted=outcome.interrupted,
     )
 
@@ -124,6 +127,11 @@ def _finding(host: str, record: Mapping[str, Any]) -> Finding:
         remedy=_text(record.get("remedy")),
         code=kind.code if kind else "",
     )
+
+
+def _lease(one: HostRecord) -> Lease | None:
+    record = one.facts.get("lease")
+    return from_record(record) if isinstance(record, Mapping) else None
 
 
 def _text(value: Any) -> str:

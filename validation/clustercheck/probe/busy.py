@@ -9,6 +9,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+from clustercheck.probe.lease import holder, lease
 from clustercheck.probe.programs import command, has_failed, how_failed, listing, read
 
 if TYPE_CHECKING:
@@ -19,9 +20,12 @@ DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", 
 
 
 def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
-    """Who uses this node now: compute processes, containers that were given GPUs, Slurm's jobs."""
+    """Who uses this node now: compute processes, containers that were given GPUs, Slurm's jobs, an apply."""
     limit_s = min(limit_s, 15.0)
     reasons, unknown = [], []
+    held = lease()
+    if held and held["run"] not in ended_runs:
+        reasons.append(holder(held))
     apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
     processes = [line for line in apps["stdout"].splitlines() if re.match(r"\s*\d+\s*,", line)]
     if apps["timed_out"]:
@@ -68,6 +72,7 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
         "processes": processes,
         "containers": containers,
         "slurm_jobs": jobs,
+        "lease": held,
     }
 
 

@@ -1,0 +1,48 @@
+"""Which leases runs of this cluster directory have asked for, and have not seen given back.
+
+Written before a node is asked: a run that dies leaves its entry, and the next one gives the nodes back.
+Read and written by who holds the mutex.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.engine.lease import Lease, comes_from, from_record
+
+FILE = "leases.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run's lease, and the nodes that may hold it."""
+
+    lease: Lease
+    hosts: tuple[str, ...]
+
+
+def entries(directory: ClusterDirectory) -> list[Entry]:
+    """What is open, the oldest first. Entries that came here with a copy of the directory are not ours."""
+    path = directory.state / FILE
+    with state_access():
+        text = path.read_text(encoding="utf-8") if path.is_file() else "[]"
+    try:
+        records = json.loads(text)
+        found = [Entry(from_record(one["lease"]), tuple(map(str, one["hosts"]))) for one in records]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        # Nothing is lost with it but comfort: a lease that nobody remembers is freed by `unlock`.
+        return []
+    return [entry for entry in found if comes_from(entry.lease, directory)]
+
+
+def note(directory: ClusterDirectory, lease: Lease, hosts: Iterable[str]) -> None:
+    """Nodes that may hold a lease from now on; none takes the lease out. On the disk when this returns."""
+    kept = [entry for entry in entries(directory) if entry.lease.run != lease.run]
+    left = tuple(hosts)
+    kept += [Entry(lease, left)] if left else []
+    records = [{"lease": entry.lease.as_record(), "hosts": entry.hosts} for entry in kept]
+    replace_file(directory.state / FILE, json.dumps(records, indent=2) + "\n")

@@ -1,0 +1,78 @@
+"""Leases on real nodes: one Ansible process takes them all, one frees them; reached as every playbook is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusterctl.engine.lease import from_record
+from clusterctl.engine.lease_protocol import NO_ANSWER, Answer, Free, Take
+from clusterctl.engine.ledger import BAD, HostRecord, HostState
+from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, run_playbook
+
+PLAYBOOK = "leases.yml"
+# Two small tasks: whoever takes longer is not there.
+TIME_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True)
+class LeaseNodes:
+    """The nodes of one inventory. Asked from the main thread alone.
+
+    Raises KeyboardInterrupt where the operator broke it off: any node asked may have done it, or not.
+    """
+
+    inventory: Path
+    run_directory: Path
+    secret_vars: bytes = field(default=b"", repr=False)
+    forks: int = MAX_FORKS
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, step: Take | Free) -> dict[str, Answer]:
+        """Carry out one step. A node that was not asked has no answer."""
+        lease = step.lease.as_record()
+        if isinstance(step, Free):
+            return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": lease})
+        variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease}
+        return self._play(step.hosts, {**variables, "clusterctl_lease_first": step.hosts[0]})
+
+    def show(self, hosts: Sequence[str]) -> dict[str, Answer]:
+        """Who holds each node now."""
+        return self._play(hosts, {"clusterctl_lease_state": "shown"})
+
+    def _play(self, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Answer]:
+        request = PlaybookRequest(
+            playbook=PLAYBOOK,
+            inventory=self.inventory,
+            hosts=tuple(hosts),
+            run_directory=self.run_directory,
+            extra_vars={**self.extra_vars, **variables},
+            secret_vars=self.secret_vars,
+            time_limit_s=TIME_LIMIT_S,
+            forks=self.forks,
+        )
+        outcome = run_playbook(request, lambda _event, _ledger: None)
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        answers = {
+            host: _answer(outcome.ledger.hosts[host], state, outcome.reasons[host])
+            for host, state in outcome.states.items()
+        }
+        return {host: said for host, said in answers.items() if said is not None}
+
+
+def _answer(one: HostRecord, state: HostState, reason: str) -> Answer | None:
+    """What a node said; None where its tasks were all skipped, since another refused before."""
+    said = one.facts.get("lease")
+    if isinstance(said, Mapping):
+        holder = said.get("holder")
+        return Answer(
+            taken=bool(said.get("taken")),
+            freed=bool(said.get("freed")),
+            holder=from_record(holder) if isinstance(holder, Mapping) else None,
+        )
+    if state in BAD:
+        return Answer(failed=reason or NO_ANSWER.failed)
+    return None

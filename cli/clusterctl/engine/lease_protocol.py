@@ -1,0 +1,132 @@
+"""In which order a run takes its nodes, and what it gives back: pure, no node is reached from here.
+
+The first node is the same for all who want it, and is asked alone: two runs that want the same nodes meet
+there, and one of them goes home with nothing. Runs whose nodes only overlap may refuse each other; neither
+waits while it holds anything, so nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from clusterctl.engine.lease import Lease
+
+
+@dataclass(frozen=True)
+class Note:
+    """Write down, durably, which nodes may hold this lease from now on; none: it is over."""
+
+    lease: Lease
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Take:
+    """Ask nodes for a lease. A batch is asked only when every node of those before it was taken."""
+
+    lease: Lease
+    batches: tuple[tuple[str, ...], ...]
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All nodes, in order."""
+        return tuple(host for batch in self.batches for host in batch)
+
+
+@dataclass(frozen=True)
+class Free:
+    """Ask nodes to give up exactly this lease."""
+
+    lease: Lease
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node said: ``holder`` is whose lease is on it afterwards. ``failed`` says why it said nothing:
+    then it may have done what it was asked, or not, or will."""
+
+    taken: bool = False
+    freed: bool = False
+    holder: Lease | None = None
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``refused`` by whom, ``failed`` why, by node. ``left`` names nodes that may hold our lease still."""
+
+    refused: Mapping[str, Lease] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def held(self) -> bool:
+        """Whether every node is ours."""
+        return not self.refused and not self.failed
+
+
+Step = Note | Take | Free
+Answers = Mapping[str, Answer]
+Steps = Generator[Step, Answers, Outcome]
+NO_ANSWER = Answer(failed="it gave no answer")
+IN_DOUBT = "it did not say whether it was taken"
+
+
+def in_order(hosts: Iterable[str]) -> tuple[str, ...]:
+    """The order of all who keep to this protocol: by name, whatever the order of their inventories."""
+    return tuple(sorted(set(hosts)))
+
+
+def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
+    """Take every node, or none: what was asked is freed on any refusal, failure or interruption."""
+    first, *others = order = in_order(hosts)
+    yield Note(lease, order)
+    try:
+        answers = yield Take(lease, ((first,), tuple(others)) if others else ((first,),))
+    except (Exception, KeyboardInterrupt):
+        yield from freeing(lease, order, doubtful=order)
+        raise
+    if all(host in answers and answers[host].taken for host in order):
+        return Outcome()
+    refused = {host: said.holder for host, said in answers.items() if said.holder and not said.taken}
+    silent = {host: said for host, said in answers.items() if not said.taken and host not in refused}
+    failed = {host: said.failed or NO_ANSWER.failed for host, said in silent.items()}
+    if not refused and not failed:
+        failed = {host: NO_ANSWER.failed for host in order if host not in answers}
+    asked = (host for host in answers if host not in refused)
+    freed = yield from freeing(lease, asked, doubtful=failed)
+    return Outcome(refused, failed, freed.left)
+
+
+def freeing(
+    lease: Lease, hosts: Iterable[str], *, doubtful: Collection[str] = (), unasked: Iterable[str] = ()
+) -> Steps:
+    """Give nodes back; what could not be asked is ``left``, and what is ``doubtful`` and was not there: it
+    may be taken yet. ``unasked`` may hold the lease too, and are not asked now."""
+    wanted = in_order(hosts)
+    answers = (yield Free(lease, wanted)) if wanted else {}
+    left = {}
+    for host in wanted:
+        said = answers.get(host, NO_ANSWER)
+        if said.failed or (host in doubtful and not said.freed):
+            left[host] = said.failed or IN_DOUBT
+    yield Note(lease, (*left, *unasked))
+    return Outcome(left=left)
+
+
+def carry_out(steps: Steps, do: Callable[[Step], Answers]) -> Outcome:
+    """Go through the steps; what ``do`` raises, the steps hear of first."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answers = do(step)
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the steps raise it again
+                step = steps.throw(error)
+            else:
+                step = steps.send(answers)
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome

@@ -1,0 +1,219 @@
+"""The lease on a node, on real files and through real ansible-playbook; and what the run keeps of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import lease_file
+
+from clustercheck.probe import busy
+from clustercheck.probe import lease as probe_lease
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import lease_book
+from clusterctl.engine.lease import Lease, comes_from, from_record, lease_of, lives_here
+from clusterctl.engine.lease_nodes import LeaseNodes
+from clusterctl.engine.lease_protocol import Answer, Free, Note, Take, carry_out, taking
+from clusterctl.runs.store import RunStore
+
+OURS = Lease("20260101T000000000-apply-aaaa", "n1", "ops", "here", "apply", "2026-01-01T00:00:00Z")
+THEIRS = replace(OURS, run="20260101T000000000-apply-bbbb", nonce="n2", who="anna", where="there")
+HOSTS = ("gpu01", "gpu02", "gpu03")
+
+RACER = """
+import json, sys, types
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import lease_file
+sys.stdin.readline()
+print(lease_file.take(Path(sys.argv[2]), json.loads(sys.argv[3])) is None)
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """Where a node keeps its lease."""
+    return tmp_path / "root" / ".clusterctl" / "lease.json"
+
+
+def test_a_lease_is_taken_once_and_freed_by_its_own_name_alone(node: Path) -> None:
+    ours, theirs = OURS.as_record(), THEIRS.as_record()
+    assert lease_file.read(node) is None
+    assert lease_file.take(node, ours) is None
+    assert lease_file.take(node, ours) is None, "the first answer may have been lost"
+    assert lease_file.take(node, theirs) == ours
+    assert not lease_file.free(node, theirs)
+    assert not lease_file.free(node, {**ours, "nonce": "another"})
+    assert not lease_file.free(node, {})
+    assert from_record(lease_file.read(node) or {}) == OURS
+    assert lease_file.free(node, ours)
+    assert lease_file.take(node, theirs) is None
+
+
+def test_a_lease_is_roots_alone_and_leaves_nothing_beside_it(node: Path) -> None:
+    node.parent.mkdir(parents=True, mode=0o755)
+    (node.parent / "lease.json.new").write_text("a taker that died")
+    lease_file.take(node, OURS.as_record())
+    assert node.stat().st_mode & 0o777 == 0o600
+    assert node.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in node.parent.iterdir()] == ["lease.json"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null"])
+def test_a_lease_that_cannot_be_read_holds_all_the_same(node: Path, text: str) -> None:
+    node.parent.mkdir(parents=True)
+    node.write_text(text)
+    holder = lease_file.take(node, OURS.as_record())
+    assert holder is not None
+    assert from_record(holder).run == ""
+    assert not lease_file.free(node, OURS.as_record())
+
+
+def test_of_many_processes_one_takes_the_node(node: Path, repository: Path) -> None:
+    for _ in range(5):
+        racers = [
+            subprocess.Popen(
+                [sys.executable, "-c", RACER, repository / "plugins" / "module_utils", node,
+                 json.dumps(replace(OURS, nonce=str(number)).as_record())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )
+            for number in range(6)
+        ]  # fmt: skip
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("\n")
+            racer.stdin.flush()
+        said = [racer.communicate(timeout=60)[0].strip() for racer in racers]
+        assert sorted(said) == ["False"] * 5 + ["True"]
+        assert lease_file.free(node, {"run": OURS.run, "nonce": str(said.index("True"))})
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> LeaseNodes:
+    """Three nodes on this machine, each with a lease of its own, reached by Ansible."""
+    hosts = {host: {"clusterctl_lease_path": str(tmp_path / host / "lease.json")} for host in reversed(HOSTS)}
+    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = {"all": {"vars": {**common, "clusterctl_become": False}, "hosts": hosts}}
+    (tmp_path / "hosts.yml").write_text(json.dumps(inventory))
+    (tmp_path / "run").mkdir()
+    return LeaseNodes(tmp_path / "hosts.yml", tmp_path / "run")
+
+
+def holders(nodes: LeaseNodes) -> list[str]:
+    """Whose nonce is on each node."""
+    path = nodes.inventory.parent
+    found = [lease_file.read(path / host / "lease.json") for host in HOSTS]
+    return [str(one.get("nonce")) if one else "" for one in found]
+
+
+def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
+    def do(step):
+        return {} if isinstance(step, Note) else nodes(step)
+
+    assert carry_out(taking(OURS, HOSTS), do).held
+    assert holders(nodes) == ["n1", "n1", "n1"]
+    refused = carry_out(taking(THEIRS, HOSTS), do)
+    assert (refused.refused, refused.failed, refused.left) == ({"gpu01": OURS}, {}, {})
+    assert holders(nodes) == ["n1", "n1", "n1"]
+    assert {host: said.holder for host, said in nodes.show(HOSTS).items()} == dict.fromkeys(HOSTS, OURS)
+    assert nodes(Free(OURS, ("gpu01", "gpu02"))) == dict.fromkeys(("gpu01", "gpu02"), Answer(freed=True))
+    refused = carry_out(taking(THEIRS, HOSTS), do)
+    assert refused.refused == {"gpu03": OURS}
+    assert holders(nodes) == ["", "", "n1"], "what it had was given back"
+
+
+def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> None:
+    lease_file.take(nodes.inventory.parent / "gpu01" / "lease.json", THEIRS.as_record())
+    answers = nodes(Take(OURS, (("gpu01",), ("gpu02", "gpu03"))))
+    assert answers == {"gpu01": Answer(holder=THEIRS)}
+    assert holders(nodes) == ["n2", "", ""]
+
+
+def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
+    (nodes.inventory.parent / "gpu02").write_text("no directory")
+    outcome = carry_out(taking(OURS, HOSTS), lambda step: {} if isinstance(step, Note) else nodes(step))
+    assert "the lease at" in outcome.failed["gpu02"]
+    assert list(outcome.left) == ["gpu02"]
+    assert not (nodes.inventory.parent / "gpu01" / "lease.json").exists()
+    assert not (nodes.inventory.parent / "gpu03" / "lease.json").exists()
+
+
+def test_an_interruption_gives_back_what_was_asked_before_it_is_heard() -> None:
+    done = []
+
+    def do(step):
+        done.append(step)
+        if isinstance(step, Take):
+            raise KeyboardInterrupt
+        return {host: Answer(freed=True) for host in step.hosts}
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(taking(OURS, HOSTS), do)
+    assert [type(step) for step in done] == [Note, Take, Free, Note]
+    assert done[2].hosts == HOSTS
+    assert done[3].hosts == ()
+
+
+def test_the_book_keeps_what_may_be_held_and_a_copy_of_it_is_nobodys(tmp_path: Path) -> None:
+    directory, copy = ClusterDirectory(tmp_path / "a"), ClusterDirectory(tmp_path / "b")
+    for each in (directory, copy):
+        each.ensure_state()
+    assert lease_book.entries(directory) == []
+    run = RunStore(directory).create("apply", [])
+    first, second = lease_of(run, directory), replace(lease_of(run, directory), run="another")
+    lease_book.note(directory, first, HOSTS)
+    lease_book.note(directory, second, ["gpu01"])
+    lease_book.note(directory, first, ["gpu02"])
+    open_ = {entry.lease.run: entry.hosts for entry in lease_book.entries(directory)}
+    assert open_ == {first.run: ("gpu02",), "another": ("gpu01",)}
+    (copy.state / lease_book.FILE).write_text((directory.state / lease_book.FILE).read_text())
+    assert lease_book.entries(copy) == [], "the original is still at work, for all that the copy knows"
+    lease_book.note(directory, first, [])
+    lease_book.note(directory, second, [])
+    assert lease_book.entries(directory) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"lease": {}}]', "null"])
+def test_a_book_that_cannot_be_read_is_empty(tmp_path: Path, text: str) -> None:
+    directory = ClusterDirectory(tmp_path)
+    directory.ensure_state()
+    (directory.state / lease_book.FILE).write_text(text)
+    assert lease_book.entries(directory) == []
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that lives until it is told to go."""
+    with subprocess.Popen(["sleep", "300"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_run_lives_as_long_as_its_very_process(tmp_path: Path, child: subprocess.Popen[bytes]) -> None:
+    directory = ClusterDirectory(tmp_path)
+    lease = lease_of(RunStore(directory).create("apply", []), directory)
+    assert (lease.pid, lease.where) == (os.getpid(), os.uname().nodename)
+    assert lives_here(lease)
+    assert comes_from(lease, directory)
+    assert not lives_here(replace(lease, pid=child.pid)), "another process has its number now"
+    assert not lives_here(replace(lease, born=""))
+    assert not comes_from(replace(lease, machine="another"), directory)
+    assert lease_of(RunStore(directory).create("apply", []), directory).nonce != lease.nonce
+
+
+def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe_lease.LEASE == lease_file.LEASE
+    lease_file.take(node, THEIRS.as_record())
+    monkeypatch.setattr(busy, "lease", lambda: probe_lease.lease(str(node)))
+    found = busy.busy(5.0)
+    assert f"held by {THEIRS.holder}" in found["reasons"]
+    assert found["lease"]["who"] == "anna"
+    assert f"held by {THEIRS.holder}" not in busy.busy(5.0, [THEIRS.run])["reasons"]
+    node.write_text("{ torn")
+    assert [reason for reason in busy.busy(5.0)["reasons"] if "unknown" in reason]

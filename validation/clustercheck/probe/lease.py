@@ -1,0 +1,28 @@
+"""Whose apply changes the node now."""
+
+from __future__ import annotations
+
+import json
+
+from clustercheck.probe.programs import read
+
+# Where clusterctl puts it: root's alone, and on the disk.
+LEASE = "/root/.clusterctl/lease.json"
+SAID = ("run", "what", "who", "where", "since")
+
+
+def lease(path: str = LEASE) -> dict[str, str] | None:
+    """The run that holds this node, None where none does. A lease that cannot be read is somebody's."""
+    text = read(path)
+    if text is None:
+        return None
+    try:
+        said = dict(json.loads(text))
+    except (ValueError, TypeError):
+        said = {}
+    return {key: str(said.get(key) or "unknown") for key in SAID}
+
+
+def holder(held: dict[str, str]) -> str:
+    """The same in words."""
+    return "held by run {run} ({what}) of {who} on {where}, since {since}".format(**held)
