@@ -31,6 +31,7 @@ class FakeAnsible:
     fails: dict[str, str] = field(default_factory=dict)
     requests: list[PlaybookRequest] = field(default_factory=list)
     holds: dict[str, dict] = field(default_factory=dict)
+    breaks: dict[str, str] = field(default_factory=dict)
     lease_requests: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
     def __call__(self, request, on_event, on_tick=None):
@@ -65,8 +66,12 @@ class FakeAnsible:
         state, wanted = variables["clusterctl_lease_state"], variables.get("clusterctl_lease")
         self.lease_requests.append((state, request.hosts))
         first = variables.get("clusterctl_lease_first")
+        states = dict.fromkeys(request.hosts, HostState.GOOD)
         for host in sorted(request.hosts, key=lambda host: host != first):
             if state == "taken" and host != first and not self._is_of(first, wanted):
+                continue
+            if host in self.breaks:
+                states[host] = HostState.FAILED
                 continue
             taken = state == "taken" and (host not in self.holds or self._is_of(host, wanted))
             freed = state == "freed" and self._is_of(host, wanted)
@@ -76,8 +81,9 @@ class FakeAnsible:
                 del self.holds[host]
             said = {"taken": taken, "freed": freed, "holder": self.holds.get(host)}
             ledger.hosts[host].facts["lease"] = said
-        states = dict.fromkeys(request.hosts, HostState.GOOD)
-        return PlaybookOutcome(states, dict.fromkeys(states, ""), ledger, 0, False, False, 1.0)
+        return PlaybookOutcome(
+            states, {**dict.fromkeys(states, ""), **self.breaks}, ledger, 0, False, False, 1.0
+        )
 
     def _is_of(self, host, lease):
         return host in self.holds and all(self.holds[host][key] == lease[key] for key in ("run", "nonce"))
@@ -267,6 +273,20 @@ def test_apply_is_refused_where_another_controller_is_at_work(cluster, ansible, 
     assert ansible.touched == []
     assert ansible.holds == {"gpu02": theirs}
     assert RunStore(cluster).get("last").exit_code == 2
+
+
+def test_a_host_whose_lease_cannot_be_taken_has_failed_and_no_other_is_touched(cluster, ansible, capsys):
+    ansible.breaks = {"gpu02": "the lease cannot be used: Read-only file system"}
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 1
+    lines, messages = records(capsys)
+    assert "gpu02: Take the lease" in messages
+    assert "host.read-only" in messages
+    assert lines[-1]["hosts"]["gpu02"]["failed"] == lines[-1]["failed"] == 1
+    assert ansible.touched == []
+    assert ansible.holds == {}
+    ansible.breaks = {}
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert lease_book.entries(cluster) == []
 
 
 def test_what_a_dead_run_of_this_directory_holds_is_given_back_by_the_next(cluster, ansible, capsys):

@@ -99,8 +99,12 @@ def command(
             if declined:
                 console.say("nothing was changed")
             else:
-                with leases.held(session, plan.hosts):
-                    outcome = site.apply_waves(session, plan, tags=asked.tags, limits=limits)
+                with leases.held(session, plan.hosts) as failures:
+                    outcome = (
+                        site.not_begun(session, plan, failures)
+                        if failures
+                        else site.apply_waves(session, plan, tags=asked.tags, limits=limits)
+                    )
                 outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
                 outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
                 outcome.reasons |= chosen.outside

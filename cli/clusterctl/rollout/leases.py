@@ -7,23 +7,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from clusterctl import console
 from clusterctl.engine import lease_book
+from clusterctl.engine.failure import Failure
+from clusterctl.engine.failure_kinds import OTHER, kind_of
 from clusterctl.engine.lease import Lease, lease_of
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answers, Note, Outcome, Step, carry_out, freeing, taking
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.session import Session
+
+TASK = "Take the lease"
 
 
 @contextlib.contextmanager
-def held(session: Session, hosts: Sequence[str]) -> Iterator[None]:
+def held(session: Session, hosts: Sequence[str]) -> Iterator[Sequence[Failure]]:
     """Hold ``hosts`` while they are changed; they are given back however the block ends.
 
-    Raises ClusterctlError (``engine.leased``, exit 2: who, where, what, since when;
-    ``engine.lease-failed``, exit 1: a node could not be asked). Then nothing is held.
+    Hands out the failures of hosts that could not be asked: then nothing is held, and nothing may be changed.
+    Raises ClusterctlError (``engine.leased``, exit 2: who, where, what, since when) where others are at work.
     """
     if not hosts:
-        yield
+        yield ()
         return
     lease, do = lease_of(session.run, session.directory), _doing(session)
     with terminated_like_interrupted():
@@ -32,9 +36,10 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[None]:
         if outcome.refused:
             raise refusal(outcome.refused)
         if outcome.failed:
-            raise _failure(outcome)
+            yield [_failure(host, why) for host, why in sorted(outcome.failed.items())]
+            return
         try:
-            yield
+            yield ()
         finally:
             _give_back(lease, hosts, do)
 
@@ -104,13 +109,6 @@ def _say_left(lease: Lease, outcome: Outcome) -> None:
         console.say(f"the next apply from here gives it back; from elsewhere: clusterctl unlock {lease.run}")
 
 
-def _failure(outcome: Outcome) -> ClusterctlError:
-    host, why = next(iter(sorted(outcome.failed.items())))
-    others = f" (and {len(outcome.failed) - 1} more)" if len(outcome.failed) > 1 else ""
-    return ClusterctlError(
-        f"the lease on {host}{others} could not be taken, and nothing was changed: {why}",
-        code="engine.lease-failed",
-        where=", ".join(sorted(outcome.failed)),
-        hint=f"Mend it, or go on without it: clusterctl hosts quarantine {host} --reason WHY.",
-        exit_code=EXIT_CLUSTER_BAD,
-    )
+def _failure(host: str, why: str) -> Failure:
+    kind = kind_of(why) or OTHER
+    return Failure(host, TASK, why, remedy=kind.remedy.format(host=host), code=kind.code)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusterctl.engine.events import WaveFinished, WaveStarted
+from clusterctl.engine.events import HostFinished, WaveFinished, WaveStarted
 from clusterctl.engine.failure import Failure
+from clusterctl.engine.failure_kinds import UNREACHABLE
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED
 from clusterctl.rollout.gate import decide
@@ -83,6 +84,18 @@ def apply_waves(
         if not decision.go:
             outcome.stopped = decision.reason
             break
+    return outcome
+
+
+def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:
+    """The outcome where hosts failed before the first wave: they are to blame, and no other was touched."""
+    outcome = SiteOutcome(plan, stopped="; ".join(f"{one.host}: {one.headline}" for one in failures))
+    for one in failures:
+        unreachable = one.code == UNREACHABLE.code
+        outcome.records[one.host] = HostRecord(one.host, failed=1, unreachable=unreachable, failure=one)
+        outcome.states[one.host] = HostState.UNREACHABLE if unreachable else HostState.FAILED
+        outcome.reasons[one.host] = one.headline
+        note(session, HostFinished(time.time(), one.host, outcome.states[one.host].value, one.headline))
     return outcome
 
 
