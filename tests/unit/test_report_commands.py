@@ -66,13 +66,20 @@ def validated(site: ClusterDirectory, verdict: str = "pass") -> str:
 def test_a_run_leaves_its_result_and_every_report(site):
     run = RunStore(site).get(validated(site))
     names = {path.name for path in run.directory.iterdir()}
-    assert {"run.json", "result.json", "report.html", "junit.xml", "report.md"} <= names
+    assert {"run.json", "result.json", "report.html", "junit.xml", "report.md", "metrics.prom"} <= names
     assert files.load(run)["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(
     ("form", "begins"),
-    [("table", "PASS"), ("html", "<!doctype"), ("junit", "<?xml"), ("markdown", "# PASS"), ("json", "{")],
+    [
+        ("table", "PASS"),
+        ("html", "<!doctype"),
+        ("junit", "<?xml"),
+        ("markdown", "# PASS"),
+        ("prometheus", "# HELP"),
+        ("json", "{"),
+    ],
 )
 def test_a_report_in_each_form(site, capsys, form, begins):
     identity = validated(site)
@@ -92,8 +99,22 @@ def test_a_report_into_a_file(site, tmp_path, capsys):
     assert call(site, "report", validated(site), "--format", "html", "--output", str(target)) == 0
     assert target.read_text().lower().startswith("<!doctype html>")
     assert capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".out")] == []
     assert call(site, "report", "--output", str(tmp_path / "no" / "such")) == 2
     assert "report.not-written" in capsys.readouterr().err
+
+
+def test_a_report_into_a_pipe(site, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        form = ["--format", "prometheus", "--output", str(pipe)]
+        assert call(site, "report", validated(site), *form) == 0
+        assert b"clusterctl_validation_verdict" in os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_a_run_without_a_result_is_explained(site, capsys):

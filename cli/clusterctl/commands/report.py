@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -44,9 +45,23 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
         console.write(text)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        _write(output, text)
     except OSError as error:
         raise ClusterctlError(
             f"the report cannot be written: {error.strerror}", code="report.not-written", where=str(output)
         ) from error
     console.say(f"written: {output}")
+
+
+def _write(output: Path, text: str) -> None:
+    """Whole or not at all, for who reads along; what is there and no file (a pipe) is written to as it is."""
+    if output.exists() and not output.is_file():
+        output.write_text(text, encoding="utf-8")
+        return
+    target = output.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""A run as terminal table, HTML, JUnit, Markdown, JSON."""
+"""A run as terminal table, HTML, JUnit, Markdown, Prometheus text, JSON."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.report import html, junit, markdown
+from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.report.view import Document
 from clusterctl.runs.store import Run, write_atomically
 
@@ -17,6 +17,7 @@ REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
     "html": ("report.html", html.render),
     "junit": ("junit.xml", junit.render),
     "markdown": ("report.md", markdown.render),
+    "prometheus": ("metrics.prom", prometheus.render),
 }
 MODE = 0o644
 

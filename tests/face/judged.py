@@ -1,0 +1,144 @@
+"""Documents to look at: whole clusters judged from sample evidence, with the checks' own faults planted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.all import BY_ID, CHECKS
+from clustercheck.checks.base import evaluate
+from clustercheck.document import Document
+from clustercheck.environment import describe
+from clustercheck.evidence import Evidence
+from clustercheck.ledger import complete, count
+from clustercheck.locate.culprits import culprits
+from clustercheck.locate.pairs import blame, pair_bandwidths
+from clustercheck.sample import healthy
+
+JOB_SIZES = tuple(1 << power for power in range(12, 27, 2))
+SPEED_GBPS = 2.2
+LATENCY_S = 250e-6
+
+
+def passing(*, simulated: bool = False) -> dict[str, Any]:
+    """Three nodes, everything good."""
+    return judged(_as_simulated(_like_real(healthy(3))) if simulated else _like_real(healthy(3)))
+
+
+def failing(*, simulated: bool = True) -> dict[str, Any]:
+    """Three nodes with a lost GPU, a link down, errors in memory, another driver, and a slow node."""
+    evidence = _like_real(healthy(3))
+    for check, fault in (
+        ("nvlink", "nvlink-down"),
+        ("gpu-ecc", "ecc-dram"),
+        ("driver-version", "driver-version-skew"),
+        ("gpu-throttle", "hw-slowdown"),
+    ):
+        evidence = _fault(check, fault)(evidence)
+    evidence = seeding.lose_gpu("gpu03", 5, from_bus=True)(evidence)
+    evidence = _slow("gpu03", 0.04)(evidence)
+    return judged(_as_simulated(evidence) if simulated else evidence)
+
+
+def incomplete() -> dict[str, Any]:
+    """Three nodes of which one was busy, and one counter was not printed: nothing is known to be bad."""
+    evidence = _like_real(healthy(3))
+    evidence = seeding.edit("gpu02", lambda raw: raw["busy"]["reasons"].append("a process on GPU 2"))(
+        evidence
+    )
+    evidence = replace(evidence, left_out={"gpu02": "the node is busy: a process on GPU 2"})
+    evidence = _fault("gpu-ecc", "counters-missing")(evidence)
+    jobs = "of the nodes left none could be its partner"
+    return judged(replace(evidence, jobs={}, skipped=dict.fromkeys(evidence.jobs, jobs)))
+
+
+def hundred() -> dict[str, Any]:
+    """A hundred nodes: one gone, one taken out, one slow, a GPU lost and a few with errors in memory."""
+    evidence = _like_real(healthy(100))
+    evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
+    evidence = seeding.unreachable("gpu07", "no route to host")(evidence)
+    for node, gpu in (("gpu13", 1), ("gpu77", 6)):
+        evidence = seeding.smi(node, gpu, "ecc_errors/volatile/dram_uncorrectable", "2")(evidence)
+    there = [name for name in evidence.nodes if name not in ("gpu07", "gpu55")]
+    for job in evidence.jobs:
+        evidence = seeding.only(job, *there, asked=False)(evidence)
+    evidence = _slow("gpu88", 0.03)(evidence)
+    nodes = tuple(
+        replace(each, excluded="memory is being replaced") if each.name == "gpu55" else each
+        for each in evidence.spec.nodes
+    )
+    return judged(replace(evidence, spec=replace(evidence.spec, nodes=nodes)))
+
+
+def judged(evidence: Evidence) -> dict[str, Any]:
+    """The document of this evidence, as a validation would write it."""
+    results = complete(CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)])
+    slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in results)
+    pairs = pair_bandwidths(evidence.jobs["pairs"]) if slow else {}
+    told = blame([node.name for node in evidence.spec.nodes], pairs, 0.3125) if slow else None
+    return Document(
+        run="20261120T195700-validate-3fa2",
+        started="2026-11-20T19:57:00Z",
+        finished="2026-11-20T20:03:12Z",
+        cluster="rack-a",
+        suite="full",
+        coverage=count(results),
+        culprits=tuple(culprits(results, told, slow)),
+        results=tuple(results),
+        environment=describe(evidence),
+        simulated=evidence.simulated,
+    ).as_json()
+
+
+def _fault(check: str, name: str) -> seeding.Inject:
+    return next(fault for fault in BY_ID[check].faults if fault.name == name).inject
+
+
+def _as_simulated(evidence: Evidence) -> Evidence:
+    for name in evidence.nodes:
+        mark = "<nvidia_smi_log>\n<simulated>yes</simulated>"
+        evidence = seeding.stdout(name, "nvidia_smi", "<nvidia_smi_log>", mark)(evidence)
+    return evidence
+
+
+def _like_real(evidence: Evidence) -> Evidence:
+    """The sample says one speed for all; here small messages cost time, and every pair is its own."""
+    return _each_rank(_rising, "all_reduce", _each_rank(_scattered, "pairs", evidence))
+
+
+def _rising(said: dict[str, Any]) -> None:
+    point = said["points"][0]
+    said["points"] = []
+    for size in JOB_SIZES:
+        speed = size / (size / (SPEED_GBPS * 1e9) + LATENCY_S) / 1e9
+        said["points"].append({**point, "bytes": size, "busbw_gbps": round(speed, 5)})
+
+
+def _scattered(said: dict[str, Any]) -> None:
+    for pair in said["pairs"]:
+        pair["busbw_gbps"] = round(SPEED_GBPS * (1 - 0.13 * ((pair["a"] * 7 + pair["b"] * 13) % 11) / 11), 4)
+
+
+def _slow(node: str, factor: float) -> seeding.Inject:
+    """The node's network carries a part of what the others' does: so does the whole group."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        rank = next(one.rank for one in evidence.jobs["pairs"].ranks if one.node == node)
+
+        def group(said: dict[str, Any]) -> None:
+            for point in said["points"]:
+                point["busbw_gbps"] *= factor
+
+        def pairs(said: dict[str, Any]) -> None:
+            for pair in said["pairs"]:
+                if rank in (pair["a"], pair["b"]):
+                    pair["busbw_gbps"] *= factor
+
+        return _each_rank(pairs, "pairs", _each_rank(group, "all_reduce", evidence))
+
+    return inject
+
+
+def _each_rank(change: Any, job: str, evidence: Evidence) -> Evidence:
+    return seeding.verdicts(job, lambda _rank, said: change(said))(evidence)
