@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ from clusterctl.errors import (
 )
 from clusterctl.rollout import leases, opening, parts, site, tables
 from clusterctl.rollout.preflight import PreflightReport, look
+from clusterctl.rollout.probe.look import Look, Looks, in_short
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Limits, Session
 from clusterctl.rollout.waves import WavePlan, plan_waves
@@ -57,6 +59,7 @@ def command(
     limit: str | None,
     reboot: bool,
     force_busy: bool,
+    full: bool,
     canary: int,
     silence_min: float,
     wave_h: float,
@@ -69,8 +72,11 @@ def command(
 
     A host that fails, cannot be reached or falls silent stops the next wave. Running it again goes on
     from where it stopped. Exit code 3: done, but for hosts that were busy.
+
+    A host that the same settings have made good before is looked at in one probe first; if it is still as
+    it was left, that is all. --full takes every host through Ansible.
     """
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy)
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full)
     if check:
         return plan_command.run(named, asked, as_json=as_json, passwords=passwords)
     if not yes and not asked.preflight_alone:
@@ -86,29 +92,35 @@ def command(
                         extra_vars=asked.extra_vars) as session,
     ):  # fmt: skip
         _recover(store, session, chosen)
-        report = look(session, chosen.names)
+        looks = Looks.of_run(session, chosen, asked, passwords)
+        first = looks.first()
+        _say_looked(first)
+        report = first.merged(look(looks.told, first.rest(chosen.names)))
         if report.leases and not asked.preflight_alone:
             raise leases.refusal(report.leases)
         show(report, as_json=as_json)
         outcome = site.SiteOutcome(WavePlan((), {}))
         code = _preflight_verdict(report)
         if code == EXIT_GOOD and not asked.preflight_alone:
-            plan = _plan(chosen, report, asked, canaries=canary)
+            plan = _plan(chosen, report, asked, canaries=canary, quiet=first.quiet)
             _announce(plan, chosen, report, asked)
             declined = not (yes or _agreed(plan))
             if declined:
                 console.say("nothing was changed")
             else:
                 with leases.held(session, plan.hosts) as failures:
+                    looks.forget(() if failures else plan.hosts)
                     outcome = (
                         site.not_begun(session, plan, failures)
                         if failures
-                        else site.apply_waves(session, plan, tags=asked.tags, limits=limits)
+                        else site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits)
                     )
+                outcome.add_quiet(first.quiet, first.reasons)
                 outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
                 outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
                 outcome.reasons |= chosen.outside
                 code = outcome.exit_code
+                _remember(looks, first.rest(chosen.names), outcome)
         if not outcome.states:
             outcome.states |= report.unfit
         summary = site.summary(session.run.id, chosen.names, outcome, code)
@@ -119,6 +131,23 @@ def command(
     if as_json:
         console.emit(summary)
     return code
+
+
+def _say_looked(first: Look) -> None:
+    if first.quiet:
+        console.say(f"{len(first.quiet)} host(s), each looked at in one probe: as the last apply left them")
+    for host, differs in first.differing.items():
+        console.say(f"{host}: not as it was left: {in_short(differs)}")
+
+
+def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome) -> None:
+    """Of those of ``hosts`` that are good now: so that the next apply can look at them in one probe."""
+    if outcome.interrupted:
+        return
+    well = (HostState.GOOD, HostState.UNTOUCHED)
+    good = [name for name in hosts if outcome.states.get(name) in well]
+    for host, why in looks.settle(good).items():
+        console.say(f"{host}: the next apply cannot look at it in one probe: {why}")
 
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:
@@ -147,7 +176,12 @@ def _preflight_verdict(report: PreflightReport) -> int:
 
 
 def _plan(
-    chosen: opening.Selection, report: PreflightReport, asked: parts.Asked, *, canaries: int
+    chosen: opening.Selection,
+    report: PreflightReport,
+    asked: parts.Asked,
+    *,
+    canaries: int,
+    quiet: Collection[str],
 ) -> WavePlan:
     inventory = chosen.inventory
     busy = {
@@ -156,7 +190,7 @@ def _plan(
         if host.name in report.busy and not asked.allowed("force_busy", host)
     }
     return plan_waves(
-        chosen.names,
+        [name for name in chosen.names if name not in quiet],
         registry=[host.name for host in inventory.registry_hosts],
         gpu_nodes=[host.name for host in inventory.gpu_nodes],
         left_out={**busy, **chosen.outside},
@@ -168,7 +202,8 @@ def _announce(plan: WavePlan, chosen: opening.Selection, report: PreflightReport
     """One line of what is about to be done to how many hosts; then who stays out, who may reboot."""
     what = ", ".join(asked.tags or parts.TAGS)
     waves = "; ".join(f"{wave.name}: {', '.join(wave.hosts)}" for wave in plan.waves) or "none"
-    console.say(f"apply {what} to {len(plan.hosts)} host(s) in {len(plan.waves)} wave(s): {waves}")
+    if plan.hosts or plan.left_out:
+        console.say(f"apply {what} to {len(plan.hosts)} host(s) in {len(plan.waves)} wave(s): {waves}")
     for host, why in plan.left_out.items():
         hint = "" if host in chosen.outside else " (--force-busy goes on all the same)"
         console.say(f"{host}: left out, {why}{hint}")

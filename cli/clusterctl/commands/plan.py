@@ -11,6 +11,7 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
 from clusterctl.engine.ledger import BAD
 from clusterctl.rollout import opening, parts, site, tables
+from clusterctl.rollout.probe.look import Looks
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.waves import Wave, WavePlan
 from clusterctl.runs.store import RunStore
@@ -28,11 +29,15 @@ def command(
     limit: str | None,
     reboot: bool,
     force_busy: bool,
+    full: bool,
     as_json: bool,
     passwords: Passwords,
 ) -> int:
-    """Say, host by host, what apply would change. Changes nothing."""
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy)
+    """Say, host by host, what apply would change. Changes nothing.
+
+    Like apply it looks first, in one probe, at each host that the same settings have made good before.
+    """
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full)
     return run(named, asked, as_json=as_json, passwords=passwords)
 
 
@@ -45,11 +50,15 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
     for name, why in chosen.outside.items():
         console.say(f"{name}: left out, {why}")
     hosts = tuple(name for name in chosen.names if name not in chosen.outside)
-    plan = WavePlan((Wave("check", hosts),), {**chosen.quarantined, **chosen.outside})
     with opening.session(
         chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json, extra_vars=asked.extra_vars
     ) as session:
+        first = Looks.of_run(session, chosen, asked, passwords).first()
+        rest = first.rest(hosts)
+        waves = (Wave("check", rest),) if rest else ()
+        plan = WavePlan(waves, {**chosen.quarantined, **chosen.outside})
         outcome = site.apply_waves(session, plan, tags=asked.tags, check=True)
+        outcome.add_quiet(first.quiet, first.reasons)
         code = outcome.exit_code
         summary = site.summary(session.run.id, chosen.names, outcome, code)
         RunStore(chosen.directory).finish(session.run, code, summary)

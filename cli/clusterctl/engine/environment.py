@@ -23,8 +23,13 @@ def is_utf8(environment: Mapping[str, str]) -> bool:
     return chosen.lower().replace("-", "").endswith("utf8")
 
 
-def ansible_environment(content: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment for an Ansible process that runs the content at ``content``."""
+def ansible_environment(
+    content: Path, environment: Mapping[str, str] | None = None, *, calls: Path | None = None
+) -> dict[str, str]:
+    """Environment for an Ansible process that runs the content at ``content``.
+
+    ``calls`` is the file for what is asked of hosts, where anybody wants that.
+    """
     given = dict(os.environ if environment is None else environment)
     dropped = DROPPED | set(ignored_variables(given))
     kept = {key: value for key, value in given.items() if key not in dropped}
@@ -37,4 +42,9 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
         ANSIBLE_NOCOLOR="1",
         PYTHONUNBUFFERED="1",
     )
+    if calls is not None:
+        kept.update(
+            ANSIBLE_CALLBACKS_ENABLED="clusterctl_events,clusterctl_calls",
+            CLUSTERCTL_CALLS=str(calls),
+        )
     return kept

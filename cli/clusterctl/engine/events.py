@@ -169,6 +169,19 @@ class Interrupted(Event):
     """Written by us: a signal came, and what runs is being ended."""
 
 
+@dataclass(frozen=True)
+class HostLooked(Event):
+    """Written by us: a host was asked, in one look, for what ``tasks`` tasks of the last apply had asked.
+
+    ``quiet`` says that nothing is to be done there; else ``differs`` says what is other than it was.
+    """
+
+    host: str
+    quiet: bool
+    tasks: int
+    differs: Sequence[str] = ()
+
+
 NAMES: dict[str, type[Event]] = {
     "play_started": PlayStarted,
     "task_started": TaskStarted,
@@ -184,6 +197,7 @@ NAMES: dict[str, type[Event]] = {
     "wave_finished": WaveFinished,
     "host_finished": HostFinished,
     "interrupted": Interrupted,
+    "host_looked": HostLooked,
 }
 _KINDS = {kind: name for name, kind in NAMES.items()}
 _FIELDS = {kind: {f.name for f in fields(kind)} for kind in _KINDS}

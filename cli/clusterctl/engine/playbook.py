@@ -44,6 +44,7 @@ class PlaybookRequest:
     """What to run, where. ``playbook`` is a path, or a name in our playbooks/. Times in seconds.
 
     ``secret_vars`` are passwords as a JSON document of variables.
+    ``calls`` is a file to which what is asked of hosts is appended, for those who want to ask it again.
     ``every_host`` says that each host must be heard of; else a host that no play is for is left untouched.
     """
 
@@ -60,6 +61,7 @@ class PlaybookRequest:
     time_limit_s: float = TIME_LIMIT_S
     silence_limit_s: float = SILENCE_LIMIT_S
     forks: int = MAX_FORKS
+    calls: Path | None = None
 
     @property
     def log(self) -> Path:
@@ -117,7 +119,7 @@ def run_playbook(
         ended = process.run(
             arguments(request, files),
             cwd=content,
-            environment=ansible_environment(content),
+            environment=ansible_environment(content, calls=request.calls),
             log=request.log,
             on_line=take,
             on_tick=lambda: on_tick(ledger),

@@ -46,6 +46,7 @@ class Asked:
     limit: str | None = None
     reboot: bool = False
     force_busy: bool = False
+    full: bool = False
 
     @property
     def preflight_alone(self) -> bool:
@@ -62,6 +63,7 @@ class Asked:
         """How the run records what it was asked."""
         said = ["--only", ",".join(self.only)] if self.only else []
         said += ["--limit", self.limit] if self.limit else []
+        said += ["--full"] if self.full else []
         return said + [f"--{flag.replace('_', '-')}" for flag in FLAGS if getattr(self, flag)]
 
     @property
@@ -77,6 +79,9 @@ class Asked:
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of apply and of plan that make an `Asked`."""
     for option in (
+        click.option(
+            "--full", is_flag=True, help="Every task through Ansible, on hosts where nothing has changed too."
+        ),
         click.option("--force-busy", is_flag=True, help="Change hosts on which jobs are running, too."),
         click.option("--reboot", is_flag=True, help="Allow hosts that need it to be rebooted."),
         click.option(

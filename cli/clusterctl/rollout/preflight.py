@@ -71,7 +71,9 @@ class PreflightReport:
 
 
 def look(session: Session, hosts: Sequence[str]) -> PreflightReport:
-    """Run the preflight playbook on all hosts at once."""
+    """Run the preflight playbook on all hosts at once; on none it has nothing to say."""
+    if not hosts:
+        return PreflightReport((), {}, {}, {})
     outcome = play(session, PLAYBOOK, hosts, limits=Limits(TIME_LIMIT_S))
     return report_of(outcome)
 
@@ -110,6 +112,12 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
 
 
 SUBJECTS = {HostState.UNREACHABLE: "reach", HostState.SILENT: "answer"}
+
+
+def findings_of(host: str, result: Mapping[str, Any]) -> list[Finding]:
+    """The findings in one result of the preflight module."""
+    said = (result.get("clusterctl") or {}).get("findings", [])
+    return [_finding(host, record) for record in said]
 
 
 def _finding(host: str, record: Mapping[str, Any]) -> Finding:

@@ -20,7 +20,7 @@ from clusterctl.runs.store import Run
 
 @dataclass(frozen=True)
 class Session:
-    """What every playbook of one run shares."""
+    """What every playbook of one run shares. ``calls``: where to write down what hosts are asked."""
 
     directory: ClusterDirectory
     run: Run
@@ -29,6 +29,7 @@ class Session:
     secret_vars: bytes = field(default=b"", repr=False)
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
     forks: int = MAX_FORKS
+    calls: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def play(
         time_limit_s=limits.whole_s,
         silence_limit_s=limits.silence_s,
         forks=session.forks,
+        calls=session.calls,
     )
     session.display.open(Path(playbook).stem, request.hosts)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,14 @@ class SiteOutcome:
     busy: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
     interrupted: bool = False
+    probed: frozenset[str] = frozenset()
+
+    def add_quiet(self, quiet: Mapping[str, HostRecord], reasons: Mapping[str, str]) -> None:
+        """Hosts that no wave had to touch: good as they are, with how that is known."""
+        self.probed = frozenset(quiet)
+        self.records |= quiet
+        self.reasons |= reasons
+        self.states |= dict.fromkeys(quiet, HostState.GOOD)
 
     @property
     def exit_code(self) -> int:
@@ -119,4 +127,5 @@ def summary(run_id: str, hosts: Sequence[str], outcome: SiteOutcome, exit_code: 
         "failed": sum(c["failed"] for c in counts.values()),
         "unreachable": sum(c["unreachable"] for c in counts.values()),
         "exit": exit_code,
+        **({"probed": sorted(outcome.probed)} if outcome.probed else {}),
     }

@@ -1,0 +1,197 @@
+"""The look before an apply: which hosts are as the last one left them, by asking each of them once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.engine.events import HostLooked
+from clusterctl.engine.ledger import HostRecord, HostState
+from clusterctl.errors import ClusterctlError
+from clusterctl.rollout.opening import Selection
+from clusterctl.rollout.parts import Asked
+from clusterctl.rollout.preflight import Finding, PreflightReport, findings_of
+from clusterctl.rollout.probe import records
+from clusterctl.rollout.probe.ask import Answers, ask, ask_here
+from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call, CannotAskError, of_host, read
+from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
+from clusterctl.rollout.probe.judge import decisive, wanting
+from clusterctl.rollout.probe.records import Record
+from clusterctl.rollout.session import Session, note
+
+CALLS = "calls.jsonl"
+DIFFERENCES_SAID = 3
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at hosts has shown. Who is not in ``quiet`` goes the whole road.
+
+    ``quiet`` holds a record a host on which nothing is to be done, ``differing`` what is other than it was
+    on hosts of which something is known, ``findings`` those of preflight on quiet hosts.
+    """
+
+    quiet: Mapping[str, HostRecord] = field(default_factory=dict)
+    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    def rest(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """Those of ``hosts`` that go the whole road."""
+        return tuple(host for host in hosts if host not in self.quiet)
+
+    def merged(self, report: PreflightReport) -> PreflightReport:
+        """``report`` of the rest, with what quiet hosts have to say."""
+        states = {**dict.fromkeys(self.quiet, HostState.GOOD), **report.states}
+        return replace(report, findings=(*report.findings, *self.findings), states=states)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """How it is known of each quiet host that it is good."""
+        return {
+            host: f"nothing to do: {one.ok} tasks looked at in one probe" for host, one in self.quiet.items()
+        }
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What one run may ask of its hosts before it changes them, and remember of them afterwards."""
+
+    session: Session
+    chosen: Selection
+    passwords: Passwords
+    decided: str
+    whole: bool
+    full: bool
+
+    @classmethod
+    def of_run(cls, session: Session, chosen: Selection, asked: Asked, passwords: Passwords) -> Looks:
+        """Those of a run of ``asked``; its inputs are read here, before Ansible reads them."""
+        decided = inputs(chosen.inventory, session.extra_vars)
+        return cls(session, chosen, passwords, decided, whole=not asked.only, full=asked.full)
+
+    @property
+    def told(self) -> Session:
+        """The session in which is written down what hosts are asked, where that is the whole site."""
+        return replace(self.session, calls=self.session.run.path(CALLS)) if self.whole else self.session
+
+    def first(self) -> Look:
+        """Ask every host of which an apply by the same inputs is remembered; changes nothing."""
+        if self.full or not self.whole:
+            return Look()
+        directory = self.chosen.directory
+        digest = with_secrets(self.decided, directory)
+        known = {name: records.load(directory, name) for name in self.chosen.names}
+        same = {name: one for name, one in known.items() if one is not None and one.inputs == digest}
+        if not same:
+            return Look()
+        here, answers = self._answers({name: one.calls for name, one in same.items()}, ship=False)
+        look = judged(same, here, answers)
+        for name, record in same.items():
+            differs = look.differing.get(name, ())
+            note(self.session, HostLooked(time.time(), name, not differs, record.tasks, differs))
+        return look
+
+    def forget(self, hosts: Sequence[str]) -> None:
+        """Before hosts are changed: what is half done must not pass for what was good."""
+        for name in hosts:
+            records.forget(self.chosen.directory, name)
+
+    def settle(self, good: Sequence[str]) -> dict[str, str]:
+        """Remember what was asked of the hosts that are good, and what they answer now that it is done.
+
+        Returns why a host is not remembered, by host.
+        """
+        path = self.told.calls
+        if path is None or not good:
+            return {}
+        told = read(path)
+        path.unlink(missing_ok=True)
+        calls: dict[str, tuple[Call, ...]] = {}
+        not_kept: dict[str, str] = {}
+        for host in (host for host in self.chosen.hosts if host.name in good):
+            try:
+                require_clear(host)
+                calls[host.name] = of_host(host.name, told)
+            except CannotAskError as error:
+                not_kept[host.name] = str(error)
+        here, answers = self._answers(calls, ship=True)
+        digest = with_secrets(self.decided, self.chosen.directory)
+        for name, asked in calls.items():
+            given = {HERE: here, "": answers[name]}
+            record = Record(name, self.session.run.id, digest, asked, _baseline(asked, given))
+            if differs := differences(record, given):
+                not_kept[name] = in_short(differs)
+            else:
+                records.save(self.chosen.directory, record)
+        return not_kept
+
+    def _answers(
+        self, calls: Mapping[str, Sequence[Call]], *, ship: bool
+    ) -> tuple[Answers, dict[str, Answers]]:
+        """The controller's own answers, and those of each host."""
+        local = {call.identity: call for own in calls.values() for call in own if call.at == HERE}
+        try:
+            with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
+                answers = ask(calls, transport, ship=ship)
+        except ClusterctlError as error:
+            answers = dict.fromkeys(calls, error.what)
+        return ask_here(list(local.values()), self.session.directory), answers
+
+
+def in_short(differs: Sequence[str]) -> str:
+    """The first few differences, and how many more there are."""
+    more = f"; and {len(differs) - DIFFERENCES_SAID} more" if len(differs) > DIFFERENCES_SAID else ""
+    return "; ".join(differs[:DIFFERENCES_SAID]) + more
+
+
+def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Answers]) -> Look:
+    """Pure: which hosts are quiet, by what was remembered and what was answered."""
+    quiet, differing, findings = {}, {}, []
+    for name, record in known.items():
+        differs = differences(record, {HERE: here, "": answers[name]})
+        if differs:
+            differing[name] = differs
+            continue
+        quiet[name] = HostRecord(name, ok=record.tasks, aimed=True, heard=True)
+        findings += _findings(record, answers[name])
+    return Look(quiet, differing, tuple(findings))
+
+
+def differences(record: Record, answers: Mapping[str, Answers]) -> tuple[str, ...]:
+    """What is not as the record has it, in words; empty where all of it is."""
+    found = []
+    for call in record.calls:
+        given = answers[call.at]
+        if isinstance(given, str):
+            return (given,)
+        result = given.get(call.identity)
+        if result is None:
+            found.append(f"{call.task}: no answer")
+        elif because := wanting(call, result):
+            found.append(f"{call.task}: {because}")
+        elif decisive(call, result) != record.answers.get(_key(call)):
+            found.append(f"{call.task}: its answer is another than after the last apply")
+    return tuple(found)
+
+
+def _baseline(calls: Sequence[Call], answers: Mapping[str, Answers]) -> dict[str, str]:
+    kept = {}
+    for call in calls:
+        given = answers[call.at]
+        if not isinstance(given, str) and call.identity in given:
+            kept[_key(call)] = decisive(call, given[call.identity])
+    return kept
+
+
+def _key(call: Call) -> str:
+    return f"{call.at}/{call.identity}"
+
+
+def _findings(record: Record, answers: Answers) -> list[Finding]:
+    looks = [call for call in record.calls if call.module == PREFLIGHT]
+    given: Mapping[str, Any] = {} if isinstance(answers, str) else answers
+    return [one for call in looks for one in findings_of(record.host, given.get(call.identity, {}))]

@@ -1,0 +1,171 @@
+# Copyright: the clusterctl authors
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs on a node: asks it all that an apply has asked of it, and changes nothing.
+
+Each call runs in check mode in a child of one warm process, with a time limit of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils import basic
+
+AT_ONCE = 4
+CHUNK = 1 << 16
+# What nobody compares, and what may be large or name a secret.
+LEFT_OUT = ("invocation", "diff", "ansible_facts", "warnings", "deprecations")
+
+
+def answer(order: dict[str, Any]) -> dict[str, Any]:
+    """The result of every call of ``order``, by its id; a call that broke says so as ``failed``."""
+    calls = {call["id"]: call for call in order["calls"]}
+    for name in sorted({call["module"] for call in calls.values() if call["kind"] == "module"}):
+        importlib.import_module(f"ansible.modules.{name}")
+    limit_s, waiting, running, answers = float(order["limit_s"]), list(calls), {}, {}
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            one = Child(waiting.pop(0), calls, limit_s)
+            running[one.descriptor] = one
+        soonest = min(one.deadline for one in running.values()) - time.monotonic()
+        ready = select.select(list(running), [], [], max(0.0, soonest))[0]
+        for one in [one for one in running.values() if one.descriptor in ready or one.is_late()]:
+            if one.is_late() or not one.read():
+                del running[one.descriptor]
+                answers[one.identity] = one.end()
+    return {"answers": answers}
+
+
+class Child:
+    """One call under way in a process, and a process group, of its own."""
+
+    def __init__(self, identity: str, calls: dict[str, dict[str, Any]], limit_s: float) -> None:
+        self.identity = identity
+        self.deadline = time.monotonic() + limit_s
+        self._said = bytearray()
+        self.descriptor, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            run_in_child(calls[identity], writer)
+        os.close(writer)
+
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        return time.monotonic() > self.deadline
+
+    def read(self) -> bool:
+        """Take what it said; False when it has said all."""
+        chunk = os.read(self.descriptor, CHUNK)
+        self._said += chunk
+        return bool(chunk)
+
+    def end(self) -> dict[str, Any]:
+        """End it and all it began; its result."""
+        late = self.is_late()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._pid, signal.SIGKILL)
+        os.close(self.descriptor)
+        os.waitpid(self._pid, 0)
+        if late:
+            return {"failed": True, "msg": "it did not answer in time"}
+        try:
+            said = json.loads(bytes(self._said).splitlines()[-1])
+        except (IndexError, ValueError):
+            return {"failed": True, "msg": "it gave no answer"}
+        return {key: value for key, value in said.items() if key not in LEFT_OUT}
+
+
+def run_in_child(call: dict[str, Any], writer: int) -> None:
+    """Answer one call on ``writer`` and end; never returns."""
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for source, goal in ((nothing, 0), (writer, 1), (nothing, 2)):
+            os.dup2(source, goal)
+        KINDS[call["kind"]](call)
+    except SystemExit:
+        pass
+    except BaseException as error:  # noqa: BLE001 - said in the answer
+        say({"failed": True, "msg": f"{type(error).__name__}: {error}"})
+    finally:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def say(result: dict[str, Any]) -> None:
+    """A result as a module prints it."""
+    os.write(1, json.dumps(result).encode() + b"\n")
+
+
+def ask_module(call: dict[str, Any]) -> None:
+    """Run a module; in check mode unless it is one that only looks."""
+    arguments = dict(call["args"])
+    if call["module"] == "service_files":
+        arguments["files"] = [with_secret(one) for one in arguments["files"]]
+    # Nothing is logged: a look is no change, and a node that is looked at often would say nothing else.
+    arguments.update(_ansible_check_mode=call["check"], _ansible_no_log=True)
+    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
+    basic._ANSIBLE_PROFILE = "legacy"
+    importlib.import_module(f"ansible.modules.{call['module']}").main()
+
+
+def with_secret(file: dict[str, Any]) -> dict[str, Any]:
+    """A file whose secret is known by its SHA-256 alone: what lies there if it is that, else nothing."""
+    secret = file.get("secret")
+    if not isinstance(secret, dict):
+        return file
+    try:
+        text = Path(file["path"]).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        text = ""
+    # The module ends every file with a line feed.
+    same = [form for form in (text, text[:-1]) if sha256(form) == secret["sha256"]]
+    return {**file, "secret": same[0] if same else "(another)"}
+
+
+def sha256(text: str) -> str:
+    """The hexadecimal digest of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def compare_file(call: dict[str, Any]) -> None:
+    """Whether a file that was rendered on the controller is as it was left: content, mode, owner, group."""
+    wanted, found = call["args"], {}
+    path = Path(wanted["dest"])
+    with contextlib.suppress(OSError, KeyError):
+        state = path.lstat()
+        if stat.S_ISREG(state.st_mode):
+            found = {
+                "checksum": hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest(),
+                "mode": f"{stat.S_IMODE(state.st_mode):04o}",
+                "owner": path.owner(),
+                "group": path.group(),
+            }
+    differing = [key for key in ("checksum", "mode", "owner", "group") if wanted.get(key) != found.get(key)]
+    say({"changed": bool(differing), "differs": differing})
+
+
+def read_system(_call: dict[str, Any]) -> None:
+    """What conditions of roles ask of the system itself."""
+    release = Path("/etc/os-release").read_text(encoding="utf-8")
+    say({"changed": False, "os_release": release, "machine": os.uname().machine})
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "module": ask_module,
+    "file": compare_file,
+    "system": read_system,
+}

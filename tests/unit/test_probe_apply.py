@@ -1,0 +1,421 @@
+"""One look before an apply: what is asked again, and which answer is no change. No host is reached."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.content import content_root
+from clusterctl.rollout.probe import ask, code, records
+from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host, read
+from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
+from clusterctl.rollout.probe.judge import decisive, wanting
+from clusterctl.rollout.probe.look import differences, judged
+from clusterctl.rollout.probe.records import Record
+
+CANARY = "correct-horse-canary"
+
+
+def told(module, *, host="gpu01", **fields):
+    asked = {"host": host, "at": "", "task": f"r: {module}", "module": module, "looks": False, "job": False,
+             "failed": False, "hidden": False, "args": {}, "file": {}}  # fmt: skip
+    return {**asked, **fields}
+
+
+PREFLIGHT = told("node_preflight", args={"controller_time": 1.0})
+
+
+def asked_of(host, *more):
+    return of_host(host, [{**PREFLIGHT, "host": host}, *more])
+
+
+# What is written down
+
+
+def callback():
+    spec = importlib.util.spec_from_file_location(
+        "calls", content_root() / "plugins/callback/clusterctl_calls.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_a_module_does_not_log_is_written_as_its_digest_alone():
+    arguments = {"files": [{"path": "/etc/x", "secret": CANARY}], "units": ["a.service"]}
+    logged = {
+        "files": [{"path": "/etc/x", "secret": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
+        "units": ["a.service"],
+    }
+    kept = callback().masked(arguments, logged)
+    assert CANARY not in json.dumps(kept)
+    assert kept["files"][0]["secret"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
+    assert kept["units"] == ["a.service"]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "kept"), [("http://proxy:3128", True), (f"http://user:{CANARY}@proxy:3128", False)]
+)
+def test_a_proxy_is_kept_unless_a_password_is_in_it(proxy, kept):
+    found = callback().masked({"http_proxy": proxy}, {"http_proxy": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"})
+    assert (found["http_proxy"] == proxy) is kept
+    assert CANARY not in json.dumps(found)
+
+
+def test_the_playbooks_own_calls_are_written_down(tmp_path):
+    """Real Ansible, on this machine: what it asked can be asked again, and no secret is in the file."""
+    book = tmp_path / "book.yml"
+    book.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret: {CANARY}, mode: '0600'}}]}}\n"
+        "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
+        f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
+        "    - ansible.builtin.debug: {msg: hello}\n"
+    )
+    here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
+    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
+    from clusterctl.engine.environment import ansible_environment
+
+    calls = tmp_path / "calls.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), str(book)],
+        cwd=content_root(),
+        env=ansible_environment(content_root(), calls=calls),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert calls.stat().st_mode & 0o777 == 0o600
+    assert CANARY not in calls.read_text()
+    found = of_host("gpu01", [PREFLIGHT, *read(calls)])[1:]
+    assert [call.module for call in found] == ["service_files", "command", "file"]
+    assert [call.check for call in found] == [True, False, True]
+    assert isinstance(found[0].args["files"][0]["secret"], dict)
+
+
+# What can be asked again
+
+
+def test_what_decides_on_the_controller_alone_and_what_follows_is_not_asked():
+    modules = ("assert", "include_tasks", "debug", "async_status", "reboot")
+    job = told("container_image", job=True)
+    assert [c.module for c in asked_of("gpu01", *map(told, modules), job)] == ["node_preflight"]
+
+
+def test_the_controllers_own_calls_are_every_hosts():
+    local = told("cluster_certificate", host="gpu02", at=HERE)
+    other = told("debian_packages", host="gpu02")
+    assert [(c.at, c.module) for c in asked_of("gpu01", local, other)] == [
+        ("", "node_preflight"),
+        (HERE, "cluster_certificate"),
+    ]
+
+
+def test_equal_calls_are_asked_once_and_counted():
+    calls = asked_of("gpu01", told("container_engine_facts"), told("container_engine_facts"))
+    assert [(c.module, c.times) for c in calls] == [("node_preflight", 1), ("container_engine_facts", 2)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        told("debian_packages", hidden=True),
+        told("debian_packages", failed=True),
+        told("apt"),
+        told("command"),
+        told("uri", args={"method": "POST"}),
+        told("template"),
+        told("file", at="gpu02"),
+        told("apt_source", args={"http_proxy": {"sha256": "0" * 64}}),
+    ],
+    ids=["no_log", "rescued", "unknown", "changes", "post", "no-content", "delegated", "secret"],
+)
+def test_what_is_not_clear_cannot_be_asked(call):
+    with pytest.raises(CannotAskError, match="r: "):
+        asked_of("gpu01", call)
+
+
+def test_a_host_of_which_nothing_was_written_down_is_not_remembered():
+    with pytest.raises(CannotAskError):
+        of_host("gpu01", [])
+
+
+def test_what_a_change_has_just_done_is_not_asked_again():
+    (_, call) = asked_of(
+        "gpu01", told("nvidia_driver_activate", args={"changed_packages": ["x"], "version": "1"})
+    )
+    assert call.args == {"changed_packages": [], "version": "1"}
+
+
+def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
+    """Roles may ask the system what /etc/os-release and uname say: replay.py compares those two."""
+    import re
+
+    asked = set()
+    for path in (repository / "roles").rglob("*.yml"):
+        asked |= set(re.findall(r"ansible_facts\[.(\w+).\]", path.read_text(encoding="utf-8")))
+    assert asked
+    assert {name for name in asked if not name.startswith("distribution")} <= {"architecture"}
+
+
+# Which answer means that nothing is to be done
+
+
+def call(module, kind="module", at=""):
+    return Call(at, f"role: {module}", kind, module, {})
+
+
+@pytest.mark.parametrize(
+    ("module", "result", "quiet"),
+    [
+        ("file", {"changed": False}, True),
+        ("file", {"changed": True}, False),
+        ("file", {"failed": True, "msg": "no"}, False),
+        ("container_image", {"changed": False, "wanted": True}, False),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"transaction": False, "activation": False}}, True),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"transaction": True}}, False),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"activation": True}}, False),
+        ("nvidia_driver_activate", {"changed": False, "reboot_required": "new kernel"}, False),
+        ("nvidia_driver_activate", {"changed": False, "left_alone": True}, False),
+        ("docker_daemon_config", {"changed": False, "clusterctl": {"busy": "a container"}}, False),
+        ("command", {"changed": True, "failed": True, "rc": 3}, True),
+        ("command", {"failed": True, "msg": "it did not answer in time"}, False),
+        ("node_preflight", {"changed": False, "clusterctl": {"findings": [{"severity": "warning"}]}}, True),
+        ("node_preflight", {"clusterctl": {"findings": [{"severity": "error", "subject": "dns"}]}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [{"severity": "grave"}]}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [], "busy": "a job"}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [], "facts": {"lease": {"run": "x"}}}}, False),
+        ("node_preflight", {"changed": False}, False),
+    ],
+)
+def test_an_answer_is_quiet_or_says_why_not(module, result, quiet):
+    assert (wanting(call(module), result) == "") is quiet
+
+
+def test_an_answer_that_later_tasks_decide_by_must_be_the_same():
+    before = {"changed": False, "engine": {"cdi": "never", "containers_running": 0}}
+    same = {"changed": False, "engine": {"cdi": "never", "containers_running": 3}}
+    other = {"changed": False, "engine": {"cdi": "option", "containers_running": 0}}
+    facts = call("container_engine_facts")
+    assert decisive(facts, before) == decisive(facts, same)
+    assert decisive(facts, before) != decisive(facts, other)
+    stat = call("stat")
+    assert decisive(stat, {"stat": {"exists": True, "atime": 1}}) == decisive(
+        stat, {"stat": {"exists": True}}
+    )
+    assert decisive(stat, {"stat": {"exists": True}}) != decisive(stat, {"stat": {"exists": False}})
+    assert decisive(call("command"), {"rc": 3, "delta": 1}) != decisive(
+        call("command"), {"rc": 0, "delta": 1}
+    )
+
+
+def remembered(host, *calls, result=None):
+    answers = {f"{c.at}/{c.identity}": decisive(c, result or {"changed": False}) for c in calls}
+    return Record(host, "run", "digest", calls, answers)
+
+
+def test_only_a_host_of_which_every_answer_is_as_it_was_is_done():
+    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
+    record = remembered("gpu01", own, local)
+    good = {own.identity: {"changed": False}}
+    here = {local.identity: {"changed": False}}
+    known = {"gpu01": record, "gpu02": replace(record, host="gpu02"), "gpu03": replace(record, host="gpu03")}
+    drifted = {own.identity: {"changed": True}}
+    look = judged(known, here, {"gpu01": good, "gpu02": drifted, "gpu03": "its SSH port refuses connections"})
+    assert list(look.quiet) == ["gpu01"]
+    assert look.quiet["gpu01"].ok == 2
+    assert look.differing["gpu02"] == ("role: debian_packages: it would change something",)
+    assert look.differing["gpu03"] == ("its SSH port refuses connections",)
+    assert look.rest(["gpu03", "gpu01", "gpu02"]) == ("gpu03", "gpu02")
+
+
+def test_a_change_on_the_controller_is_every_hosts():
+    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
+    known = {name: replace(remembered(name, own, local), host=name) for name in ("gpu01", "gpu02")}
+    answers = {name: {own.identity: {"changed": False}} for name in known}
+    assert judged(known, {local.identity: {"changed": True}}, answers).quiet == {}
+
+
+def test_an_answer_that_did_not_come_is_no_good_answer():
+    record = remembered("gpu01", call("debian_packages"))
+    assert differences(record, {"": {}, HERE: {}}) == ("role: debian_packages: no answer",)
+
+
+# By what it was decided
+
+
+@pytest.fixture
+def inventory(tmp_path):
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    directory = ClusterDirectory(tmp_path)
+    directory.ensure_state()
+    hosts = tuple(
+        Host(name, name, 22, "ops", ("gpu_nodes",), {"nvidia_driver_branch": "580"})
+        for name in ("gpu01", "gpu02")
+    )
+    return Inventory(directory, hosts)
+
+
+def test_a_setting_of_any_host_a_flag_a_lock_and_a_secret_decide(inventory):
+    first = inputs(inventory, {})
+    assert first == inputs(inventory, {})
+    other = replace(inventory.hosts[1], variables={"nvidia_driver_branch": "570"})
+    assert inputs(replace(inventory, hosts=(inventory.hosts[0], other)), {}) != first
+    assert inputs(replace(inventory, hosts=inventory.hosts[:1]), {}) != first
+    assert inputs(inventory, {"nvidia_driver_reboot": True}) != first
+    (inventory.directory.root / "clusterctl.lock").write_text("driver: 580\n")
+    assert inputs(inventory, {}) != first
+    before = with_secrets(first, inventory.directory)
+    (inventory.directory.secrets / "registry-pull.password").write_text("x")
+    assert with_secrets(first, inventory.directory) != before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("site_http_proxy", "{{ lookup('env', 'http_proxy') }}"),
+        ("cluster_name", ["{{ now() }}"]),
+        ("ansible_connection", "local"),
+        ("ansible_become_method", "su"),
+        ("ansible_become_password", "x"),
+        ("registry_controller_dir", "/srv/keys"),
+    ],
+)
+def test_a_host_whose_settings_no_digest_covers_is_not_remembered(inventory, name, value):
+    require_clear(inventory.hosts[0])
+    with pytest.raises(CannotAskError, match=name):
+        require_clear(replace(inventory.hosts[0], variables={name: value}))
+
+
+def test_what_is_remembered_is_the_operators_alone_and_is_forgotten_whole(inventory):
+    directory = inventory.directory
+    record = remembered("gpu01", call("debian_packages"))
+    records.save(directory, record)
+    assert records.load(directory, "gpu01") == record
+    (path,) = (directory.state / "probe").glob("*.json")
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text('{"host": "gpu01"')
+    assert records.load(directory, "gpu01") is None
+    records.forget(directory, "gpu01")
+    assert records.load(directory, "gpu01") is None
+
+
+# The look itself, on this machine, with the code that nodes get
+
+
+def look_here(tmp_path, *calls, limit_s=None, monkeypatch=None):
+    if monkeypatch:
+        monkeypatch.setattr(ask, "CALL_LIMIT_S", limit_s)
+    answers = ask.ask_here([replace(c, at=HERE) for c in calls], ClusterDirectory(tmp_path))
+    assert not isinstance(answers, str), answers
+    return [answers[c.identity] for c in calls]
+
+
+def module_call(module, *, check=True, **arguments):
+    return Call("", f"role: {module}", "module", module, arguments, check=check)
+
+
+def test_modules_answer_in_check_mode_and_change_nothing(tmp_path):
+    (tmp_path / "there").mkdir(mode=0o700)
+    calls = [
+        module_call("file", path=str(tmp_path / "there"), state="directory", mode="0700"),
+        module_call("file", path=str(tmp_path / "gone"), state="directory"),
+        module_call("lineinfile", path="/etc/hosts", line="192.0.2.1 nowhere"),
+        module_call("stat", path=str(tmp_path / "gone")),
+        module_call("command", check=False, _raw_params="sh -c 'exit 3'", _uses_shell=False),
+        module_call("debian_packages", packages=["no-such-package-anywhere"]),
+    ]
+    there, gone, line, stat, command, packages = look_here(tmp_path, *calls)
+    assert [there["changed"], gone["changed"], line["changed"]] == [False, True, True]
+    assert not (tmp_path / "gone").exists()
+    assert "nowhere" not in Path("/etc/hosts").read_text()
+    assert stat["stat"]["exists"] is False
+    assert command["rc"] == 3
+    assert packages.get("changed") or packages.get("failed")
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_secret_is_compared_by_its_digest_alone(tmp_path, end):
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)
+    file = {
+        "path": str(path),
+        "secret": {"sha256": hashlib.sha256((CANARY + end).encode()).hexdigest()},
+        "mode": "0600",
+    }
+    asked = module_call("service_files", files=[file], units=[])
+    path.write_text(f"{CANARY}\n")
+    assert look_here(tmp_path, asked)[0]["changed"] is False
+    path.write_text(f"{CANARY}!\n")
+    assert look_here(tmp_path, asked)[0]["changed"] is True
+    path.unlink()
+    assert look_here(tmp_path, asked)[0]["changed"] is True
+
+
+def test_a_rendered_file_is_compared_by_content_mode_and_owner(tmp_path):
+    path = tmp_path / "conf"
+    path.write_text("a = 1\n")
+    path.chmod(0o644)
+    checksum = hashlib.sha1(b"a = 1\n", usedforsecurity=False).hexdigest()
+    left = {
+        "dest": str(path),
+        "checksum": checksum,
+        "mode": "0644",
+        "owner": path.owner(),
+        "group": path.group(),
+    }
+    asked = Call("", "role: template", "file", "template", left)
+    assert look_here(tmp_path, asked) == [{"changed": False, "differs": []}]
+    path.chmod(0o600)
+    assert look_here(tmp_path, asked) == [{"changed": True, "differs": ["mode"]}]
+    path.chmod(0o644)
+    path.write_text("a = 2\n")
+    assert look_here(tmp_path, asked) == [{"changed": True, "differs": ["checksum"]}]
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+    assert look_here(tmp_path, asked)[0]["changed"] is True
+
+
+def test_a_call_that_hangs_is_ended_with_all_that_it_began_and_the_others_answer(tmp_path, monkeypatch):
+    mark = tmp_path / "pid"
+    hangs = module_call(
+        "command", check=False, _raw_params=f"sh -c 'echo $$ > {mark}; sleep 600'", _uses_shell=False
+    )
+    answers = look_here(tmp_path, hangs, module_call("stat", path="/"), limit_s=3, monkeypatch=monkeypatch)
+    assert answers[0] == {"failed": True, "msg": "it did not answer in time"}
+    assert answers[1]["stat"]["exists"] is True
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{int(mark.read_text())}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{int(mark.read_text())}").exists()
+
+
+def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
+    directory = ClusterDirectory(tmp_path)
+    look = module_call("stat", path="/")
+    look_here(tmp_path, look)
+    place = directory.state / "probe" / "code"
+    assert place.stat().st_mode & 0o077 == 0
+    (place / code.digest()).chmod(0o777)
+    answers = ask.ask_here([replace(look, at=HERE)], directory)
+    assert isinstance(answers, str)
+    assert "not ours alone" in answers
+
+
+def test_code_of_another_version_takes_the_place_of_the_old(tmp_path, monkeypatch):
+    look = module_call("stat", path="/")
+    look_here(tmp_path, look)
+    monkeypatch.setattr(code, "digest", lambda: "1" * 32)
+    look_here(tmp_path, look)
+    assert [path.name for path in (tmp_path / ".clusterctl/probe/code").iterdir()] == ["1" * 32]
