@@ -14,6 +14,7 @@ from pathlib import Path
 from clusterctl.content import content_root
 from clusterctl.rollout.probe.calls import BUILTIN, LOOKING
 
+LAUNCHER = "launch"
 OURS = ("modules", "module_utils", "probe")
 # Of Ansible's module_utils, what no Linux node runs.
 NOT_SHIPPED = frozenset({"powershell", "csharp", "__pycache__"})
@@ -32,7 +33,7 @@ def digest() -> str:
 @cache
 def launcher() -> str:
     """The few lines that find the code on the node, or put it there."""
-    return (_plugins() / "probe" / "launch.py").read_text(encoding="utf-8")
+    return (_plugins() / "probe" / LAUNCHER).with_suffix(".py").read_text(encoding="utf-8")
 
 
 @cache
