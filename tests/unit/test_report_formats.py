@@ -318,6 +318,28 @@ def test_a_slow_node_is_a_cross_among_the_pairs():
     assert pairs.pairs({**document(), "results": []}) is None
 
 
+def test_many_pairs_are_said_in_one_row_with_their_range():
+    slow = [
+        {
+            "check": "pair-bandwidth",
+            "subject": {"node": f"gpu{n:02d}", "gpu": None, "peer": "gpu88"},
+            "verdict": "fail",
+            "measured": 0.05 + n / 1000,
+            "unit": "GB/s",
+            "expected": 1.1,
+            "because": f"pair {n}",
+            "remedy": "Check the cable.",
+        }
+        for n in range(9, 0, -1)
+    ]
+    (group,) = view.check_groups({"results": slow})
+    (row,) = group.rows
+    assert (row.subjects, row.measured) == ("gpu88 with 9 others", "0.051 GB/s to 0.059 GB/s")
+    assert row.first["because"] == "pair 1"
+    (few,) = view.check_groups({"results": slow[:3]})
+    assert [row.subjects for row in few.rows] == [f"gpu0{n} - gpu88" for n in (9, 8, 7)]
+
+
 def test_nodes_that_differ_are_told_from_the_others():
     nodes = {f"gpu{n:02d}": {"boot_id": str(n), "driver": "580.95.05", "os": "Debian"} for n in range(1, 20)}
     nodes["gpu07"]["driver"] = "580.65.06"

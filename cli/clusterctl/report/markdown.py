@@ -60,7 +60,7 @@ def _row(check: str, row: view.Row) -> str:
         check,
         view.WORDS.get(str(result["verdict"]), str(result["verdict"])),
         row.subjects,
-        view.value(result.get("measured"), unit),
+        row.measured,
         view.value(result.get("expected"), unit),
         str(result.get("because") or ""),
     ]

@@ -78,7 +78,7 @@ def _cells(row: view.Row) -> tuple[str, str]:
     verdict = str(result["verdict"])
     words = row.subjects
     if result.get("measured") not in (None, ""):
-        words += f": {view.value(result['measured'], unit)}"
+        words += f": {row.measured}"
         if result.get("expected") not in (None, "", result["measured"]):
             words += f" (expected {view.value(result['expected'], unit)})"
     text = escape(words)

@@ -80,21 +80,38 @@ class Row:
 
     @property
     def first(self) -> Result:
-        """One of them: all but the subject is said of each."""
+        """The one with the lowest figure: all but that and the subject is said of each."""
         return self.results[0]
+
+    @property
+    def measured(self) -> str:
+        """What was measured of them: one text, or from the lowest to the highest."""
+        unit = str(self.first.get("unit") or "")
+        ends = sorted(self.results, key=_figure)
+        lowest, highest = (value(end.get("measured"), unit) for end in (ends[0], ends[-1]))
+        return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def _rows(results: Sequence[Result]) -> tuple[Row, ...]:
+    pairs = sum(result["subject"].get("peer") is not None for result in results)
     same: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
-        said = (str(result.get(key)) for key in ("verdict", "measured", "expected", "because", "remedy"))
-        same.setdefault(tuple(said), []).append(result)
-    return tuple(Row(subjects_name([r["subject"] for r in alike]), tuple(alike)) for alike in same.values())
+        told = ["verdict", "expected", "remedy"]
+        if not (pairs > MOST_PAIRS and _is_figure(result)):  # of so many pairs the range is enough
+            told += ["measured", "because"]
+        same.setdefault(tuple(str(result.get(key)) for key in told), []).append(result)
+    return tuple(
+        Row(subjects_name([r["subject"] for r in alike]), tuple(sorted(alike, key=_figure)))
+        for alike in same.values()
+    )
 
 
 def _figure(result: Result) -> float:
-    measured = result.get("measured")
-    return float(measured) if isinstance(measured, int | float) else 0.0
+    return float(result["measured"]) if _is_figure(result) else 0.0
+
+
+def _is_figure(result: Result) -> bool:
+    return isinstance(result.get("measured"), int | float)
 
 
 @dataclass(frozen=True)
