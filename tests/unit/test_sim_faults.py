@@ -1,15 +1,22 @@
-"""Faults of the simulated driver: what they write, and that clearing undoes it."""
+"""Faults of the simulated hardware: what they write, where, and that clearing undoes it."""
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from clusterctl.errors import ClusterctlError
-from clusterlab import hardware
-from clusterlab.faults import driver_version_skew, gpu_missing
+from clusterlab import faults, hardware
+from clusterlab.faults import driver_version_skew, fabricmanager_version_skew, gpu_missing, xid
 from clusterlab.faults.base import Fault, FaultTarget
+
+KINDS = faults.known()
+OF_GPU = ["gpu-missing", "gpu-fell-off-bus", "ecc-uncorrectable", "remap-pending", "nvlink-down", "throttled"]
+OF_NODE = ["driver-version-skew", "toolkit-broken"]
+OF_FABRIC_MANAGER = ["fabricmanager-stopped", "fabricmanager-version-skew"]
 
 
 class StoppedNode(FaultTarget):
@@ -19,43 +26,156 @@ class StoppedNode(FaultTarget):
         return False
 
 
+class RunningNode(FaultTarget):
+    """A node that does what it is told, and remembers it; its Fabric Manager is in ``undo["unit"]``."""
+
+    def is_running(self) -> bool:
+        return True
+
+    def exec(
+        self, argv: Sequence[str], stdin: str = "", timeout_s: float = 60, *, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        if "show" in argv:
+            return subprocess.CompletedProcess(argv, 0, f"{self.undo['unit']}\n".encode(), b"")
+        self.undo["told"] = self.undo.get("told", "") + " ".join(argv) + "\n"
+        self.undo["stdin"] = stdin
+        return subprocess.CompletedProcess(argv, 0, b"", b"")
+
+
 @pytest.fixture
-def target(tmp_path: Path) -> FaultTarget:
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "hardware.json"
-    hardware.save(hardware.build("a100-pcie-40gb", "gpu01"), path)
-    return StoppedNode(node="gpu01", container="none", hardware_file=path, gpu=2)
+    hardware.save(hardware.build("hgx-a100-80gb", "gpu01"), path)
+    return path
+
+
+@pytest.fixture
+def target(file: Path) -> FaultTarget:
+    return StoppedNode(node="gpu01", container="none", hardware_file=file, gpu=2)
+
+
+def test_every_kind_of_the_gpu_side_is_here() -> None:
+    assert {*OF_GPU, *OF_NODE, *OF_FABRIC_MANAGER, "xid"} <= set(KINDS)
+    assert {KINDS[kind].scope for kind in (*OF_GPU, "xid")} == {"gpu"}
+    assert {KINDS[kind].scope for kind in (*OF_NODE, *OF_FABRIC_MANAGER)} == {"node"}
+
+
+@pytest.mark.parametrize("kind", OF_GPU)
+def test_a_fault_of_a_gpu_changes_that_gpu_alone(target: FaultTarget, kind: str) -> None:
+    before = hardware.load(target.hardware_file)
+    KINDS[kind].inject(target)
+    after = hardware.load(target.hardware_file)
+    assert [gpu.index for gpu in after.gpus if gpu != before.gpu(gpu.index)] == [2]
+    assert after.model_copy(update={"gpus": before.gpus}) == before
+
+
+@pytest.mark.parametrize("gpu", [None, 8, -1])
+@pytest.mark.parametrize("kind", [*OF_GPU, "xid"])
+def test_a_fault_of_a_gpu_wants_one_that_is_there(target: FaultTarget, kind: str, gpu: int | None) -> None:
+    target.gpu = gpu
+    before = target.hardware_file.read_text()
+    with pytest.raises(ClusterctlError, match="no GPU") as caught:
+        KINDS[kind].inject(target)
+    assert caught.value.exit_code == 2
+    assert target.hardware_file.read_text() == before
+
+
+@pytest.mark.parametrize("kind", [*OF_GPU, *OF_NODE])
+def test_clearing_gives_the_file_back(target: FaultTarget, kind: str) -> None:
+    before = target.hardware_file.read_text()
+    KINDS[kind].inject(target)
+    assert target.hardware_file.read_text() != before
+    KINDS[kind].clear(target)
+    KINDS[kind].clear(target)
+    assert target.hardware_file.read_text() == before
+
+
+def test_all_faults_of_one_gpu_at_once_are_cleared_in_any_order(target: FaultTarget) -> None:
+    before = target.hardware_file.read_text()
+    for kind in OF_GPU:
+        KINDS[kind].inject(target)
+    for kind in OF_GPU:
+        KINDS[kind].clear(target)
+    assert target.hardware_file.read_text() == before
 
 
 def test_gpu_missing_takes_that_gpu_alone(target: FaultTarget) -> None:
     gpu_missing.FAULT.inject(target)
     states = [gpu.state for gpu in hardware.load(target.hardware_file).gpus]
-    assert states == ["present", "present", "missing", "present"]
+    assert states == [*["present"] * 2, "missing", *["present"] * 5]
 
 
-@pytest.mark.parametrize("gpu", [None, 4, -1])
-def test_gpu_missing_wants_a_gpu_that_is_there(target: FaultTarget, gpu: int | None) -> None:
-    target.gpu = gpu
-    before = target.hardware_file.read_text()
-    with pytest.raises(ClusterctlError, match="no GPU") as caught:
-        gpu_missing.FAULT.inject(target)
-    assert caught.value.exit_code == 2
-    assert target.hardware_file.read_text() == before
-
-
-def test_driver_version_skew_is_a_version_that_no_apply_installs(target: FaultTarget) -> None:
+@pytest.mark.parametrize(
+    ("fault", "field"),
+    [
+        (driver_version_skew.FAULT, "driver_override"),
+        (fabricmanager_version_skew.FAULT, "fabricmanager_override"),
+    ],
+    ids=lambda value: getattr(value, "kind", value),
+)
+def test_a_skewed_version_is_one_that_no_apply_installs(file: Path, fault: Fault, field: str) -> None:
     from clusterlab.sources.build import DRIVER_VERSIONS
 
-    driver_version_skew.FAULT.inject(target)
-    version = hardware.load(target.hardware_file).driver_override
+    fault.inject(RunningNode("gpu01", "none", file, undo={"unit": "active"}))
+    version = getattr(hardware.load(file), field)
     assert version is not None
     assert version not in DRIVER_VERSIONS
 
 
-@pytest.mark.parametrize("fault", [gpu_missing.FAULT, driver_version_skew.FAULT], ids=lambda f: f.kind)
-def test_clearing_gives_the_file_back(target: FaultTarget, fault: Fault) -> None:
-    before = target.hardware_file.read_text()
-    fault.inject(target)
-    assert target.hardware_file.read_text() != before
-    fault.clear(target)
-    fault.clear(target)
-    assert target.hardware_file.read_text() == before
+@pytest.mark.parametrize("kind", OF_FABRIC_MANAGER)
+def test_a_fabric_manager_that_does_not_run_cannot_be_broken(file: Path, kind: str) -> None:
+    before, node = file.read_text(), RunningNode("gpu01", "none", file, undo={"unit": "inactive"})
+    with pytest.raises(ClusterctlError) as caught:
+        KINDS[kind].inject(node)
+    assert caught.value.code == "lab.nothing-to-break"
+    assert "told" not in node.undo
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("kind", OF_FABRIC_MANAGER)
+def test_a_broken_fabric_manager_runs_again_when_cleared(file: Path, kind: str) -> None:
+    before, node = file.read_text(), RunningNode("gpu01", "none", file, undo={"unit": "active"})
+    KINDS[kind].inject(node)
+    KINDS[kind].clear(node)
+    assert node.undo["told"].endswith("systemctl restart nvidia-fabricmanager.service\n")
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("kind", ["nvlink-down", "toolkit-broken"])
+def test_what_the_hardware_lacks_cannot_be_broken(file: Path, kind: str) -> None:
+    profile = "a100-pcie-40gb" if KINDS[kind].scope == "gpu" else "none"
+    hardware.save(hardware.build(profile, "gpu01"), file)
+    gpu = 2 if KINDS[kind].scope == "gpu" else None
+    before = file.read_text()
+    with pytest.raises(ClusterctlError) as caught:
+        KINDS[kind].inject(StoppedNode("gpu01", "none", file, gpu))
+    assert caught.value.code == "lab.nothing-to-break"
+    assert file.read_text() == before
+
+
+def test_a_hidden_gpu_is_the_last_and_the_cdi_specification_is_made_anew(file: Path) -> None:
+    node = RunningNode("gpu01", "none", file)
+    KINDS["toolkit-broken"].inject(node)
+    assert hardware.load(file).toolkit_hides == [7]
+    assert "nvidia-cdi-refresh" in node.undo["told"]
+
+
+def test_an_xid_reads_as_the_drivers_own_and_every_entry_is_whole(file: Path) -> None:
+    from clustercheck.parse.kernel_log import parse_line
+
+    node = RunningNode("gpu01", "none", file, gpu=6)
+    xid.FAULT.inject(node)
+    entries = node.undo["stdin"].split("\n\n")
+    assert entries.pop() == ""  # journald drops an entry that no empty line ends
+    messages = [entry.partition("MESSAGE=")[2] for entry in entries]
+    found = [one for one in map(parse_line, messages) if one is not None]
+    assert [(one.address, one.code, one.switch) for one in found] == [("0000:b7:00.0", xid.CODE, False)]
+    assert all("_TRANSPORT=kernel" in entry and "_BOOT_ID=@BOOT@" in entry for entry in entries)
+    assert "lab-xid-gpu6" in node.undo["told"]
+
+
+def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:
+    node = RunningNode("gpu01", "none", file, gpu=6)
+    xid.FAULT.clear(node)
+    assert node.undo["told"].rstrip().endswith("lab-xid-gpu6")
+    xid.FAULT.clear(StoppedNode("gpu01", "none", file, gpu=6))

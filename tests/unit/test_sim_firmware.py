@@ -110,8 +110,11 @@ def test_a_lost_gpu_answers_with_ones(node: Node) -> None:
     built = hardware.build("hgx-a100-80gb", "gpu01")
     built.gpu(0).state = "lost"
     node.describe(built)
-    config = node.root / "sys/bus/pci/devices/0000:07:00.0/config"
-    assert config.read_bytes() == b"\xff" * 256
+    device = node.root / "sys/bus/pci/devices/0000:07:00.0"
+    assert (device / "config").read_bytes() == b"\xff" * 256
+    # What Linux makes of a link status of all ones.
+    assert (device / "current_link_speed").read_text() == "Unknown\n"
+    assert (device / "current_link_width").read_text() == "63\n"
 
 
 @given(st.integers(1, 6), st.sampled_from([1, 2, 4, 8, 16]), st.integers(0, 0xFFFF), st.booleans())

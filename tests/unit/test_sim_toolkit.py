@@ -83,6 +83,19 @@ def test_indices_follow_nvml_when_a_gpu_is_missing(root: Path) -> None:
         hook.make_plan(container("7"), Path("/b"), root)
 
 
+def test_a_gpu_that_the_toolkit_hides_is_in_no_container(root: Path) -> None:
+    path = root / "opt/clusterlab/node/hardware.json"
+    built = hardware.load(path)
+    built.toolkit_hides = [7]
+    hardware.save(built, path)
+    got = targets(hook.make_plan(container("all"), Path("/b"), root))
+    assert {f"/dev/nvidia{index}" for index in range(7)} <= got
+    assert "/dev/nvidia7" not in got
+    assert {"path": "/dev/nvidia7"} not in cdi.specification(root)["devices"][-1]["containerEdits"][
+        "deviceNodes"
+    ]
+
+
 @pytest.mark.parametrize("value", [None, "", "void"])
 def test_other_containers_are_left_alone(root: Path, value: str | None) -> None:
     assert hook.make_plan(container(value), Path("/b"), root) is None

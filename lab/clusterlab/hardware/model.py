@@ -236,6 +236,14 @@ class Hardware(Strict):
         pattern=r"^\d+\.\d+(\.\d+)?$",
         description="the version that the loaded driver reports, whatever was installed",
     )
+    fabricmanager_override: str | None = Field(
+        default=None,
+        pattern=r"^\d+\.\d+(\.\d+)?$",
+        description="the version that Fabric Manager is of, whatever was installed",
+    )
+    toolkit_hides: list[Count] = Field(
+        default=[], description="GPUs that containers are not given, as by a stale CDI specification"
+    )
     preloaded_modules: list[str] = Field(
         default=[], description="modules that the node's kernel loads at boot, such as nouveau"
     )

@@ -18,13 +18,14 @@ REASONS = (
     "sw_thermal_slowdown",
     "display_clocks_setting",
 )
-REASON_COUNTERS = (
-    "sw_power_cap",
-    "sync_boost",
-    "sw_therm_slowdown",
-    "hw_therm_slowdown",
-    "hw_power_brake",
-)
+# What counts the time of which reason.
+REASON_COUNTERS = {
+    "sw_power_cap": "sw_power_cap",
+    "sync_boost": "sync_boost",
+    "sw_therm_slowdown": "sw_thermal_slowdown",
+    "hw_therm_slowdown": "hw_thermal_slowdown",
+    "hw_power_brake": "hw_power_brake_slowdown",
+}
 
 
 def clock_reasons(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
@@ -35,7 +36,10 @@ def clock_reasons(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
     ]
     tree: Tree = [("clocks_event_reasons", reasons)]
     if node.branch >= 580:
-        counters: Tree = [(f"clocks_event_reasons_counters_{name}", "0 us") for name in REASON_COUNTERS]
+        counters: Tree = [
+            (f"clocks_event_reasons_counters_{name}", "1843200 us" if reason in active else "0 us")
+            for name, reason in REASON_COUNTERS.items()
+        ]
         tree.append(("clocks_event_reasons_counters", counters))
     hopper = node.model["architecture"] not in ("Volta", "Ampere")
     return [*tree, ("sparse_operation_mode", "Disabled" if hopper else NA)]

@@ -27,7 +27,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Driver:
-    """The loaded driver and its GPUs, in the order in which NVML counts them."""
+    """The loaded driver and the GPUs that containers are given, in the order in which NVML counts them."""
 
     version: str
     gpus: list[dict[str, Any]]
@@ -39,7 +39,8 @@ def driver(root: Path = Path("/")) -> Driver:
     if not module.exists():
         raise ToolkitError("initialization error: nvml error: driver not loaded")
     hardware = json.loads((root / "opt/clusterlab/node/hardware.json").read_text())
-    gpus = [gpu for gpu in hardware["gpus"] if gpu["state"] != "missing"]
+    hidden = hardware.get("toolkit_hides", [])
+    gpus = [gpu for gpu in hardware["gpus"] if gpu["state"] != "missing" and gpu["index"] not in hidden]
     installed = [path.name.split(".so.", 1)[1] for path in _libraries(root, "libnvidia-ml.so.*.*")]
     if not installed:
         raise ToolkitError("initialization error: load library failed: libnvidia-ml.so.1: cannot open shared "

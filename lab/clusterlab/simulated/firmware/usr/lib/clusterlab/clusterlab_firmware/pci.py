@@ -120,8 +120,7 @@ def _publish(directory: Path, device: Device) -> None:
         "enable": "1",
         "numa_node": str(device.numa_node),
         "local_cpulist": "",
-        "current_link_speed": f"{SPEEDS[device.gen]} GT/s PCIe",
-        "current_link_width": str(device.width),
+        **_link_now(device),
         "max_link_speed": f"{SPEEDS[device.gen_max]} GT/s PCIe",
         "max_link_width": str(device.width_max),
         "resource": "\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * 7),
@@ -148,6 +147,13 @@ def _publish(directory: Path, device: Device) -> None:
         # lspci follows the link: it has to lead somewhere.
         (DRIVERS / device.driver).mkdir(parents=True, exist_ok=True)
         link.symlink_to(target)
+
+
+def _link_now(device: Device) -> dict[str, str]:
+    """Speed and width of the link; from a device that no longer answers the kernel reads all ones."""
+    if not device.reachable:
+        return {"current_link_speed": "Unknown", "current_link_width": "63"}
+    return {"current_link_speed": f"{SPEEDS[device.gen]} GT/s PCIe", "current_link_width": str(device.width)}
 
 
 def config_space(device: Device) -> bytes:

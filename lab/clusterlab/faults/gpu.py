@@ -1,0 +1,45 @@
+"""What faults of one GPU share: an edit of that GPU in hardware.json, and the GPU as it was built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterlab import hardware
+from clusterlab.faults.base import FaultTarget
+from clusterlab.hardware import Gpu, Hardware
+
+
+def change(target: FaultTarget, edit: Callable[[Gpu], None]) -> None:
+    """Change the target's GPU in place. Raises ClusterctlError (``lab.no-such-gpu``)."""
+
+    def on_node(node: Hardware) -> Hardware:
+        edit(of(node, target))
+        return node
+
+    target.edit_hardware(on_node)
+
+
+def restore(target: FaultTarget, *fields: str) -> None:
+    """Give those fields of the GPU the values that it was built with. Raises ClusterctlError."""
+
+    def on_node(node: Hardware) -> Hardware:
+        gpu, healthy = of(node, target), of(hardware.build(node.profile, node.node), target)
+        for name in fields:
+            setattr(gpu, name, getattr(healthy, name))
+        return node
+
+    target.edit_hardware(on_node)
+
+
+def of(node: Hardware, target: FaultTarget) -> Gpu:
+    """The target's GPU of that node. Raises ClusterctlError (``lab.no-such-gpu``)."""
+    if target.gpu is None or not 0 <= target.gpu < len(node.gpus):
+        raise ClusterctlError(
+            f"there is no GPU {target.gpu} to break",
+            code="lab.no-such-gpu",
+            where=target.node,
+            hint=f"It was built with {len(node.gpus)} GPUs, counted from 0: name one with --gpu.",
+            exit_code=EXIT_USAGE,
+        )
+    return node.gpu(target.gpu)
