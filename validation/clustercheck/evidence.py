@@ -13,7 +13,7 @@ from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.parse.kernel_log import Xid, parse_kernel_log
-from clustercheck.parse.nvidia_smi import SmiLog, parse_smi
+from clustercheck.parse.nvidia_smi import SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinks, parse_nvlink
 from clustercheck.parse.reading import CannotReadError, bus_address, program_output
 from clustercheck.parse.topology import Topology, parse_topology
@@ -113,6 +113,18 @@ class NodeEvidence:
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""
         return self._nvidia(GPU_CLASSES)
+
+    def lost_gpus(self) -> tuple[str, ...]:
+        """Addresses of GPUs on the PCI bus that do not answer: they read all ones, or nvidia-smi lost them.
+
+        Raises CannotReadError where the bus could not be read.
+        """
+        record = self.raw.get("nvidia_smi")
+        lost: set[str] = set()
+        if isinstance(record, Mapping) and record.get("rc") != 0:
+            lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
+        silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
+        return tuple(address for address in self.gpu_addresses() if address in silent | lost)
 
     def nvswitch_addresses(self) -> tuple[str, ...]:
         """Addresses of NVSwitches on the PCI bus, in order. Raises CannotReadError."""

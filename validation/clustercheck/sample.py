@@ -137,6 +137,7 @@ def pci_devices() -> list[dict[str, Any]]:
             "max_link_width": width,
             "numa_node": "0",
             "driver": "nvidia",
+            "answers": True,
         }
         for kind, device, bus, speed, width in gpus + switches
     ]

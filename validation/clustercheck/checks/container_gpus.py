@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.of_gpu import number_of
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError, first_line
+from clustercheck.parse.reading import CannotReadError, first_line, readable
 
 _GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
 # Docker's own exit codes: it could not start the container, or not the command in it.
@@ -23,18 +25,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return unknown(str(record["skipped"]), remedy="Bring the image here: clusterctl apply --only images")
     if record.get("missing"):
         return unknown("docker is not installed", remedy="clusterctl apply --only runtime")
-    outside = {gpu.uuid for gpu in node.smi().gpus}
+    numbers = {gpu.uuid: number_of(evidence, node.name, gpu.address) for gpu in node.smi().gpus}
+    outside = set(numbers)
     if record.get("timed_out"):
         return bad("the container did not end within its time limit", "hangs", len(outside))
     if record.get("rc") != 0:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
         how = "could not be started with GPUs" if record.get("rc") in _ENGINE else "cannot use the GPUs"
         return bad(f"a container {how}: {said}", 0, len(outside))
-    return _compare(_listed(str(record.get("stdout") or "")), outside)
+    return _compare(_listed(str(record.get("stdout") or "")), numbers)
 
 
 def _listed(text: str) -> list[str]:
     """UUIDs in the output of `nvidia-smi -L`. Raises CannotReadError."""
+    readable(text, "nvidia-smi -L in the container")
     lines = [line for line in text.splitlines() if line.startswith("GPU ")]
     seen = [match[1] for line in lines if (match := _GPU.fullmatch(line))]
     if len(seen) != len(lines) or len(set(seen)) != len(seen):
@@ -42,12 +46,14 @@ def _listed(text: str) -> list[str]:
     return seen
 
 
-def _compare(seen: list[str], outside: set[str]) -> Finding:
+def _compare(seen: list[str], outside: Mapping[str, int | None]) -> Finding:
+    """``outside`` holds the number of each GPU that the driver lists, by UUID; None where it has none."""
     more = {"container": len(seen), "driver": len(outside)}
-    if outside - set(seen):
-        because = f"a container sees {len(seen)} of the driver's {len(outside)} GPUs"
+    if hidden := [number for uuid, number in outside.items() if uuid not in seen]:
+        which = ", ".join(str(number) for number in hidden if number is not None)
+        because = f"a container sees {len(seen)} of the driver's {len(outside)} GPUs, without GPU {which}"
         return bad(because, len(seen), len(outside), evidence=more)
-    if set(seen) - outside or not seen:
+    if set(seen) - set(outside) or not seen:
         return bad(
             "a container sees other GPUs than the driver lists", len(seen), len(outside), evidence=more
         )
@@ -67,7 +73,8 @@ CHECK = Check(
     method="docker run --rm, nvidia-smi -L in the training image, compared by UUID with the driver's list",
     requires="the training image on the node, Docker, the NVIDIA Container Toolkit",
     expectation="every GPU that the driver lists",
-    remedy="Configure the toolkit anew: clusterctl apply --only runtime",
+    remedy="Refresh the CDI specification (systemctl restart nvidia-cdi-refresh), and configure the toolkit "
+    "anew: clusterctl apply --only runtime",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

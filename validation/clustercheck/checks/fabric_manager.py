@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
@@ -10,6 +12,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, program_output
 
+START = "Read `journalctl -u nvidia-fabricmanager`, then start it: systemctl start nvidia-fabricmanager"
 _VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
@@ -34,21 +37,34 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     driver, more = node.module_version(), {"nvswitches": switches, "unit": unit.get("ActiveState")}
     if unit.get("LoadState") == "not-found":
         return bad("Fabric Manager is not installed", "not installed", driver, evidence=more)
-    if unit["ActiveState"] != "active":
-        return bad(
-            f"Fabric Manager is {unit['ActiveState']} ({unit.get('SubState', '')})",
-            unit["ActiveState"],
-            "active",
-            evidence=more,
-            remedy="Read `journalctl -u nvidia-fabricmanager`, then start it.",
-        )
+    state = f"{unit['ActiveState']} ({unit.get('SubState', '')})"
+    if unit["ActiveState"] == "active":
+        version = _version(part)
+        if version == driver:
+            return good(version, driver, evidence=more)
+        return bad(f"Fabric Manager is {version}, the driver {driver}", version, driver, evidence=more)
+    return _stopped_because(part, driver, state, more)
+
+
+def _stopped_because(part: Mapping[str, Any], driver: str, state: str, more: Mapping[str, Any]) -> Finding:
+    """It does not run: where it is of another version it cannot, and starting it would not help."""
+    because = f"Fabric Manager is {state}"
+    try:
+        version = _version(part)
+    except CannotReadError:
+        version = driver
+    if version != driver:
+        because += f": it is {version}, the driver {driver}"
+        return bad(because, version, driver, evidence=more)
+    return bad(because, state, "active", evidence=more, remedy=START)
+
+
+def _version(part: Mapping[str, Any]) -> str:
     said = program_output(part.get("version"), "nv-fabricmanager --version")
     match = _VERSION.search(said)
     if match is None:
         raise CannotReadError(f"nv-fabricmanager --version says {said.strip()[:80]!r}")
-    if match[1] != driver:
-        return bad(f"Fabric Manager is {match[1]}, the driver {driver}", match[1], driver, evidence=more)
-    return good(match[1], driver, evidence=more)
+    return match[1]
 
 
 def _stopped(raw: seeding.Raw) -> None:
@@ -61,6 +77,11 @@ def _not_installed(raw: seeding.Raw) -> None:
 
 def _other_version(raw: seeding.Raw) -> None:
     raw["fabric_manager"]["version"]["stdout"] = "Fabric Manager version is : 580.65.06\n"
+
+
+def _refuses_to_start(raw: seeding.Raw) -> None:
+    _stopped(raw)
+    _other_version(raw)
 
 
 def _switch_gone(raw: seeding.Raw) -> None:
@@ -86,6 +107,7 @@ CHECK = Check(
         Fault("fabric-manager-stopped", seeding.edit("gpu01", _stopped), Subject("gpu01")),
         Fault("fabric-manager-missing", seeding.edit("gpu01", _not_installed), Subject("gpu01")),
         Fault("fabric-manager-version-skew", seeding.edit("gpu02", _other_version), Subject("gpu02")),
+        Fault("fabric-manager-refuses", seeding.edit("gpu03", _refuses_to_start), Subject("gpu03")),
         Fault("nvswitch-gone", seeding.edit("gpu02", _switch_gone), Subject("gpu02")),
         Fault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
     ),

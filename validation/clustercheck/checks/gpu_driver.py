@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.of_gpu import number_of
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import first_line
@@ -25,6 +26,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             remedy="Read the kernel log for Xid messages, drain the node and reboot it.",
         )
     if record.get("rc") != 0:
+        lost = [number_of(evidence, str(subject.node), address) for address in node.lost_gpus()]
+        judged = [str(number) for number in lost if number in range(evidence.gpu_count(str(subject.node)))]
+        if judged:
+            # The GPU is to blame, and its own check says so.
+            return unknown(
+                f"nvidia-smi ended with {record.get('rc')}, as GPU {', '.join(judged)} fell off the bus",
+                remedy="Mend that GPU first: nvidia-smi fails for the whole node while it is lost.",
+            )
         text = str(record.get("stdout") or "") + str(record.get("stderr") or "")
         mismatch = "version mismatch" in text.lower()
         remedy = (
@@ -70,9 +79,16 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
+        Fault("gpu-lost", seeding.fall_off_bus("gpu02", 3), Subject("gpu02"), Verdict.NOT_RUN),
         Fault(
             "output-cut-off",
             seeding.stdout("gpu01", "nvidia_smi", "</nvidia_smi_log>", ""),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "output-not-text",
+            seeding.stdout("gpu01", "nvidia_smi", "<serial>", "<serial>\N{REPLACEMENT CHARACTER}"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),

@@ -42,7 +42,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             remedy="Replace the GPU: the driver itself asks for it.",
         )
     if total:
-        return bad(f"{total} uncorrectable memory errors", total, 0, unit="errors", evidence=more)
+        errors = "error" if total == 1 else "errors"
+        return bad(f"{total} uncorrectable memory {errors}", total, 0, unit="errors", evidence=more)
     return good(0, 0, unit="errors", evidence=more)
 
 

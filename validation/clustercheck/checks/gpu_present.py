@@ -10,6 +10,10 @@ from clustercheck.model import Scope, Subject, Verdict
 DECLARE = (
     "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
 )
+FELL_OFF = (
+    "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls off "
+    "again, look at power and risers, then have the GPU replaced."
+)
 
 
 def subjects(evidence: Evidence) -> list[Subject]:
@@ -22,35 +26,46 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The GPU of this number: its place on the bus, and its entry in the driver."""
     if subject.gpu is None:
         return unknown("how many GPUs it should have is not declared", remedy=DECLARE)
-    node, gpu = str(subject.node), int(subject.gpu or 0)
-    found = evidence.nodes[node]
+    node, gpu = str(subject.node), subject.gpu
+    found, slots = evidence.nodes[node], evidence.slots(node)
+    on_bus = found.gpu_addresses()
     expected = f"{evidence.gpu_count(node)} GPUs in the driver and on the bus"
-    on_bus, slots = found.gpu_addresses(), evidence.slots(node)
     more: dict[str, object] = {"expected": evidence.gpu_count(node), "pci": len(on_bus)}
+    count = f"{len(on_bus)} on the PCI bus"
     if gpu >= len(slots):
-        count = f"{len(on_bus)} on the PCI bus"
         return bad(f"this GPU is missing: {count}", count, expected, evidence=more)
     address = slots[gpu]
     more["address"] = address
     if address not in on_bus:
-        count = f"{len(on_bus)} on the PCI bus"
         return bad(f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more)
+    if address in found.lost_gpus():
+        because = f"the GPU at {address} fell off the bus: it is listed there and no longer answers"
+        return bad(because, "no answer", expected, remedy=FELL_OFF, evidence=more)
     in_driver = [each.address for each in found.smi().gpus]
     more["driver"] = len(in_driver)
-    count = f"{len(in_driver)} in the driver, {len(on_bus)} on the PCI bus"
+    count = f"{len(in_driver)} in the driver, {count}"
+    problem = ""
     if address not in in_driver:
-        return bad(f"the driver does not see the GPU at {address}: {count}", count, expected, evidence=more)
-    if len(on_bus) > evidence.gpu_count(node) or len(in_driver) != len(set(in_driver) & set(on_bus)):
-        return bad(f"there are more GPUs than declared: {count}", count, expected, evidence=more)
+        problem = f"the driver does not see the GPU at {address}: {count}"
+    elif len(on_bus) > evidence.gpu_count(node) or len(in_driver) != len(set(in_driver) & set(on_bus)):
+        problem = f"there are more GPUs than declared: {count}"
+    if problem:
+        return bad(problem, count, expected, evidence=more)
     return good("present", expected, evidence=more)
+
+
+def _off_bus_not_listed(node: str, gpu: int) -> seeding.Inject:
+    """As after a reload of the driver: it lists the others, and ends well."""
+    return seeding.chain(seeding.lose_gpu(node, gpu, from_bus=False), seeding.silence(node, gpu))
 
 
 CHECK = Check(
     id="gpu-present",
     title="GPU present",
     scope=Scope.GPU,
-    measures="whether every declared GPU is on the PCI bus and known to the driver",
-    method="sysfs (class 0300 and 0302 of vendor 10de) and nvidia-smi -q -x, by PCI address",
+    measures="whether every declared GPU is on the PCI bus, answers there, and is known to the driver",
+    method="sysfs (class 0300 and 0302 of vendor 10de, and the first bytes of config) and nvidia-smi -q -x, "
+    "by PCI address",
     requires="the NVIDIA driver",
     expectation="as many as hardware_gpu_count says, else as the hardware profile does",
     remedy="Read the kernel log (Xid 79: fallen off the bus), power-cycle the node; if it stays away, "
@@ -60,6 +75,14 @@ CHECK = Check(
     faults=(
         Fault("gpu-gone-from-bus", seeding.lose_gpu("gpu02", 3, from_bus=True), Subject("gpu02", 3)),
         Fault("gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)),
+        Fault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
+        Fault("gpu-off-bus-not-listed", _off_bus_not_listed("gpu01", 2), Subject("gpu01", 2)),
+        Fault(
+            "others-beside-a-lost-gpu",
+            seeding.fall_off_bus("gpu02", 3),
+            Subject("gpu02", 0),
+            Verdict.NOT_RUN,
+        ),
         Fault(
             "two-gpus-gone",
             seeding.chain(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
@@ -24,22 +26,26 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
         return excluded("MIG is on, which switches NVLink off")
-    links = _links(evidence, node, gpu.uuid, gpu.index)
+    listed, in_driver = evidence.nodes[node].nvlinks(), len(evidence.nodes[node].smi().gpus)
+    if len(listed) != in_driver:
+        raise CannotReadError(f"nvidia-smi nvlink -s lists {len(listed)} of {in_driver} GPUs")
+    links = _links(listed, gpu.uuid, gpu.index)
     if not links.rates and (expected is None or not expected.required):
         return excluded("no NVLink is fitted")
-    return _judge_links(links, expected)
+    return _judge_links(links, expected, max(len(each.rates) for each in listed))
 
 
-def _links(evidence: Evidence, node: str, uuid: str, index: int) -> GpuLinks:
-    for links in evidence.nodes[node].nvlinks():
+def _links(listed: Sequence[GpuLinks], uuid: str, index: int) -> GpuLinks:
+    for links in listed:
         if (links.uuid and links.uuid == uuid) or (not links.uuid and links.index == index):
             return links
     raise CannotReadError("nvidia-smi nvlink -s does not list this GPU")
 
 
-def _judge_links(links: GpuLinks, expected: NvLink | None) -> Finding:
-    count = expected.links if expected else len(links.rates)
-    source = expected.source if expected else "links that this GPU lists"
+def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding:
+    """``most`` is how many links any GPU of the node lists: the measure where no profile has one."""
+    count = expected.links if expected else most
+    source = expected.source if expected else "the most links that a GPU of this node lists"
     more = {"down": list(links.down), "rates_gbps": sorted(set(links.rates.values()))}
     up = len(links.up)
     if links.down:

@@ -79,6 +79,27 @@ def lose_gpu(node: str, gpu: int, *, from_bus: bool) -> Inject:
     return chain(smi_root(node, from_driver), edit(node, off_bus) if from_bus else lambda evidence: evidence)
 
 
+def silence(node: str, gpu: int) -> Inject:
+    """A GPU that is on the PCI bus and answers nothing but ones there."""
+
+    def change(raw: Raw) -> None:
+        gpus = [device for device in raw["pci"] if device["class"].startswith(("0x0300", "0x0302"))]
+        gpus[gpu]["answers"] = False
+
+    return edit(node, change)
+
+
+def fall_off_bus(node: str, gpu: int) -> Inject:
+    """A GPU that no longer answers on the PCI bus: nvidia-smi fails over it, and lists none."""
+
+    def change(raw: Raw) -> None:
+        address = [d["address"] for d in raw["pci"] if d["class"].startswith(("0x0300", "0x0302"))][gpu]
+        said = f"Unable to determine the device handle for GPU{gpu}: {address}: GPU is lost."
+        raw["nvidia_smi"].update(rc=15, stdout=f"{said}  Reboot the system to recover this GPU\n")
+
+    return chain(silence(node, gpu), edit(node, change))
+
+
 def stdout(node: str, part: str, old: str, new: str) -> Inject:
     """Replace text in a program's output. Raises LookupError where it is not there."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
@@ -10,6 +11,11 @@ from clustercheck.parse.reading import CannotReadError, bus_address, whole_numbe
 
 KNOWN_ROOT = "nvidia_smi_log"
 LARGEST = 64 * 1024 * 1024
+# As drivers print it: "for GPU 0000:07:00.0: GPU is lost", "for GPU0: 0000:07:00.0: Unknown Error".
+_LOST = re.compile(
+    r"Unable to determine the device handle for GPU\s*(?:\d{1,4}: )?"
+    r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\b"
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,11 @@ def parse_smi(text: str) -> SmiLog:
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
         simulated=_says_simulated(root),
     )
+
+
+def lost_gpus(text: str) -> tuple[str, ...]:
+    """Addresses of the GPUs that nvidia-smi says it cannot reach, in whatever it printed when it failed."""
+    return tuple(dict.fromkeys(bus_address(found) for found in _LOST.findall(text)))
 
 
 def _root(text: str) -> ElementTree.Element:

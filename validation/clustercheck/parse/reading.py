@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+REPLACED = "\N{REPLACEMENT CHARACTER}"  # what the probe puts for bytes that are no UTF-8
+
 
 class CannotReadError(Exception):
     """The output is not what this reader knows. What cannot be read is never a pass."""
@@ -18,7 +20,7 @@ class NotDoneError(CannotReadError):
 def program_output(record: Any, what: str) -> str:
     """The standard output of a probe's command record.
 
-    Raises CannotReadError where the program is missing, ran out of time, failed, or said nothing.
+    Raises CannotReadError where the program is missing, ran out of time, failed, or printed no text.
     """
     if not isinstance(record, Mapping):
         raise CannotReadError(f"{what} was not collected")
@@ -34,7 +36,14 @@ def program_output(record: Any, what: str) -> str:
         raise CannotReadError(f"{what} ended with {record.get('rc')}: {said or 'it said nothing'}")
     if not stdout.strip():
         raise CannotReadError(f"{what} printed nothing")
-    return stdout
+    return readable(stdout, what)
+
+
+def readable(text: str, what: str) -> str:
+    """The text, where all of it was UTF-8. Raises CannotReadError where the probe had to replace bytes."""
+    if REPLACED in text:
+        raise CannotReadError(f"{what} printed bytes that are no text")
+    return text
 
 
 def first_line(text: str) -> str:

@@ -33,6 +33,17 @@ def pci() -> list[dict[str, Any]]:
                 "max_link_width": read(at + "max_link_width"),
                 "numa_node": read(at + "numa_node"),
                 "driver": driver,
+                "answers": answers(at),
             }
         )
     return devices
+
+
+def answers(directory: str) -> bool | None:
+    """Whether a device still answers: one that fell off the bus reads all ones. None where it is not told."""
+    try:
+        with open(directory + "config", "rb") as stream:  # noqa: PTH123
+            identity = stream.read(4)
+    except OSError:
+        return None
+    return identity != b"\xff" * 4 if len(identity) == 4 else None
