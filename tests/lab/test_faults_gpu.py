@@ -14,6 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.lab
 
+OF_PARTS = ("host", "gpu", "link")
 BOUND_S = 300.0  # a validate ends well within this, whatever the fault
 
 
@@ -66,11 +67,12 @@ def test_a_fault_is_found_blamed_and_gone_when_cleared(faults: Any, case: Case) 
     faults.inject(case.node, case.kind, *case.options)
     code, document = validated(faults)
     assert (code, document["verdict"]) == (1, "fail")
-    failed = [result for result in document["results"] if result["verdict"] == "fail"]
+    # Of the parts: how fast a group of nodes is on a machine that they all share is another test's matter.
+    failed = [r for r in document["results"] if r["verdict"] == "fail" and r["scope"] in OF_PARTS]
     assert {result["check"] for result in failed} == case.checks
     places = {(result["subject"]["node"], result["subject"]["gpu"]) for result in failed}
     assert places == {(case.node, case.gpu)}
-    (culprit,) = document["culprits"]
+    (culprit,) = [one for one in document["culprits"] if one["node"]]
     assert (culprit["scope"], culprit["node"], culprit["gpu"]) == (case.scope, case.node, case.gpu)
     assert case.remedy in culprit["remedy"]
     report = faults.cluster / ".clusterctl/runs" / document["run"] / "report.md"

@@ -194,6 +194,25 @@ def test_what_cannot_be_told_is_unknown_and_what_is_not_there_is_not_busy(tmp_pa
     assert slow == ["nvidia-smi did not answer", "squeue did not answer"]
 
 
+@pytest.mark.parametrize(
+    ("printed", "reasons", "unknown"),
+    [
+        ("", 0, 0),
+        ("4711, python3\\n", 1, 0),
+        ("[N/A], [Not Found]\\n", 1, 0),
+        ("GPU 0: \\377\\376 <<<\\n", 0, 1),
+        ("4711, python3\\n47", 1, 1),
+    ],
+)
+def test_a_list_of_processes_that_is_none_leaves_it_open_who_computes(
+    tmp_path: Path, printed: str, reasons: int, unknown: int
+) -> None:
+    program(tmp_path, "nvidia-smi", f"printf '{printed}'")
+    program(tmp_path, "docker", "exit 0")
+    found = probe(tmp_path, parts=["busy"])["busy"]
+    assert (len(found["reasons"]), len(found["unknown"])) == (reasons, unknown)
+
+
 def test_a_container_of_another_run_is_busy_until_its_time_is_over(tmp_path: Path) -> None:
     labels = {"clusterctl.run": "r7", "clusterctl.by": "ops@head", "clusterctl.until": str(time.time() + 60)}
     for until, expected in (

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 NOBODY = re.compile("Cannot connect to the Docker daemon|No such object|Invalid node name")
+PROCESS = re.compile(r"\s*(\d+|\[[^\]]*\])\s*,")  # in brackets where the driver does not know the number
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", "dcgm")
 
 
@@ -27,11 +28,14 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     if held and held["run"] not in ended_runs:
         reasons.append(holder(held))
     apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
-    processes = [line for line in apps["stdout"].splitlines() if re.match(r"\s*\d+\s*,", line)]
+    said = [line for line in apps["stdout"].splitlines() if line.strip()]
+    processes = [line for line in said if PROCESS.match(line)]
     if apps["timed_out"]:
         unknown.append("nvidia-smi did not answer")
     elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then who holds a device tells
         processes = holders()
+    elif len(processes) < len(said):
+        unknown.append("nvidia-smi printed what is no list of processes")
     if processes:
         reasons.append("{} compute process(es): {}".format(len(processes), "; ".join(processes[:3])))
     template = (
