@@ -244,7 +244,11 @@ def main() -> None:
     if asked and not module.check_mode:
         try:
             with alone(LOCK, LOCK_WAIT_S):
-                transact(module, asked, own_holds(asked, status, our_holds()))
+                # Who had the lock may be a run of ours that lost its controller, and has done it all.
+                status = read_status(module, packages)
+                asked = requests(wanted, status)
+                if asked:
+                    transact(module, asked, own_holds(asked, status, our_holds()))
         except TimeoutError as error:
             module.fail_json(msg=f"Packages cannot be installed now: {error}. Apply again when it has ended.")
     after = status if module.check_mode else read_status(module, packages)

@@ -93,7 +93,6 @@ def test_a_message_is_known_by_its_code_and_comes_with_a_cure(status: str, said:
         ("package source: http://depot/Release: [Errno 111] Connection refused", "packages.source-down"),
         ("DNS: depot is unknown", "host.dns"),
         ("sudo: Missing sudo password", "host.sudo-password"),
-        ("held packages: docker.io", "packages.held"),
     ],
 )
 def test_a_finding_of_preflight_has_the_code_of_the_failure_that_it_foresees(finding: str, code: str) -> None:

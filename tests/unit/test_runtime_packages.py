@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import debian_packages as module
@@ -190,3 +192,18 @@ def test_an_installed_version_stays_while_the_host_is_busy_and_a_missing_one_com
         {"docker.io": ("2.0-1", False)}, [], packages=["docker.io=2.0", "runc"], busy="2 containers run"
     )
     assert result["installed"] == ["runc"]
+
+
+def test_what_another_run_has_installed_in_the_meantime_is_not_installed_again(
+    bring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages: dict[str, tuple[str, bool]] = {}
+
+    @contextmanager
+    def after_another_run(_name: str, _seconds: float) -> Iterator[None]:
+        packages["runc"] = ("2.0-1", False)
+        yield
+
+    monkeypatch.setattr(module, "alone", after_another_run)
+    result, node, _ = bring(packages, [], packages=["runc"])
+    assert (result["changed"], result["installed"], node.commands) == (False, [], [])

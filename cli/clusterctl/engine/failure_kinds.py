@@ -93,7 +93,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="packages.held",
-        says=r"someone else holds|held by someone else|^held packages: ",
+        says=r"someone else holds|held by someone else",
         remedy="Lift the hold on {host} (apt-mark unhold), or declare the version that is there.",
     ),
     Kind(

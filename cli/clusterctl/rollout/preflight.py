@@ -32,7 +32,7 @@ ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 class Finding:
     """One thing found on one host, what it should be, and what to do.
 
-    ``code`` is that of a failure where one is known by what was found (`clusterctl.engine.failure_kinds`).
+    ``code`` is an error's, where it is known by what was found (`clusterctl.engine.failure_kinds`).
     """
 
     host: str
@@ -133,7 +133,7 @@ def _finding(host: str, record: Mapping[str, Any]) -> Finding:
         found=found,
         expected=_text(record.get("expected")),
         remedy=_text(record.get("remedy")),
-        code=kind.code if kind else "",
+        code=kind.code if kind and severity is Severity.ERROR else "",
     )
 
 

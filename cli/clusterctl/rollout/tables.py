@@ -48,7 +48,7 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
         cell = Text(found + (f" (expected: {expected})" if expected else ""))
         if remedy:
             cell.append(f"\n{remedy}", style="dim")
-        if code and severity is Severity.ERROR:
+        if code:
             cell.append(f"\ncode: {code}", style="dim")
         table.add_row(
             Text(", ".join(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell
