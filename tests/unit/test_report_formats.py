@@ -301,6 +301,14 @@ def test_what_was_not_judged_is_told_by_its_reason():
     assert question.because in html.render(made)
 
 
+def test_the_terminal_says_a_reason_once_that_many_checks_share():
+    gone = planted("gpu-present", "gpu-gone-from-bus")
+    made = document(gone, (Culprit("gpu", "gpu01", "gpu-present: it is gone", "Look.", 3),))
+    text = terminal.render(made, width=140)
+    assert text.count("the driver does not list this GPU") == 1
+    assert sum(line.split()[1:3] == ["not", "run"] for line in text.splitlines()) > 3
+
+
 def test_figures_stand_beside_what_was_expected_and_what_physics_allows():
     (pair,) = [one for one in measured.spreads(document()) if one.check == "pair-bandwidth"]
     assert (pair.lowest, pair.middle, pair.highest, pair.unit) == (2.2, 2.2, 2.2, "GB/s")

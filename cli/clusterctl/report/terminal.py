@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -41,8 +41,12 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     console.print(escape(view.blame(document)))
     for culprit in document.get("culprits") or []:
         _print_culprit(console, culprit)
+    questions = view.open_questions(document)[:MOST_SHOWN]
+    for question in questions:
+        _print_question(console, question)
     console.print()
-    console.print(_table(document))
+    told = {str(culprit["because"]).partition(": ")[2] for culprit in document.get("culprits") or []}
+    console.print(_table(document, told | {question.because for question in questions}))
     coverage = document["coverage"]
     counted = ", ".join(f"{coverage[name]} {view.WORDS[name]}" for name in view.AS_READ)
     console.print(f"coverage: {coverage['expected']} expected: {counted}")
@@ -55,14 +59,20 @@ def _print_culprit(console: Console, culprit: Mapping[str, Any]) -> None:
         console.print(f"  [cyan]what to do:[/] {escape(str(culprit['remedy']))}")
 
 
-def _table(document: Document) -> Table:
+def _print_question(console: Console, question: view.OpenQuestion) -> None:
+    console.print(f"\n[yellow]not judged[/]: {escape(question.because)}")
+    console.print(f"  [dim]{escape(question.subjects)}: {escape(', '.join(question.checks))}[/]")
+
+
+def _table(document: Document, told: Collection[str]) -> Table:
+    """Check, verdict, and what was found; reasons that were ``told`` above are not told again."""
     table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what", overflow="fold", ratio=1)
     for group in view.check_groups(document):
         for index, row in enumerate(group.rows[:MOST_SHOWN]):
-            table.add_row(escape(group.check) if index == 0 else "", *_cells(row))
+            table.add_row(escape(group.check) if index == 0 else "", *_cells(row, told))
         if len(group.rows) > MOST_SHOWN:
             table.add_row("", "", f"and {len(group.rows) - MOST_SHOWN} more: clusterctl report --format json")
         if group.passed:
@@ -73,7 +83,7 @@ def _table(document: Document) -> Table:
     return table
 
 
-def _cells(row: view.Row) -> tuple[str, str]:
+def _cells(row: view.Row, told: Collection[str]) -> tuple[str, str]:
     result, unit = row.first, str(row.first.get("unit") or "")
     verdict = str(result["verdict"])
     words = row.subjects
@@ -82,6 +92,6 @@ def _cells(row: view.Row) -> tuple[str, str]:
         if result.get("expected") not in (None, "", result["measured"]):
             words += f" (expected {view.value(result['expected'], unit)})"
     text = escape(words)
-    if result.get("because"):
+    if result.get("because") and result["because"] not in told:
         text += f"\n[dim]{escape(str(result['because']))}[/]"
     return f"[{STYLES.get(verdict, '')}]{view.WORDS.get(verdict, verdict)}[/]", text
