@@ -16,6 +16,8 @@ from clusterlab.faults.base import Fault, FaultTarget
 from clusterlab.names import LABEL_LAB, LABEL_NODE
 from clusterlab.state import InjectedFault, LabDirectory, Node, State
 
+WHOLE_HOST = ("node-down", "node-hung")
+
 
 def inject(
     lab: LabDirectory, inventory: Path, name: str, kind: str, *, gpu: int | None, peer: str | None
@@ -79,9 +81,9 @@ def clear(lab: LabDirectory, inventory: Path, name: str | None) -> list[Injected
 def _clear(lab: LabDirectory, state: State, inventory: Path, name: str | None) -> list[InjectedFault]:
     if name is not None:
         require_ours(lab, state, inventory, name)
-    # A host that is off comes first: the other faults need it running.
+    # A host that is off or hangs comes first: the other faults need it running.
     chosen = [one for one in reversed(state.faults) if name in (None, one.node)]
-    for record in sorted(chosen, key=lambda one: one.kind != "node-down"):
+    for record in sorted(chosen, key=lambda one: one.kind not in WHOLE_HOST):
         node = require_ours(lab, state, inventory, record.node)
         fault = require_kind(record.kind)
         fault.clear(_target(lab, state, node, record))

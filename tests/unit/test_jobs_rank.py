@@ -42,6 +42,8 @@ PROGRAMS = {
     "    return {'ok': True, 'because': ''}\n",
     "hangs": "import time\ndef run(world, arguments):\n"
     "    world.at('sleeping for ever')\n    time.sleep(600)\n",
+    "dawdles": "import time\ndef run(world, arguments):\n    while True:\n"
+    "        world.at('dawdling')\n        time.sleep(0.05)\n",
     "says_nan": "def run(world, arguments):\n    return {'ok': True, 'because': '', 'value': float('nan')}\n",
 }
 
@@ -103,10 +105,17 @@ def test_a_dead_rank_is_recorded_first_and_its_peer_may_still_speak(directory):
     assert left(directory, 1, "verdict.json")["ok"] is True
 
 
-def test_a_rank_past_its_time_shows_its_stack_and_is_killed(directory):
-    assert start(directory, "hangs", timeout_s=1.5).wait(20) == 1
+def test_a_rank_past_its_time_is_killed_though_it_gets_on(directory):
+    assert start(directory, "dawdles", timeout_s=1.5).wait(20) == 1
+    assert left(directory, 0, "end")["killed"] == "deadline"
+
+
+def test_ranks_that_stand_still_are_not_waited_for_until_the_time_is_up(directory):
+    begun = time.monotonic()
+    assert start(directory, "hangs", timeout_s=15.0).wait(20) == 1
+    assert time.monotonic() - begun < 15.0
     end = left(directory, 0, "end")
-    assert end["killed"] == "deadline"
+    assert end["killed"] == "stalled"
     assert end["state"] == "S"
     progress = left(directory, 0, "progress")
     assert (progress["phase"], progress["collective"]) == ("sleeping for ever", False)

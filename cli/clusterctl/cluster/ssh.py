@@ -59,8 +59,9 @@ REASONS = (
     ),
     (re.compile(r"Permission denied \((.+?)\)"), "SSH refused our login ({0})"),
     (re.compile(r"Could not resolve hostname ([^:]+)"), "the name {0} cannot be resolved"),
+    (re.compile(r"timed out during banner"), "it accepts the connection and then says nothing: it hangs"),
     (re.compile(r"Connection refused"), "its SSH port refuses connections"),
-    (re.compile(r"Connection timed out|Operation timed out|timed out during banner"), "it does not answer"),
+    (re.compile(r"Connection timed out|Operation timed out"), "it does not answer"),
     (re.compile(r"No route to host"), "there is no route to it"),
     (re.compile(r"Network is unreachable"), "its network is unreachable"),
 )

@@ -1,7 +1,7 @@
 """The clock is ten minutes ahead for `date` and for what Python programs on the node take for the time.
 
-A container has no clock of its own, and the machine's must not be moved: so these are told a wrong time, which
-is what the probe asks. The kernel, the times of files, and what Go and C programs read stay right.
+A container has no clock of its own, and the machine's must not be moved: so these are told a wrong time,
+which is what the probe asks. The kernel, the times of files, and what Go and C programs read stay right.
 """
 
 from __future__ import annotations
@@ -53,5 +53,9 @@ def clear(target: FaultTarget) -> None:
 
 
 FAULT = Fault(
-    "clock-skew", "the clock is ten minutes ahead for date and Python programs on the node", "node", inject, clear
+    "clock-skew",
+    "date and Python programs on the node see a clock ten minutes ahead",
+    "node",
+    inject,
+    clear,
 )

@@ -33,9 +33,13 @@ CHECK = Check(
     method="one probe over SSH, with a time limit",
     requires="SSH as root or with sudo, Python 3.8",
     expectation="an answer within the limit",
-    remedy="See whether the node has power and network, then its console; `clusterctl hosts scan` tries the "
-    "log-in alone. Take it out with `clusterctl hosts quarantine` if the rest must go on.",
+    remedy="See whether the node has power and network, then its console (one that hangs wants a reset); "
+    "`clusterctl hosts scan` tries the log-in alone. Take it out with `clusterctl hosts quarantine` if the "
+    "rest must go on.",
     subjects=every_node,
     judge=judge,
-    faults=(Fault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),),
+    faults=(
+        Fault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),
+        Fault("node-hung", seeding.unreachable("gpu03", "it accepts and says nothing"), Subject("gpu03")),
+    ),
 )

@@ -1,7 +1,8 @@
 """Starts this node's ranks inside the training container, watches them, and records how each one ended.
 
 Shipped beside rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, when
-the time is up, or when it is told to by SIGTERM; whoever is then still running first prints its stack.
+the time is up, when no rank gets on any more, or when it is told to by SIGTERM; whoever is then still running
+first prints its stack.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Any
 
 GRACE_AFTER_FAILURE_S = 3.0  # peers of a dead rank raise within about a second: let them say so themselves
 STACK_S = 2.0
+LOOK_S = 1.0
+# Of the job's time: no healthy phase takes so much of it, and a hang need not be waited out.
+STALL_PART = 0.4
 
 
 class Rank:
@@ -54,6 +58,13 @@ class Rank:
         while stack.stat().st_size == before and time.monotonic() < deadline:
             time.sleep(0.05)
 
+    def progress(self) -> bytes:
+        """What it last noted of where it is."""
+        try:
+            return (self._directory / f"rank-{self.number}.progress").read_bytes()
+        except OSError:
+            return b""
+
     def state(self) -> str:
         """The kernel's letter for the process (R, S, D, T, Z), or nothing where it has gone."""
         try:
@@ -67,6 +78,22 @@ class Rank:
         (self._directory / f"rank-{self.number}.end").write_text(json.dumps(record), encoding="utf-8")
 
 
+class Stall:
+    """Tells when no rank has got on for a time; one that waits for a peer elsewhere stands still, too."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._seen: dict[int, bytes] = {}
+        self._since = time.monotonic()
+
+    def is_over(self, running: Mapping[int, Rank]) -> bool:
+        """Whether none of them has moved for longer than the limit."""
+        seen = {number: rank.progress() for number, rank in running.items()}
+        if seen != self._seen:
+            self._seen, self._since = seen, time.monotonic()
+        return time.monotonic() - self._since > self._limit_s
+
+
 def supervise(directory: Path) -> int:
     """Run all ranks of this node. 0 where every one came to its own end with 0."""
     job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
@@ -77,12 +104,18 @@ def supervise(directory: Path) -> int:
         threading.Thread(target=_announce_end, args=(rank, events), daemon=True).start()
     running = {rank.number: rank for rank in ranks}
     deadline = time.monotonic() + float(job["timeout_s"])
+    stall = Stall(STALL_PART * float(job["timeout_s"]))
     order, good, why = 0, True, "deadline"
     while running:
         try:
-            kind, number = events.get(timeout=max(0.0, deadline - time.monotonic()))
+            kind, number = events.get(timeout=min(LOOK_S, max(0.0, deadline - time.monotonic())))
         except queue.Empty:
-            break
+            if time.monotonic() >= deadline:
+                break
+            if stall.is_over(running):
+                why = "stalled"
+                break
+            continue
         if kind == "told":
             why = "told"
             break

@@ -32,6 +32,7 @@ PULL_S = 600.0
 WAIT_MARGIN_S = 25.0  # beyond the job's own limit: what the supervisor needs to end its ranks
 STARTING_S = 15.0  # for `docker run -d` to come back after an interrupt
 MOST_AT_ONCE = 64
+OUT_OF_TIME = ("deadline", "stalled")  # why a supervisor ended ranks that hung
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -238,7 +239,7 @@ class DockerLauncher:
                 found = list(_evidence(one, answer, placement, arrival))
                 arrival += 1
                 evidence += found
-                timed_out |= any((item.end or {}).get("killed") == "deadline" for item in found)
+                timed_out |= any((item.end or {}).get("killed") in OUT_OF_TIME for item in found)
                 tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.get("exit_code")})
                 if answer.get("exit_code") != 0 and not stopping and waiting:
                     tell({"type": "job_stopping", "because_of": one.node, "nodes": _nodes(waiting.values())})
