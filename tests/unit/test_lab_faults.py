@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterctl.errors import ClusterctlError
-from clusterlab import cache, fault_book, faults, hardware
+from clusterlab import cache, docker, fault_book, faults, hardware
 from clusterlab.fault_book import check_request, inventory_addresses, refusal, require_kind
 from clusterlab.faults import slow_link
 from clusterlab.faults.base import Fault, FaultTarget
@@ -242,3 +242,99 @@ def test_a_slow_link_never_replaces_what_an_operator_has_set_up(said: str, ours:
     link = a_link(said)
     slow_link.FAULT.clear(link)
     assert link.undo.get("told") == ("tc qdisc del dev eth0 root handle c1ab:" if "c1ab:" in said else None)
+
+
+def test_a_host_that_is_off_or_hangs_is_brought_back_before_its_other_faults_are_cleared(
+    lab: LabDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    kinds = {
+        kind: Fault(
+            kind, "something", "node", lambda _target: None, lambda _target, kind=kind: order.append(kind)
+        )
+        for kind in ("dns-broken", "node-hung", "shm-small", "node-down")
+    }
+    monkeypatch.setattr(faults, "known", lambda: kinds)
+    inventory = lab.cluster / "hosts.yml"
+    for kind in ("node-hung", "dns-broken", "node-down", "shm-small"):
+        fault_book.inject(lab, inventory, "gpu01", kind, gpu=None, peer=None)
+    fault_book.clear(lab, inventory, None)
+    assert set(order[:2]) == {"node-down", "node-hung"}
+    assert order[2:] == ["shm-small", "dns-broken"]
+    assert fault_book.clear(lab, inventory, None) == []
+
+
+class Engine:
+    """Answers what faults ask of a host; says what it was told to do."""
+
+    def __init__(
+        self, *, running: bool = True, paused: bool = False, codes: Mapping[str, int] | None = None
+    ) -> None:
+        self.state = {"Running": running, "Paused": paused}
+        self.codes = codes or {}
+        self.told: list[str] = []
+
+    def inspect(self, _kind: str, _names: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"State": self.state}]
+
+    def run(self, arguments: Sequence[str]) -> None:
+        self.told.append(arguments[0])
+
+    def execute(
+        self, _container: str, argv: Sequence[str], *, check: bool = True, **_more: Any
+    ) -> subprocess.CompletedProcess[bytes]:
+        said = " ".join(argv)
+        code = next((code for words, code in self.codes.items() if words in said), 0)
+        assert code == 0 or not check
+        self.told.append(said)
+        return subprocess.CompletedProcess(argv, code, b"", b"")
+
+
+HOST_FAULTS = (
+    "clock-skew",
+    "dns-broken",
+    "disk-full",
+    "shm-small",
+    "registry-down",
+    "rank-crash",
+    "rank-hang",
+)
+
+
+def engine_target(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> FaultTarget:
+    for name in ("inspect", "run", "execute"):
+        monkeypatch.setattr(docker, name, getattr(engine, name))
+    return FaultTarget("gpu01", "container", Path("/nowhere"))
+
+
+@pytest.mark.parametrize("kind", HOST_FAULTS)
+def test_clearing_touches_nothing_on_a_host_that_is_off(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(running=False)
+    require_kind(kind).clear(engine_target(monkeypatch, engine))
+    assert engine.told == []
+
+
+@pytest.mark.parametrize(("paused", "told"), [(True, ["unpause"]), (False, [])])
+def test_a_host_that_was_restarted_hangs_no_more(
+    monkeypatch: pytest.MonkeyPatch, paused: bool, told: list[str]
+) -> None:
+    engine = Engine(paused=paused)
+    require_kind("node-hung").clear(engine_target(monkeypatch, engine))
+    assert engine.told == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes", "expected"),
+    [
+        ("registry-down", {"systemctl cat": 1}, "lab.no-registry"),
+        ("clock-skew", {"[ ! -e": 1}, "lab.program-taken"),
+    ],
+)
+def test_what_is_not_there_or_somebody_elses_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: str, codes: dict[str, int], expected: str
+) -> None:
+    engine = Engine(codes=codes)
+    with pytest.raises(ClusterctlError) as caught:
+        require_kind(kind).inject(engine_target(monkeypatch, engine))
+    assert caught.value.code == expected
+    assert len(engine.told) == 1
