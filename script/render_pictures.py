@@ -159,8 +159,8 @@ def main() -> None:
         "# Pictures\n\n"
         f"`script/pictures` made them on {datetime.now(UTC):%Y-%m-%d} of what these commands said in a lab, "
         f"where the GPUs are simulated:\n\n{commands}\n"
-        "Nothing in them is drawn by hand; run it again after a change of what they show. Speeds in them are\n"
-        "those of containers on the machine where it ran.\n",
+        "Nothing in them is drawn by hand; run it again after a change of what they show. Speeds in them\n"
+        "are those of containers on the machine where it ran.\n",
         encoding="utf-8",
     )
 
