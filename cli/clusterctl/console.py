@@ -6,8 +6,9 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Mapping
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -21,11 +22,19 @@ _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+def is_plain() -> bool:
+    """Whether text alone is wanted, without a single control character: NO_COLOR, CI or a dumb terminal."""
+    return any(map(os.environ.get, ("NO_COLOR", "CI"))) or os.environ.get("TERM") in ("dumb", "unknown")
+
+
 class Lasting(Console):
     """A console whose reader may go away (| head, a lost terminal): what is said then goes nowhere.
 
     Work goes on. On a terminal lines are broken between words; elsewhere they stay whole.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, color_system=None if is_plain() else "auto", **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As rich's own, but for a terminal that has gone."""
@@ -39,14 +48,8 @@ class Lasting(Console):
         speak_to_nobody(self.file)
 
 
-def is_plain() -> bool:
-    """Whether text alone is wanted, without a single control character: NO_COLOR, CI or a dumb terminal."""
-    return any(map(os.environ.get, ("NO_COLOR", "CI"))) or os.environ.get("TERM") in ("dumb", "unknown")
-
-
-_COLOURS: Literal["auto"] | None = None if is_plain() else "auto"
-RESULTS = Lasting(highlight=False, color_system=_COLOURS)
-MESSAGES = Lasting(stderr=True, highlight=False, color_system=_COLOURS)
+RESULTS = Lasting()
+MESSAGES = Lasting(stderr=True)
 
 
 def is_live() -> bool:
@@ -59,9 +62,14 @@ def printable(text: str) -> str:
     return _CONTROLS.sub("", _SEQUENCES.sub("", text))
 
 
+def has_colours() -> bool:
+    """Whether results may be coloured."""
+    return RESULTS.is_terminal and not is_plain()
+
+
 def say(message: str) -> None:
     """One message for the person, on standard error."""
-    MESSAGES.print(printable(message), markup=False)
+    tell(message)
 
 
 def emit(record: Mapping[str, Any]) -> None:
@@ -93,16 +101,27 @@ def explain(error: ExplainedError) -> None:
 
 
 def tell(what: str, *more: tuple[str, str], style: str = "") -> None:
-    """A message, and what belongs to it: each of ``more`` is a word and its text, which may be empty."""
-    MESSAGES.print(Text(printable(what), style=style))
+    """A message, and what belongs to it: each of ``more`` is a word and its text, left out without one.
+
+    On a terminal lines are broken between words, never in a path, and texts go on below their beginning.
+    """
+    MESSAGES.print(Text(_wrapped(printable(what)), style=style), soft_wrap=True)
     for word, text in more:
         if text:
-            MESSAGES.print(_hanging(f"  {word} ", printable(text)))
+            head = f"  {word} " if word else "  "
+            MESSAGES.print(Text(head + _wrapped(printable(text), len(head))), soft_wrap=True)
 
 
-def _hanging(head: str, text: str) -> Text:
-    """On a terminal what is too long goes on below its own beginning."""
+def _wrapped(text: str, indent: int = 0) -> str:
     if not MESSAGES.is_terminal:
-        return Text(head + text)
-    lines = Text(text).wrap(MESSAGES, max(LEAST_WRAPPED, MESSAGES.width - len(head)))
-    return Text(head).append_text(Text("\n" + " " * len(head)).join(lines))
+        return text
+    width = max(LEAST_WRAPPED, MESSAGES.width - indent)
+    lines = [
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(
+            line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        )
+        or [""]
+    ]
+    return f"\n{' ' * indent}".join(lines)

@@ -55,7 +55,7 @@ class LiveArea(RenderHook):
         """Show these lines instead of what is shown; each fits ``size``, or is cut."""
         columns, room = self.size
         wanted = [_fitting(line, columns) for line in lines[: max(0, room)]]
-        if columns != self._columns:
+        if self._shown and columns != self._columns:
             self._print(_Erased(self._rows_shown(columns)), _Painted(wanted))
         elif wanted != self._shown:
             self._print(_Painted(wanted, self._shown))

@@ -102,7 +102,7 @@ def described(entry: Entry) -> str:
 
 def show(table: Table) -> None:
     """Print a table to standard output, in full where no terminal bounds it."""
-    screen = RESULTS if RESULTS.is_terminal else Lasting(width=UNBOUNDED, highlight=False)
+    screen = RESULTS if RESULTS.is_terminal else Lasting(width=UNBOUNDED)
     screen.print(table)
 
 

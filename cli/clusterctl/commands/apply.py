@@ -17,6 +17,7 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import TIME_LIMIT_S
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.engine.silence import SILENCE_LIMIT_S
+from clusterctl.engine.wording import counted, listed
 from clusterctl.errors import (
     EXIT_CLUSTER_BAD,
     EXIT_GOOD,
@@ -201,9 +202,10 @@ def _plan(
 def _announce(plan: WavePlan, chosen: opening.Selection, report: PreflightReport, asked: parts.Asked) -> None:
     """One line of what is about to be done to how many hosts; then who stays out, who may reboot."""
     what = ", ".join(asked.tags or parts.TAGS)
-    waves = "; ".join(f"{wave.name}: {', '.join(wave.hosts)}" for wave in plan.waves) or "none"
+    waves = "; ".join(f"{wave.name}: {listed(wave.hosts)}" for wave in plan.waves) or "none"
+    hosts, number = counted(len(plan.hosts), "host"), counted(len(plan.waves), "wave")
     if plan.hosts or plan.left_out:
-        console.say(f"apply {what} to {len(plan.hosts)} host(s) in {len(plan.waves)} wave(s): {waves}")
+        console.say(f"apply {what} to {hosts} in {number}: {waves}")
     for host, why in plan.left_out.items():
         hint = "" if host in chosen.outside else " (--force-busy goes on all the same)"
         console.say(f"{host}: left out, {why}{hint}")
@@ -211,14 +213,14 @@ def _announce(plan: WavePlan, chosen: opening.Selection, report: PreflightReport
         nodes = [host for host in chosen.inventory.gpu_nodes if host.name in plan.hosts]
         may = [host.name for host in nodes if asked.allowed("reboot", host)]
         if may:
-            console.say(f"hosts that may be rebooted: {', '.join(may)}")
+            console.say(f"hosts that may be rebooted: {listed(may)}")
         disturbed = [h.name for h in nodes if h.name in report.busy]
         if disturbed:
-            console.say(f"hosts that are busy, and are changed all the same: {', '.join(disturbed)}")
+            console.say(f"hosts that are busy, and are changed all the same: {listed(disturbed)}")
 
 
 def _agreed(plan: WavePlan) -> bool:
-    return not plan.hosts or click.confirm(f"Change {len(plan.hosts)} host(s)?", err=True)
+    return not plan.hosts or click.confirm(f"Change {counted(len(plan.hosts), 'host')}?", err=True)
 
 
 def _refuse_without_terminal() -> None:
@@ -235,7 +237,7 @@ def _tell(
     chosen: opening.Selection, outcome: site.SiteOutcome, session: Session, code: int, *, as_json: bool
 ) -> None:
     """Failures in full, then how each host stands, then what to do next."""
-    console.MESSAGES.print(tables.failure_report(outcome.failures))
+    tables.tell_failures(outcome.failures)
     if not as_json:
         tables.show(tables.hosts_table(chosen.names, outcome))
     if outcome.interrupted:
@@ -244,7 +246,8 @@ def _tell(
             for job in one.jobs.values():
                 console.say(f"{one.name}: job {job.job_id} goes on by itself; the next apply waits for it")
     elif outcome.stopped:
-        console.say(f"stopped: {outcome.stopped}; later waves were not begun")
+        later = any(not outcome.states.keys() & set(wave.hosts) for wave in outcome.plan.waves)
+        console.say(f"stopped: {outcome.stopped}" + ("; later waves were not begun" if later else ""))
     for host, why in outcome.reboots.items():
         console.say(f"{host} wants a reboot: {why} (clusterctl apply --reboot)")
     if code == EXIT_INCOMPLETE:

@@ -10,6 +10,7 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
 from clusterctl.engine.ledger import BAD
+from clusterctl.engine.wording import counted
 from clusterctl.rollout import opening, parts, site, tables
 from clusterctl.rollout.probe.look import Looks
 from clusterctl.rollout.scope import require_something_to_do
@@ -71,7 +72,7 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         return code
     good = {name: one for name, one in outcome.records.items() if outcome.states[name] not in BAD}
     tables.show(tables.planned(good))
-    console.MESSAGES.print(tables.failure_report(outcome.failures))
+    tables.tell_failures(outcome.failures)
     for name, state in outcome.states.items():
         if state in BAD and outcome.records[name].failure is None:
             console.say(f"{name}: {state.value}: {outcome.reasons[name]}")
@@ -79,7 +80,8 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         console.say(f"{name} would want a reboot: {why}")
     would = sum(1 for one in good.values() if one.changes)
     console.RESULTS.print(
-        f"plan for {len(hosts)} host(s): {summary['changed']} change(s) on {would} host(s), "
+        f"plan for {counted(len(hosts), 'host')}: "
+        f"{counted(summary['changed'], 'change')} on {counted(would, 'host')}, "
         f"{summary['failed']} failed, {summary['unreachable']} unreachable",
         markup=False,
     )

@@ -38,7 +38,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
     if form == "json":
         text = files.as_text(document)
     elif form == "table":
-        text = terminal.render(document, colour=output is None and console.RESULTS.is_terminal)
+        text = terminal.render(document, colour=output is None and console.has_colours())
     else:
         text = files.REPORTS[form][1](document)
     if output is None:

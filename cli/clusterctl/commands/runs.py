@@ -77,7 +77,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
         console.RESULTS.print(words, markup=False)
     if judged:
-        text = terminal.render(files.load(chosen), colour=console.RESULTS.is_terminal)
+        text = terminal.render(files.load(chosen), colour=console.has_colours())
         console.write(f"\n{text}")
     elif chosen.summary:
         console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2), markup=False)

@@ -24,6 +24,7 @@ from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.engine.wording import counted, listed
 from clusterctl.errors import (
     EXIT_CLUSTER_BAD,
     EXIT_GOOD,
@@ -73,7 +74,7 @@ def command(
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
     nodes = [node.name for node in spec.nodes if not node.excluded]
-    console.say(f"validate {len(nodes)} node(s) with the {suite} suite: {', '.join(nodes) or 'none'}")
+    console.say(f"validate {counted(len(nodes), 'node')} with the {suite} suite: {listed(nodes) or 'none'}")
     for node in spec.nodes:
         if node.excluded:
             console.say(f"{node.name}: left out, {node.excluded}")
@@ -102,7 +103,7 @@ def command(
     if as_json:
         console.emit(document)
     else:
-        console.write(terminal.render(document, colour=console.RESULTS.is_terminal))
+        console.write(terminal.render(document, colour=console.has_colours()))
         console.write(f"report: {page}\n")
     return code
 

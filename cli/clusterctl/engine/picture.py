@@ -36,6 +36,7 @@ class Stand(StrEnum):
     WAITING = "waiting"
 
 
+BAD = (Stand.FAILED, Stand.UNREACHABLE)
 STYLES = {Stand.FAILED: "red", Stand.UNREACHABLE: "red", Stand.BUSY: "yellow", Stand.WAITING: "dim"}
 
 
@@ -73,12 +74,15 @@ def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) 
     if len(hosts) + 2 <= room:
         name = max((len(one.name) for one in hosts), default=0)
         return [head, *(_host(one, now, columns, name) for one in hosts), _counts(hosts)]
-    bad = _bad(hosts, now, columns, max(1, room - KEPT_FOR_THE_REST))
+    bad = _bad(hosts, now, columns, room - KEPT_FOR_THE_REST)
+    if bad is None:  # names come before what was told above
+        room = lines
+        bad = _bad(hosts, now, columns, room - KEPT_FOR_THE_REST) or _cut(hosts, columns, room)
     slow = [one for one in ledger.running() if now - one.since >= SLOW_AFTER_S]
     slowest = slow[: max(0, min(SLOWEST_SHOWN, room - KEPT_FOR_THE_REST + 1 - len(bad)))]
     name = max((len(one.name) for one in slowest), default=0)
-    drawn = [head, _step(scene, now, columns), _counts(hosts)]
-    return [*drawn, *bad, *(_host(one, now, columns, name) for one in slowest)][:room]
+    drawn = [head, _step(scene, now, columns), _counts(hosts), *bad]
+    return [*drawn, *(_host(one, now, columns, name) for one in slowest)][:room]
 
 
 def _headline(scene: Scene, number: int, now: float, columns: int) -> Text:
@@ -127,25 +131,36 @@ def _because(one: HostRecord) -> str:
     return f"{one.failure.task}: {one.failure.headline}" if one.failure else "it gave no reason"
 
 
-def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> list[Text]:
-    """Every host that failed or is unreachable by name, with reasons as far as there is room for them."""
-    bad = [one for one in hosts if stand_of(one) in (Stand.FAILED, Stand.UNREACHABLE)]
+def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> list[Text] | None:
+    """Every host that failed or is unreachable by name, with reasons if they fit; None where names do not."""
+    bad = [one for one in hosts if stand_of(one) in BAD]
     if len(bad) <= room:
         name = max((len(one.name) for one in bad), default=0)
         return [_host(one, now, columns, name) for one in bad]
     by_reason: dict[str, list[str]] = {}
+    words: dict[str, str] = {}
     for one in bad:
-        by_reason.setdefault(alike(_said_of(one, stand_of(one)), one.name), []).append(one.name)
-    nameless = {"failed": [one.name for one in bad]}
-    for groups, fold in ((by_reason, False), (by_reason, True), (nameless, False), (nameless, True)):
+        said = _said_of(one, stand_of(one))
+        by_reason.setdefault(words.setdefault(alike(said, one.name), said), []).append(one.name)
+    by_state = {stand: [one.name for one in bad if stand_of(one) is stand] for stand in BAD}
+    for groups, fold in ((by_reason, False), (by_reason, True), (by_state, False), (by_state, True)):
         lines = [line for why, group in groups.items() for line in _group(why, group, columns, fold=fold)]
         if len(lines) <= room:
             return lines
-    return [*lines[: max(0, room - 1)], Text("    and more", style="red")]
+    return None
+
+
+def _cut(hosts: Iterable[HostRecord], columns: int, room: int) -> list[Text]:
+    """As many names as there is room for."""
+    names = [one.name for one in hosts if stand_of(one) in BAD]
+    lines = _group("failed", names, columns, fold=True)
+    return [*lines[: max(0, room - KEPT_FOR_THE_REST - 1)], Text("    and more", style="red")]
 
 
 def _group(why: str, hosts: Sequence[str], columns: int, *, fold: bool) -> list[Text]:
     """What hosts have in common, and their names below it."""
+    if not hosts:
+        return []
     head = Text(f"  {len(hosts)} {_line(why)}", style="red")
     head.truncate(columns, overflow="ellipsis")
     words = ", ".join(folded(hosts) if fold else hosts)

@@ -12,6 +12,7 @@ from clusterctl.engine.events import JobFinished, JobStarted
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.runs.store import Run, RunStore
 
@@ -75,7 +76,7 @@ def recover(
     if not left:
         return []
     for one in left:
-        said = f"{len(one.jobs)} job(s) with no known outcome" if one.jobs else "no job open"
+        said = f"{counted(len(one.jobs), 'job')} with no known outcome" if one.jobs else "no job open"
         say(f"run {one.run.id} of {one.run.operator} was {'cut off' if one.cut_off else 'stopped'}: {said}")
     finished: dict[tuple[str, str], JobFinished] = {}
     for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:

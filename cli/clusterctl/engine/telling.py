@@ -126,7 +126,7 @@ class Story:
 
 def failing(failure: Failure, status: str) -> Told:
     """A failure as what / where / hint."""
-    more = (("where:", failure.where), ("hint: ", failure.remedy))
+    more = (("where:", failure.where), ("hint: ", failure.remedy), ("code: ", failure.code))
     return Told(f"{status}: {failure.task}: {failure.headline}", more, bad=True)
 
 

@@ -14,18 +14,21 @@ from rich.text import Text
 from clusterctl import console
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
+from clusterctl.engine.wording import alike, counted, listed
 from clusterctl.rollout.preflight import Finding, PreflightReport, Severity
 from clusterctl.rollout.site import NOT_BEGUN, SiteOutcome
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 DIFF_LINES = 30
 WIDTH_OF_FILES = 160
+# More hosts than this are a table that nobody reads to its end.
+ROWS_FOR_EACH = 16
 
 
 def show(*parts: RenderableType) -> None:
     """Print results: as wide as the terminal, and wide enough to be read where there is none."""
     width = None if console.RESULTS.is_terminal else WIDTH_OF_FILES
-    out = console.Lasting(file=console.RESULTS.file, width=width, highlight=False)
+    out = console.Lasting(file=console.RESULTS.file, width=width)
     for part in parts:
         out.print(part)
 
@@ -50,9 +53,7 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
             cell.append(f"\n{remedy}", style="dim")
         if code:
             cell.append(f"\ncode: {code}", style="dim")
-        table.add_row(
-            Text(", ".join(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell
-        )
+        table.add_row(Text(listed(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell)
     return table
 
 
@@ -60,38 +61,47 @@ def preflight_headline(report: PreflightReport) -> str:
     """One line: how many hosts, how many findings of what weight."""
     count = {s: sum(1 for f in report.findings if f.severity is s) for s in Severity}
     return (
-        f"preflight of {len(report.states)} host(s): {count[Severity.ERROR]} error(s), "
-        f"{count[Severity.WARNING]} warning(s), {count[Severity.INFO]} note(s)"
+        f"preflight of {counted(len(report.states), 'host')}: {counted(count[Severity.ERROR], 'error')}, "
+        f"{counted(count[Severity.WARNING], 'warning')}, {counted(count[Severity.INFO], 'note')}"
     )
 
 
-def hosts_table(hosts: Iterable[str], outcome: SiteOutcome) -> RenderableType:
-    """How each host stands after an apply."""
+def hosts_table(hosts: Sequence[str], outcome: SiteOutcome) -> RenderableType:
+    """How each host stands after an apply; where they are many, those that stand alike on one line."""
     table = new_table("host", "state", "ok", "changed", "failed", "")
+    rows: dict[tuple[str, ...], list[str]] = {}
     for host in hosts:
         one = outcome.records.get(host) or HostRecord(host)
         state = outcome.states.get(host)
         word = "busy" if host in outcome.busy else state.value if state else NOT_BEGUN
         because = outcome.busy.get(host) or outcome.reasons.get(host, "")
-        style = "red" if state in BAD else "green" if state is HostState.GOOD else "yellow"
-        counts = [str(n) for n in (one.ok, one.changed, one.failed)]
-        table.add_row(Text(host), Text(word, style=style), *counts, Text(because))
+        row = (word, str(one.ok), str(one.changed), str(one.failed), because)
+        rows.setdefault(row if len(hosts) > ROWS_FOR_EACH else (*row, host), []).append(host)
+    for (word, ok, changed, failed, because, *_), group in rows.items():
+        style = "red" if word in BAD else "green" if word == HostState.GOOD else "yellow"
+        table.add_row(Text(listed(group)), Text(word, style=style), ok, changed, failed, Text(because))
     return table
 
 
-def failure_report(failures: Iterable[Failure]) -> RenderableType:
-    """Each failure in full: the task's own message, the host, what to do."""
-    parts: list[RenderableType] = []
+def tell_failures(failures: Iterable[Failure]) -> None:
+    """Each failure in full, as a message: the task's own words, and what to do.
+
+    Hosts that failed alike are told together, in the words of the first.
+    """
+    groups: dict[tuple[str, ...], list[Failure]] = {}
     for failure in failures:
-        parts.append(Text(f"{failure.host}: {failure.task}", style="bold red"))
-        parts += [Text(f"  {line}") for line in failure.message.splitlines()]
-        parts += [Text(f"  | {line}", style="dim") for line in failure.detail.splitlines()]
-        if failure.where:
-            parts.append(Text(f"  where: {failure.where}", style="dim"))
-        if failure.remedy:
-            parts.append(Text(f"  hint:  {failure.remedy}"))
-        parts.append(Text(f"  code:  {failure.code}", style="dim"))
-    return Group(*parts)
+        said = (failure.task, failure.message, failure.detail, failure.where, failure.remedy)
+        groups.setdefault(tuple(alike(text, failure.host) for text in said), []).append(failure)
+    for first, *others in groups.values():
+        console.tell(
+            f"{listed([first.host, *(other.host for other in others)])}: {first.task}",
+            *(("", line) for line in first.message.splitlines()),
+            *(("|", line) for line in first.detail.splitlines()),
+            ("where:", first.where),
+            ("hint: ", first.remedy),
+            ("code: ", first.code),
+            style="bold red",
+        )
 
 
 def planned(records: Mapping[str, HostRecord]) -> RenderableType:
@@ -102,11 +112,11 @@ def planned(records: Mapping[str, HostRecord]) -> RenderableType:
         alike.setdefault((tuple(one.changes), diffs), []).append(one)
     parts: list[RenderableType] = []
     for (changes, diffs), group in alike.items():
-        hosts = ", ".join(one.name for one in group)
+        hosts = listed(one.name for one in group)
         if not changes:
             parts.append(Text(f"{hosts}: nothing would change", style="green"))
             continue
-        parts.append(Text(f"{hosts}: {len(changes)} thing(s) would change", style="bold"))
+        parts.append(Text(f"{hosts}: {counted(len(set(changes)), 'thing')} would change", style="bold"))
         for change in dict.fromkeys(changes):
             parts.append(Text(f"  ~ {change}", style="yellow"))
             for text in (text for title, text in diffs if title == change):
