@@ -73,7 +73,7 @@ def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) 
     head = _headline(scene, len(hosts), now, columns)
     if len(hosts) + 2 <= room:
         name = max((len(one.name) for one in hosts), default=0)
-        return [head, *(_host(one, now, columns, name) for one in hosts), _counts(hosts)]
+        return [head, *(_host(one, now, columns, name) for one in hosts), row(_counts(hosts), "", columns)]
     bad = _bad(hosts, now, columns, room - KEPT_FOR_THE_REST)
     if bad is None:  # names come before what was told above
         room = lines
@@ -81,7 +81,7 @@ def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) 
     slow = [one for one in ledger.running() if now - one.since >= SLOW_AFTER_S]
     slowest = slow[: max(0, min(SLOWEST_SHOWN, room - KEPT_FOR_THE_REST + 1 - len(bad)))]
     name = max((len(one.name) for one in slowest), default=0)
-    drawn = [head, _step(scene, now, columns), _counts(hosts), *bad]
+    drawn = [head, _step(scene, now, columns), row(_counts(hosts), "", columns), *bad]
     return [*drawn, *(_host(one, now, columns, name) for one in slowest)][:room]
 
 
@@ -178,6 +178,7 @@ def _line(text: str) -> str:
 def row(left: Text, right: str, columns: int) -> Text:
     """Text from the left, cut where it must be, and a time at the right end."""
     if not right:
+        left.truncate(columns, overflow="ellipsis")
         return left
     left.truncate(max(1, columns - len(right) - 2), overflow="ellipsis", pad=True)
     return left.append(f"  {right}", style="dim")
