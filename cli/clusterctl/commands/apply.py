@@ -136,9 +136,13 @@ def command(
 
 def _say_looked(first: Look) -> None:
     if first.quiet:
-        console.say(f"{len(first.quiet)} host(s), each looked at in one probe: as the last apply left them")
+        number = counted(len(first.quiet), "host")
+        console.say(f"{number}, each looked at in one probe: as the last apply left them")
+    alike: dict[str, list[str]] = {}
     for host, differs in first.differing.items():
-        console.say(f"{host}: not as it was left: {in_short(differs)}")
+        alike.setdefault(in_short(differs), []).append(host)
+    for what, hosts in alike.items():
+        console.say(f"{listed(hosts)}: not as it was left: {what}")
 
 
 def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome) -> None:

@@ -1,0 +1,154 @@
+"""`clusterctl hosts list|add|forget|quarantine|release`: what is declared, and who is out of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster import hosts_file, quarantine
+from clusterctl.cluster.directory import ClusterDirectory, find_cluster_directory
+from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS
+from clusterctl.cluster.inventory import Host, forget_cached
+from clusterctl.cluster.opened import opened
+from clusterctl.cluster.settings.options import did_you_mean
+from clusterctl.cluster.state_files import locked
+from clusterctl.commands.hosts.options import agreed, json_option, limit_option, yes_option
+from clusterctl.engine import mutex
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
+
+
+@click.command("list")
+@limit_option
+@json_option
+@click.pass_obj
+def list_(named: Path | None, limit: str | None, as_json: bool) -> None:
+    """What is declared: addresses, groups, pinned keys, quarantine. Asks no host."""
+    from clusterctl.cluster import hosts_table, scan  # noqa: PLC0415 - paramiko is slow to import
+
+    inventory = opened(named)
+    hosts = inventory.matching(limit)
+    pins = scan.pins(inventory.directory, hosts)
+    out = quarantine.active(inventory.directory)
+    if not as_json:
+        hosts_table.show(hosts_table.inventory_table(hosts, pins, out))
+        return
+    for host in hosts:
+        entry = out.get(host.name)
+        console.emit(
+            {
+                "type": "host",
+                "host": host.name,
+                "address": host.address,
+                "port": host.port,
+                "user": host.user,
+                "groups": host.groups,
+                "pinned": pins[host.name],
+                "quarantined": asdict(entry) if entry else None,
+            }
+        )
+
+
+@click.command("add")
+@click.argument("name")
+@click.argument("address")
+@click.option(
+    "--group", default=GPU_NODES, show_default=True, metavar="GROUP", help="The group it belongs to."
+)
+@click.option("--user", metavar="USER", help="The user to log in as, where it is not that of the group.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="The SSH port, where it is not 22."
+)
+@click.pass_obj
+def add(
+    named: Path | None, *, name: str, address: str, group: str, user: str | None, port: int | None
+) -> None:
+    """Write a new host into hosts.yml. Comments and order there stay."""
+    directory = find_cluster_directory(named)
+    for word, what in ((address, "address"), (user or "user", "user name")):
+        if word.startswith("-") or not word or any(c.isspace() or not c.isprintable() for c in word):
+            raise ClusterctlError(f"{word!r} is no {what}", code="hosts.add", where=name)
+    variables: dict[str, str | int] = {"ansible_host": address}
+    if port is not None:
+        variables["ansible_port"] = port
+    if user is not None:
+        variables["ansible_user"] = user
+    with mutex.held(directory, "hosts add"), locked(directory):
+        text = hosts_file.read_text(directory)
+        if group not in KNOWN_GROUPS and group not in hosts_file.group_names(text):
+            raise ClusterctlError(
+                f"there is no group {group}",
+                code="hosts.group",
+                where=str(directory.hosts_file),
+                hint=did_you_mean(group, KNOWN_GROUPS) or f"Groups: {', '.join(KNOWN_GROUPS)}.",
+            )
+        hosts_file.write_text(directory, hosts_file.with_host(text, group, name, variables))
+    forget_cached()
+    console.say(f"{name} ({address}) is in {group}. Next: clusterctl hosts scan --limit {name}")
+
+
+@click.command("forget")
+@click.argument("node")
+@yes_option
+@click.pass_obj
+def forget(named: Path | None, node: str, yes: bool) -> int:
+    """Take a host out of hosts.yml. Its pinned key and its quarantine go, too."""
+    inventory = opened(named)
+    host = inventory.host(node)
+    with mutex.held(inventory.directory, "hosts forget"):
+        return _forget(inventory.directory, host, yes=yes)
+
+
+def _forget(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
+    from clusterctl.cluster import scan  # noqa: PLC0415 - paramiko is slow to import
+
+    node = host.name
+    changed = hosts_file.without_host(hosts_file.read_text(directory), node)
+    own = [p for p in sorted((directory.root / "host_vars").glob(f"{node}*")) if node in (p.name, p.stem)]
+    kept = f"; {', '.join(p.name for p in own)} in host_vars is kept as .forgotten" if own else ""
+    if not agreed(f"Take {node} ({host.address}) out of {', '.join(host.groups)}{kept}?", yes=yes):
+        return EXIT_CLUSTER_BAD
+    scan.forget_keys(directory, host)
+    with locked(directory):
+        hosts_file.write_text(directory, changed)
+    for path in own:
+        path.rename(path.with_name(f"{path.name}.forgotten"))
+    quarantine.release(directory, node)
+    forget_cached()
+    console.say(f"{node} is forgotten. The host itself was not touched.")
+    return EXIT_GOOD
+
+
+@click.command("quarantine")
+@click.argument("node")
+@click.option("--reason", required=True, help="Why; every command shows it.")
+@click.option(
+    "--until", default="", metavar="YYYY-MM-DD", help="The last day; without it, until `hosts release`."
+)
+@click.pass_obj
+def quarantine_(named: Path | None, node: str, reason: str, until: str) -> None:
+    """Take a host out for every command. It stays in the inventory, visibly."""
+    inventory = opened(named)
+    name = inventory.host(node).name
+    with mutex.held(inventory.directory, "hosts quarantine"):
+        entry = quarantine.put(inventory.directory, name, reason, until)
+    console.say(f"{node} is in quarantine: {entry.reason}. Back in: clusterctl hosts release {node}")
+
+
+@click.command("release")
+@click.argument("node")
+@click.pass_obj
+def release(named: Path | None, node: str) -> None:
+    """Take a host back in."""
+    directory = find_cluster_directory(named)
+    entry = quarantine.release(directory, node)
+    if entry is None:
+        raise ClusterctlError(
+            f"{node} is not in quarantine",
+            code="quarantine.unknown",
+            where=str(directory.quarantine_file),
+            hint="clusterctl hosts list shows who is.",
+        )
+    console.say(f"{node} is in again; it was out for: {entry.reason}")
