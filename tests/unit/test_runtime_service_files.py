@@ -103,3 +103,20 @@ def test_a_process_start_is_known_to_a_fraction_of_a_second(tmp_path: Path) -> N
         child.kill()
         child.wait()
     assert service_unit.started_at(child.pid) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("state", "files", "comes"),
+    [
+        ({"LoadState": "not-found"}, [], True),
+        ({}, [], True),
+        ({"LoadState": "loaded"}, [], False),
+        ({"LoadState": "not-found"}, ["/etc/systemd/system/example.service"], False),
+        ({"LoadState": "not-found"}, ["/etc/systemd/system/example.service.d/proxy.conf"], True),
+    ],
+)
+def test_in_check_mode_a_unit_of_a_package_that_is_not_there_yet_is_no_change_of_ours(
+    monkeypatch: pytest.MonkeyPatch, state: dict[str, str], files: list[str], comes: bool
+) -> None:
+    monkeypatch.setattr(module, "show", lambda *_: state)
+    assert module.comes_of_itself(None, "example.service", [{"path": path} for path in files]) is comes
