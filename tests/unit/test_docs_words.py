@@ -23,7 +23,7 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-INLINE = re.compile(r"`((?:sudo )?(?:\.venv/bin/)?clusterctl [^`]+)`")
+INLINE = re.compile(r"`((?:sudo )?(?:\.venv/bin/)?clusterctl\s[^`]+)`")
 PROGRAM = ("clusterctl", ".venv/bin/clusterctl")
 # What stands for something else in prose: NAME, ..., a|b, [OPTIONS]
 PLACEHOLDER = re.compile(r"\.\.\.|[A-Z][A-Z_=.,:]*|.*[|\[].*")
