@@ -22,7 +22,7 @@ PAGES = sorted(
     ]
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"")
 INLINE = re.compile(r"`((?:sudo )?(?:\.venv/bin/)?clusterctl\s[^`]+)`")
 PROGRAM = ("clusterctl", ".venv/bin/clusterctl")
 # What stands for something else in prose: NAME, ..., a|b, [OPTIONS]
@@ -83,7 +83,8 @@ def what_is_wrong_with(arguments: list[str], *, strict: bool) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     broken = []
-    for target in LINK.findall(prose(page)):
+    for found in LINK.findall(prose(page)):
+        target = next(filter(None, found))
         path, _, anchor = target.partition("#")
         if "://" in target or target.startswith("mailto:"):
             continue
