@@ -19,6 +19,7 @@ import pyte
 import pytest
 
 PLAYER = Path(__file__).with_name("terminal_player.py")
+VALIDATION = Path(__file__).with_name("validation_player.py")
 # Runs the program with the player as the interpreter that Ansible is started with.
 PROGRAM = "import sys; from clusterctl.main import run; sys.executable = {!r}; sys.exit(run())"
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend"
@@ -341,3 +342,43 @@ def test_a_long_task_shows_on_which_host_it_is_and_since_when(site):
     terminal.until(ticks)
     site.go_on()
     assert terminal.ended() == 0
+
+
+def validation(number: int, bad: int, size: tuple[int, int], **environment: str) -> Terminal:
+    """A validation of so many nodes, the first of which cannot be reached, in a terminal."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR", "COLUMNS", "LINES")}
+    given = {**clean, "TERM": "xterm-256color", **environment}
+    argv = [str(VALIDATION), str(number), str(bad)]
+    child = pexpect.spawn(sys.executable, argv, env=given, dimensions=(size[1], size[0]), timeout=WAIT_S)
+    return Terminal(child, Watched(*size), termios.tcgetattr(child.child_fd))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("number", "bad"), [(3, 1), (100, 20)])
+def test_a_validation_shows_its_job_since_when_and_for_whom_it_waits(number, bad, size):
+    terminal = validation(number, bad, size)
+    terminal.until(lambda screen: any("ended" in line for line in screen.display))
+    drawn = picture(terminal.screen, "validate")
+    assert drawn[0].startswith(f"validate · quick · {number} nodes")
+    assert f"all-reduce across the nodes: {number - bad - 1} of {number - bad} nodes ended" in drawn[1]
+    assert drawn[2] == f"  waiting for gpu{bad + 1:03d} (at most 15m00s)"
+    assert f"{bad} unreachable: gpu001" in drawn[3]
+    assert drawn[4:] == ["  1 of 2 checks judged"]
+    assert terminal.screen.wraps == 0
+    terminal.child.send("\r")
+    assert terminal.ended() == 0
+    said = "\n".join(terminal.screen.everything())
+    assert "validate ·" not in said
+    assert "could not be looked at" in said
+    assert said.count("looked at") <= 5
+    assert terminal.modes == termios.tcgetattr(terminal.child.child_fd)
+
+
+def test_a_validation_in_plain_lines_has_not_one_for_each_node():
+    terminal = validation(100, 20, (80, 24), CI="true")
+    terminal.child.send("\r")
+    assert terminal.ended() == 0
+    lines = terminal.raw.decode().splitlines()
+    assert "\x1b" not in terminal.raw.decode()
+    assert sum(line.startswith("[") for line in lines) < 12
+    assert any("gpu021-gpu100: all-reduce across the nodes: started" in line for line in lines)

@@ -21,7 +21,7 @@ class Course:
         self._suite = ""
         self._nodes: list[str] = []
         self._looked_at: set[str] = set()
-        self._unreachable: set[str] = set()
+        self._unreachable: list[str] = []
         self._checks = 0
         self._judged: dict[str, bool] = {}
         self._job = ""
@@ -40,7 +40,7 @@ class Course:
             case "probe":
                 self._looked_at.add(node)
                 if event.get("unreachable"):
-                    self._unreachable.add(node)
+                    self._unreachable.append(node)
             case "result":
                 self._judged[str(event.get("check"))] = "fail" in (event.get("verdicts") or {})
             case "job":
@@ -55,15 +55,17 @@ class Course:
                 self._job, self._since = "", at
 
     def picture(self, now: float, columns: int) -> list[Text]:
-        """The whole in three lines: what this is, what runs now and since when, what is judged."""
+        """The whole in few lines: what this is, what runs now, since when and for whom, what is judged."""
         head = " · ".join(filter(None, ("validate", self._suite, counted(len(self._nodes), "node"))))
         lines = [
             row(Text(head, style="bold"), elapsed(now - self._began), columns),
-            row(Text(f"  {console.printable(self._doing())}"), elapsed(now - self._since), columns),
+            row(Text(f"  {console.printable(self._what())}"), elapsed(now - self._since), columns),
         ]
+        if waiting := self._waiting_for():
+            lines.append(Text(f"  waiting for {names(waiting)}{self._limit()}"))
         if self._unreachable:
             lines.append(
-                Text(f"  {len(self._unreachable)} unreachable: {names(list(self._unreachable))}", "red")
+                Text(f"  {len(self._unreachable)} unreachable: {names(self._unreachable)}", style="red")
             )
         failing = [check for check, failed in self._judged.items() if failed]
         judged = Text(f"  {len(self._judged)} of {self._checks} checks judged", style="dim")
@@ -72,25 +74,22 @@ class Course:
         return [*lines, judged] if self._checks else lines
 
     def doing(self, now: float) -> str:
-        """What runs now, and for how long."""
-        return f"{self._doing()} ({elapsed(now - self._since)})"
+        """What runs now, for whom it waits, and for how long."""
+        waiting = self._waiting_for()
+        said = f"{self._what()}, waiting for {names(waiting)}" if waiting else self._what()
+        return f"{said} ({elapsed(now - self._since)})"
 
-    def _doing(self) -> str:
+    def _what(self) -> str:
         if self._job:
-            return f"{self._job}: {self._of_job()} (at most {elapsed(self._job_limit_s)})"
-        missing = [node for node in self._nodes if node not in self._looked_at]
-        if missing:
-            done = len(self._nodes) - len(missing)
-            return f"looking at the nodes: {done} of {len(self._nodes)}, waiting for {names(missing)}"
+            done, word = (self._ended, "ended") if self._ended else (self._started, "started")
+            return f"{self._job}: {len(done)} of {counted(len(self._job_nodes), 'node')} {word}"
+        if self._waiting_for():
+            return f"looking at the nodes: {len(self._looked_at)} of {len(self._nodes)}"
         return "judging"
 
-    def _of_job(self) -> str:
-        of = len(self._job_nodes)
-        if self._ended:
-            waiting = [node for node in self._job_nodes if node not in self._ended]
-            return f"{len(self._ended)} of {of} ended" + (
-                f", waiting for {names(waiting)}" if waiting else ""
-            )
-        if len(self._started) < of:
-            return f"{len(self._started)} of {of} nodes started"
-        return f"runs on {counted(of, 'node')}"
+    def _waiting_for(self) -> list[str]:
+        nodes, done = (self._job_nodes, self._ended) if self._job else (self._nodes, self._looked_at)
+        return [node for node in nodes if node not in done]
+
+    def _limit(self) -> str:
+        return f" (at most {elapsed(self._job_limit_s)})" if self._job else ""
