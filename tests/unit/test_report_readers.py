@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import judged
@@ -142,3 +144,11 @@ def test_markdown_renders_as_headings_tables_and_plain_words(made):
     rows = [index for index, kind in enumerate(kinds) if kind == "tr_open"]
     widths = [kinds[start : kinds.index("tr_close", start)].count("td_open") for start in rows]
     assert set(widths) == {0, 5, 6}  # headings have th
+
+
+def test_every_metric_is_documented_and_no_other(repository: Path):
+    text = (repository / "docs" / "result.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(clusterctl_\w+)`", text, flags=re.MULTILINE))
+    figures = re.compile(r"^(clusterctl_check_(?:measured|expected))_\w+")
+    told = {figures.sub(r"\1_UNIT", name) for made in DOCUMENTS.values() for name in metrics(made)}
+    assert told == documented
