@@ -18,6 +18,10 @@ from clustercheck.sample import healthy
 
 JOB_SIZES = tuple(1 << power for power in range(12, 27, 2))
 SPEED_GBPS = 2.2
+HOSTILE = (
+    'a "quoted" \\ back\nslash | pipe <script>alert(1)</script> <img src=x onerror=alert(2)> '
+    '`x` [y](z) *b* {c="d"} \x00 '
+)
 LATENCY_S = 250e-6
 
 
@@ -69,6 +73,21 @@ def hundred() -> dict[str, Any]:
         for each in evidence.spec.nodes
     )
     return judged(replace(evidence, spec=replace(evidence.spec, nodes=nodes)))
+
+
+def hostile() -> dict[str, Any]:
+    """The failing cluster, with hostile text wherever a node, a setting or a name could have brought it."""
+    made = failing(simulated=False)
+    for result in made["results"]:
+        result.update(because=HOSTILE, remedy=HOSTILE, source=HOSTILE, method=HOSTILE)
+        result["subject"]["node"] = result["subject"]["node"] and HOSTILE + result["subject"]["node"]
+        result["evidence"] = {HOSTILE: HOSTILE}
+    for culprit in made["culprits"]:
+        culprit.update(because=HOSTILE, remedy=HOSTILE)
+        culprit["node"] = HOSTILE + culprit["node"]
+    for node in made["environment"]["nodes"].values():
+        node["kernel"] = HOSTILE
+    return {**made, "cluster": HOSTILE}
 
 
 def judged(evidence: Evidence) -> dict[str, Any]:

@@ -22,6 +22,7 @@ PAGES = {
     "failing": judged.failing(),
     "incomplete": judged.incomplete(),
     "hundred": judged.hundred(),
+    "hostile": judged.hostile(),
 }
 RIBBON = "Devices here say of themselves that they are simulated."
 WANTED = "CLUSTERCTL_TEST_BROWSER"  # script/test sets it where it has installed the browser
@@ -97,6 +98,13 @@ def test_the_verdict_is_what_is_seen_first(browser, pages, name):
     assert browser.evaluate("document.querySelector('h1').getBoundingClientRect().bottom") < 844 / 2
     assert browser.evaluate("document.title").startswith(verdict)
     assert ("SIMULATED HARDWARE" in said[:100]) == (RIBBON in said) == PAGES[name]["simulated"]
+
+
+def test_what_a_node_says_is_shown_and_not_run(browser, pages):
+    browser.open(pages["hostile"], DESKTOP)
+    assert "<script>alert(1)</script> <img src=x onerror=alert(2)>" in text(browser)
+    assert browser.evaluate("document.querySelectorAll('script, img').length") == 0
+    assert [event for event in browser.events if event["method"] == "Page.javascriptDialogOpening"] == []
 
 
 def test_culprits_are_read_with_what_to_do(browser, pages):

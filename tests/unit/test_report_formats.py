@@ -396,6 +396,20 @@ def test_values_are_written_as_people_read_them(measured, unit, text):
     assert view.value(measured, unit) == text
 
 
+@pytest.mark.parametrize(
+    ("finished", "text"),
+    [("2026-11-20T19:58:12Z", "1 min 12 s"), ("2026-11-20T19:57:09Z", "9 s"), ("soon", "–"), (None, "–")],
+)
+def test_how_long_it_took_is_written_as_people_read_it(finished, text):
+    assert view.duration_text({"started": "2026-11-20T19:57:00Z", "finished": finished}) == text
+
+
+def test_times_are_written_to_the_minute():
+    assert view.moment("2026-11-20T19:57:00Z") == "2026-11-20 19:57 UTC"
+    assert view.moment("2026-11-20T20:57:00+01:00") == "2026-11-20 19:57 UTC"
+    assert view.moment("soon") == "soon"
+
+
 def test_sizes_are_binary():
     assert [view.bytes_text(n) for n in (8, 65536, 16 << 20, 8 << 30)] == ["8 B", "64 KiB", "16 MiB", "8 GiB"]
 

@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clusterctl.report import junit, markdown, prometheus
 
-HOSTILE = 'a "quoted" \\ back\nslash | pipe <script>alert(1)</script> `x` [y](z) *b* {c="d"} \x00'
 DOCUMENTS = {
     "passing": judged.passing(),
     "failing": judged.failing(),
@@ -29,18 +28,6 @@ DOCUMENTS = {
 @pytest.fixture(params=DOCUMENTS)
 def document(request: pytest.FixtureRequest) -> dict[str, Any]:
     return DOCUMENTS[request.param]
-
-
-def hostile() -> dict[str, Any]:
-    """A failing document whose every text that a node may have said is hostile."""
-    made = judged.failing()
-    for result in made["results"]:
-        result.update(because=HOSTILE, remedy=HOSTILE, source=HOSTILE)
-        result["subject"]["node"] = result["subject"]["node"] and HOSTILE + result["subject"]["node"]
-    for culprit in made["culprits"]:
-        culprit.update(because=HOSTILE, remedy=HOSTILE)
-        culprit["node"] += HOSTILE
-    return {**made, "cluster": HOSTILE}
 
 
 def metrics(document: Mapping[str, Any]) -> dict[str, Metric]:
@@ -111,12 +98,14 @@ def test_what_did_not_run_is_not_passed_and_what_is_excluded_is_absent():
 
 
 def test_prometheus_reads_back_what_a_node_said():
-    read = metrics(hostile())
-    assert {s.labels["cluster"] for family in read.values() for s in family.samples} == {HOSTILE}
-    assert any(s.labels.get("node") == f"{HOSTILE}gpu01" for s in read["clusterctl_check_passed"].samples)
+    read = metrics(judged.hostile())
+    assert {s.labels["cluster"] for family in read.values() for s in family.samples} == {judged.HOSTILE}
+    assert any(
+        s.labels.get("node") == judged.HOSTILE + "gpu01" for s in read["clusterctl_check_passed"].samples
+    )
 
 
-@pytest.mark.parametrize("made", [*DOCUMENTS.values(), hostile()], ids=[*DOCUMENTS, "hostile"])
+@pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
 def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
     read = JUnitXml.fromstring(junit.render(made).encode())
     cases = [case for suite in read for case in suite]
@@ -131,7 +120,7 @@ def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
     assert counted[Skipped] == coverage["excluded"] == read.skipped
 
 
-@pytest.mark.parametrize("made", [*DOCUMENTS.values(), hostile()], ids=[*DOCUMENTS, "hostile"])
+@pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
 def test_markdown_renders_as_headings_tables_and_plain_words(made):
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown.render(made))
     kinds = [token.type for token in tokens]
