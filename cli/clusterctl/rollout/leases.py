@@ -53,7 +53,7 @@ def recover(session: Session, hosts: Collection[str], declared: Collection[str])
         elsewhere = [host for host in entry.hosts if host in declared and host not in hosts]
         if reachable:
             console.say(f"giving back {', '.join(reachable)}, left by {entry.lease.holder}")
-        carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do)
+        _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do))
 
 
 def nodes_of(session: Session) -> LeaseNodes:
