@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -141,3 +142,37 @@ def test_the_readers_of_the_pages_see_what_is_wrong(tmp_path: Path) -> None:
         "```sh\nclusterctl status  # all\nsudo clusterctl lab down && ls\n```\n", encoding="utf-8"
     )
     assert [call for line in shell_lines(page) for call in calls(line)] == [["status"], ["lab", "down"]]
+
+
+def texts_of(tree: ast.Module) -> Iterator[str]:
+    """Every text of a program; what is filled in is an X."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(p.value) if isinstance(p, ast.Constant) else "X" for p in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def options_that_do_not_exist(text: str) -> list[str]:
+    """Options of ours that a message names beside a command that has none such."""
+    wrong = []
+    for words in re.findall(r"clusterctl ((?:[\w.*/-]+ ?)+)", text):
+        context = click.Context(cli, info_name="clusterctl")
+        for word in words.split():
+            if isinstance(context.command, click.Group):
+                command = context.command.get_command(context, word)
+                if command is None:
+                    break
+                context = click.Context(command, parent=context, info_name=word)
+            elif word.startswith("--") and not any(word in p.opts for p in context.command.params):
+                wrong.append(f"{context.command_path} {word}")
+    return wrong
+
+
+@pytest.mark.parametrize("room", ["cli", "lab", "validation", "plugins"])
+def test_a_message_names_no_option_that_is_not_there(room: str) -> None:
+    said = [
+        text for path in (ROOT / room).rglob("*.py") for text in texts_of(ast.parse(path.read_text("utf-8")))
+    ]
+    assert [wrong for text in said for wrong in options_that_do_not_exist(text)] == []
+    assert options_that_do_not_exist("try clusterctl apply --only X --rebot") == ["clusterctl apply --rebot"]
