@@ -13,6 +13,7 @@ from typing import Any
 from clusterctl.errors import ClusterctlError
 from clusterlab import cluster_files, docker, engine, hardware, nodes
 from clusterlab.cache import cache_root, locked
+from clusterlab.fault_book import WHOLE_HOST
 from clusterlab.images.debian import temporary_directory
 from clusterlab.images.depot import depot_tag, ensure_depot_image
 from clusterlab.images.node import ensure_node_image, node_tag
@@ -71,9 +72,11 @@ def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
 
 
 def running(lab: LabDirectory, state: State) -> dict[str, bool | None]:
-    """For every host and the depot: whether it runs; None where its container is missing."""
+    """For every host and the depot: whether it runs (one that hangs does not); None without a container."""
     found = docker.inspect("container", [lab.names.container(n.name) for n in state.nodes], missing_ok=True)
-    states = {one["Name"].lstrip("/"): bool(one["State"]["Running"]) for one in found}
+    states = {
+        one["Name"].lstrip("/"): one["State"]["Running"] and not one["State"].get("Paused") for one in found
+    }
     return {node.name: states.get(lab.names.container(node.name)) for node in state.nodes}
 
 
@@ -166,7 +169,7 @@ def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: P
     )
     bounding = bounding_set(engine.process_status())
     flags = nodes.server_flags(state.system, engine.cgroup_version(), bounding)
-    down_by_fault = {fault.node for fault in state.faults if fault.kind == "node-down"}
+    down_by_fault = {fault.node: fault.kind for fault in state.faults if fault.kind in WHOLE_HOST}
 
     def ensure(node: Node) -> None:
         if alive[node.name]:
@@ -174,7 +177,7 @@ def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: P
                 progress.line(f"{node.name}: runs an older image of the lab, and stays as it is")
             return
         if node.name in down_by_fault and alive[node.name] is not None:
-            progress.line(f"{node.name}: stays down, as the fault node-down left it")
+            progress.line(f"{node.name}: stays down, as the fault {down_by_fault[node.name]} left it")
             return
         if alive[node.name] is None:
             if not lab.hardware(node.name).exists():
