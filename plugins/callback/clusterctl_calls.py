@@ -27,6 +27,8 @@ options: {}
 
 # What Ansible puts where a module's value is not to be logged.
 UNLOGGED = ("VALUE_SPECIFIED_IN_NO_LOG_PARAMETER", "********")
+# Ansible's own arguments beside the task's: where to put temporary files, and the like.
+INTERNAL = "_ansible_"
 PROXIES = ("http_proxy", "https_proxy")
 # Of a file's result: what a later look compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
@@ -89,6 +91,11 @@ class CallbackModule(CallbackBase):
         }
         if not call["hidden"]:
             logged = (data.get("invocation") or {}).get("module_args")
-            call["args"] = masked(dict(fields.get("args") or {}), logged)
+            own = {
+                key: value
+                for key, value in (fields.get("args") or {}).items()
+                if not key.startswith(INTERNAL)
+            }
+            call["args"] = masked(own, logged)
             call["file"] = {key: data[key] for key in OF_A_FILE if key in data}
         os.write(self._descriptor, (json.dumps(call, default=str) + "\n").encode())

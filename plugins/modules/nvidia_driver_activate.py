@@ -273,8 +273,10 @@ def main() -> None:
             clusterctl={"reboot": f"{reason}; {stays}"},
         )
     start_services(node, params)
-    facts = {} if module.check_mode else read_back(node, params)
-    own = () if module.check_mode else (PERSISTENCE, FABRIC_MANAGER)
+    # Check mode reads back what is there, unless something would be done that it only pretends.
+    pretended = module.check_mode and bool(node.actions)
+    facts = {} if pretended else read_back(node, params)
+    own = () if pretended else (PERSISTENCE, FABRIC_MANAGER)
     failed = [unit for unit in own if unit_state(run, unit).get("ActiveState") == "failed"]
     for unit in failed:
         module.fail_json(msg=f"{unit} has failed: {journal(run, unit)}. See `journalctl -u {unit}`.")

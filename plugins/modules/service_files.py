@@ -125,7 +125,8 @@ def main() -> None:
     result: dict[str, Any] = {"written": written, "started": [], "diff": [difference(file) for file in wrong]}
     if module.check_mode:
         there = [unit for unit in units if not comes_of_itself(module, unit, files)]
-        idle = [unit for unit in there if (written and restart) or lacking(module, unit, [])]
+        paths = [file["path"] for file in files] if restart else []
+        idle = [unit for unit in there if (written and restart) or lacking(module, unit, paths)]
         module.exit_json(**{**result, "changed": bool(written or idle), "started": idle})
     for file in wrong:
         replace_file(Path(file["path"]), text_of(file), int(file["mode"], 8))

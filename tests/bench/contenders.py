@@ -1,0 +1,158 @@
+"""Who is measured: clusterctl, plain ansible-playbook at its defaults, pyinfra, on the same lab hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labs import BenchLab
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.rollout.probe import records
+
+HERE = Path(__file__).parent
+PYINFRA = "pyinfra==3.10"
+LIMIT_S = 900
+REGISTRY = "registry01"
+OF_LISTENERS = ("tls.key", "tls.crt", "ca.crt", "push.auth.json", "clusterctl-registry.htpasswd",
+                "clusterctl-registry-push.htpasswd", "clusterctl-registry.yml",
+                "clusterctl-registry-push.yml")  # fmt: skip
+OF_REGISTRY = (
+    *(f"/etc/clusterctl/registry/{name}" for name in OF_LISTENERS),
+    "/etc/systemd/system/clusterctl-registry.service",
+    "/etc/systemd/system/clusterctl-registry-push.service",
+)
+OF_NODES = (
+    "/etc/modprobe.d/clusterctl-nouveau.conf",
+    "/etc/apt/sources.list.d/clusterctl-cuda.sources",
+    "/etc/apt/sources.list.d/clusterctl-container-toolkit.sources",
+    "/etc/docker/daemon.json",
+)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Wall time and this machine's own CPU time, children's included, in seconds."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def timed(
+    command: Sequence[str], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Taken, str]:
+    """Run a command to its good end; what it took, and what it printed. Raises RuntimeError."""
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
+        env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
+    )  # fmt: skip
+    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)[:200]} ended with {done.returncode}: {done.stderr[-1500:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Taken(wall, cpu), done.stdout
+
+
+def second_apply(lab: BenchLab) -> Taken:
+    """clusterctl where nothing has changed; each host must have been looked at, and none changed."""
+    program = Path(sys.executable).with_name("clusterctl")
+    taken, said = timed([str(program), "-C", str(lab.cluster), "apply", "--yes", "--json"])
+    summary = json.loads(said.splitlines()[-1])
+    if summary["changed"] or len(summary.get("probed", ())) != len(summary["hosts"]):
+        raise RuntimeError(f"this was no second apply: {summary}")
+    return taken
+
+
+def plain_ansible(lab: BenchLab, work: Path) -> Taken:
+    """ansible-playbook at its defaults, with ordinary small tasks; it must change nothing."""
+    (work / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
+    playbook, settings = HERE / "plain" / "site.yml", f"@{work}/variables.json"
+    command = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.cluster / "hosts.yml")]
+    taken, said = timed(
+        [*command, "-e", settings, str(playbook)], cwd=work,
+        environment={"ANSIBLE_CONFIG": str(work / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
+    )  # fmt: skip
+    recap = said[said.index("PLAY RECAP") :].splitlines()[1:]
+    if any("changed=0" not in line for line in recap if ":" in line):
+        raise RuntimeError(f"the playbook changes what is there already: {said[-3000:]}")
+    return taken
+
+
+def pyinfra(lab: BenchLab, work: Path) -> Taken:
+    """pyinfra at its defaults with the same checks as operations and facts; it must change nothing."""
+    command = [str(work / "pyinfra" / "bin" / "pyinfra"), "--yes", "--sudo"]
+    taken, _ = timed(
+        [*command, str(work / "inventory.py"), str(HERE / "plain" / "checks.py")], cwd=work,
+        environment={"BENCH_VARIABLES": str(work / "variables.json")},
+    )  # fmt: skip
+    return taken
+
+
+def prepare(lab: BenchLab, work: Path) -> None:
+    """What the two others need: the files that clusterctl wrote as their sources, packages, an inventory."""
+    files = work / "files"
+    files.mkdir(parents=True, exist_ok=True)
+    for host, paths in ((REGISTRY, OF_REGISTRY), ("gpu01", OF_NODES)):
+        for path in paths:
+            (files / Path(path).name).write_text(lab.ssh(host, f"sudo cat {path}"), encoding="utf-8")
+    listing = lab.ssh("gpu01", "dpkg-query -W -f '${Status}|${Package}|${Version}\\n'").splitlines()
+    held = {
+        name: version
+        for status, name, version in (line.split("|") for line in listing)
+        if status.startswith("hold")
+    }
+    toolkit = {
+        name: version for name, version in held.items() if "container" in name and name != "containerd"
+    }
+    driver = {name: v for name, v in held.items() if "nvidia" in name and name not in toolkit}
+    record = records.load(ClusterDirectory(lab.cluster), "gpu01")
+    pulled = next(call.args for call in record.calls if call.module == "container_image") if record else {}
+    image = f"{pulled['repository']}@{pulled['digest']}"
+    variables = {
+        "bench_files": str(files),
+        "bench_registry": REGISTRY,
+        "bench_driver_names": sorted(driver),
+        "bench_driver_packages": [f"{name}={version}" for name, version in sorted(driver.items())],
+        "bench_toolkit_packages": [f"{name}={version}" for name, version in sorted(toolkit.items())],
+        "bench_image": image,
+        "bench_pushed": f"docker://127.0.0.1:5001/{image.partition('/')[2]}",
+        "bench_sources": _sources(record),
+    }
+    (work / "variables.json").write_text(json.dumps(variables, indent=1), encoding="utf-8")
+    _inventory(lab, work / "inventory.py")
+
+
+def install_pyinfra(work: Path) -> None:
+    """pyinfra in a virtual environment of its own, pinned; kept for the next time."""
+    if not (work / "pyinfra" / "bin" / "pyinfra").exists():
+        timed([sys.executable, "-m", "venv", str(work / "pyinfra")])
+        timed([str(work / "pyinfra" / "bin" / "pip"), "install", "--quiet", PYINFRA])
+
+
+def _sources(record: Any) -> list[str]:
+    looked = next(call.args for call in record.calls if call.module == "node_preflight")
+    return list(looked["package_sources"])
+
+
+def _inventory(lab: BenchLab, path: Path) -> None:
+    from clusterctl.cluster import inventory
+
+    inventory.forget_cached()
+    hosts = inventory.load(ClusterDirectory(lab.cluster)).hosts
+    connection = {
+        "ssh_user": "ops",
+        "ssh_key": str(lab.cluster / "ssh/id_ed25519"),
+        "ssh_known_hosts_file": str(lab.cluster / ".clusterctl/known_hosts"),
+        "ssh_strict_host_key_checking": "yes",
+    }
+    rows = [(host.name, {**connection, "ssh_hostname": host.address}) for host in hosts]
+    path.write_text(f"hosts = {rows!r}\n", encoding="utf-8")

@@ -1,0 +1,93 @@
+"""Figures of the bench as they are kept between runs, and as docs/performance.md shows them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- figures: written by the bench -->", "<!-- end of figures -->"
+NOT_MEASURED = "–"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Figures by number of hosts, of an earlier run too."""
+    try:
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return kept
+
+
+def save(path: Path, figures: Mapping[str, Any]) -> None:
+    """Keep them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+
+
+def machine() -> str:
+    """The machine in one line: cores, memory, kernel, Python."""
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {gib:.0f} GiB, {system}"
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """A row a size of lab: medians, and second applies of the others as multiples of ours."""
+    lines = [
+        "| GPU nodes (and a registry) | first apply | second apply | CPU of the controller per host | "
+        "plain ansible-playbook | pyinfra | ansible / ours | ours / pyinfra | validate | measured |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for size, one in sorted(figures.items(), key=lambda item: int(item[0])):
+        ours, plain, other = (middle(one.get(name)) for name in ("second", "ansible", "pyinfra"))
+        cpu = middle(one.get("second_cpu"))
+        cells = [
+            size,
+            seconds(middle(one.get("first"))),
+            seconds(ours, one.get("second")),
+            NOT_MEASURED if cpu is None else f"{cpu / (int(size) + 1):.2f} s",
+            seconds(plain, one.get("ansible")),
+            seconds(other, one.get("pyinfra")),
+            ratio(plain, ours),
+            ratio(ours, other),
+            seconds(middle(one.get("validate"))),
+            str(one.get("measured", NOT_MEASURED)),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    problems = [f"- {size}: {text}" for size, one in figures.items() for text in one.get("problems", ())]
+    return "\n".join([*lines, *(["", "Not measured:", "", *problems] if problems else [])])
+
+
+def middle(values: Sequence[float] | None) -> float | None:
+    """The median; None where nothing was measured."""
+    return statistics.median(values) if values else None
+
+
+def seconds(value: float | None, of: Sequence[float] | None = None) -> str:
+    """A median, and of how many it is one."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.1f} s" + (f" ({len(of)})" if of else "")
+
+
+def ratio(over: float | None, under: float | None) -> str:
+    """One median as a multiple of another."""
+    return NOT_MEASURED if over is None or under is None else f"{over / under:.2f}"
+
+
+def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
+    """Put the table between its marks; all else in the document stays. Raises ValueError without marks."""
+    text = document.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, mark, after = rest.partition(END)
+    if not mark:
+        raise ValueError(f"{document} has no place for figures")
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    head = f"{machine()}. {today}, by `{command}`. Medians; in brackets of how many runs."
+    document.write_text(f"{before}{BEGIN}\n\n{head}\n\n{table(figures)}\n\n{END}{after}", encoding="utf-8")

@@ -1,0 +1,159 @@
+"""A second apply: nothing is started where nothing has changed, and no drift is overlooked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from clusterctl.cluster import inventory
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.rollout.probe import records
+from clusterctl.rollout.probe.ask import ask, ask_here
+from clusterctl.rollout.probe.calls import HERE
+from clusterctl.rollout.probe.look import Look, judged
+
+pytestmark = pytest.mark.lab
+
+NODE = "gpu03"
+REGISTRY = "registry01"
+NOUVEAU = "/etc/modprobe.d/clusterctl-nouveau.conf"
+WITHOUT_NVIDIA = (
+    'import json; p="/etc/docker/daemon.json"; d=json.load(open(p)); d["runtimes"].pop("nvidia"); \
+json.dump(d, open(p, "w"))'
+)
+
+# One after the other: what an operator, a package or an accident may do, and the task that says so.
+DRIFTS = [
+    (NODE, f"chmod 0600 {NOUVEAU}", "Keep nouveau off the GPUs"),
+    (NODE, "sed -i 's|^URIs:.*|URIs: http://192.0.2.1/|' /etc/apt/sources.list.d/clusterctl-cuda.sources",
+     "Add NVIDIA's repository"),
+    (NODE, "rm /etc/apt/sources.list.d/clusterctl-container-toolkit.sources", "Declare the toolkit"),
+    (NODE, "apt-mark unhold nvidia-persistenced", "Look at the node and plan its driver"),
+    (NODE, "apt-mark unhold libnvidia-container1", "Install the toolkit's packages"),
+    (NODE, f"python3 -c '{WITHOUT_NVIDIA}'", "Merge NVIDIA's runtime into the engine's options"),
+    (NODE, "systemctl disable docker.service", "have it run now and after a boot"),
+    (NODE, "rm -f /var/run/cdi/nvidia.yaml", "Have the CDI specification"),
+    (NODE, "sh -c 'echo more >> /etc/docker/certs.d/registry01:5000/ca.crt'", "Trust the registry"),
+    (NODE, "systemctl stop nvidia-fabricmanager.service", "Run the installed driver"),
+    (NODE, "docker image prune --all --force", "Have the image on this node"),
+    (NODE, "systemctl stop docker.service docker.socket", "Look at the engine that is there"),
+    (NODE, "dpkg --remove --force-depends docker.io", "Install the engine's packages"),
+    (REGISTRY, "rm /etc/systemd/system/docker-registry.service", "Keep the package's own service"),
+    (REGISTRY, "systemctl stop clusterctl-registry-push.service", "Ask the pushing listener"),
+    (REGISTRY, "sh -c 'echo \"# mine\" >> /etc/systemd/system/clusterctl-registry.service'",
+     "Have the listeners run with certificate"),
+]  # fmt: skip
+
+
+def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def remembered(applied_lab: Any) -> Any:
+    """The applied lab, of each host of which an apply is remembered."""
+    if len(lines(applied_lab.clusterctl("apply", "--yes", "--json"))[-1].get("probed", [])) < 4:
+        applied_lab.done("apply", "--yes")
+    return applied_lab
+
+
+@pytest.fixture
+def mended(remembered: Any) -> Iterator[Any]:
+    """The same for a test that makes hosts drift: they are mended afterwards, also where it fails."""
+    yield remembered
+    remembered.done("apply", "--yes")
+
+
+def look(lab: Any, *names: str) -> Look:
+    """One look at hosts, as apply takes it."""
+    directory = ClusterDirectory(lab.cluster)
+    inventory.forget_cached()
+    known = {name: record for name in names if (record := records.load(directory, name))}
+    assert set(known) == set(names), "nothing is remembered"
+    calls = {name: record.calls for name, record in known.items()}
+    here = ask_here([c for own in calls.values() for c in own if c.at == HERE], directory)
+    with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
+        return judged(known, here, ask(calls, transport, ship=False))
+
+
+def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembered):
+    done = remembered.clusterctl("apply", "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    *events, summary = lines(done)
+    run = remembered.cluster / ".clusterctl/runs" / summary["run"]
+    assert not (run / "ansible.log").exists()
+    assert [e["type"] for e in events if e["type"] != "finding"] == ["host_looked"] * 4
+    assert summary["probed"] == ["gpu01", "gpu02", "gpu03", REGISTRY]
+    assert (summary["changed"], summary["failed"], summary["unreachable"], summary["exit"]) == (0, 0, 0, 0)
+    assert all(one["ok"] > 10 for one in summary["hosts"].values())
+    said = remembered.done("apply", "--yes")
+    assert said.count("tasks looked at in one probe") == 4
+    assert "nothing would change" in remembered.done("plan")
+
+
+def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remembered):
+    directory = ClusterDirectory(remembered.cluster)
+    before = {name: records.load(directory, name) for name in ("gpu01", REGISTRY)}
+    secrets = [path.read_text().strip() for path in directory.secrets.iterdir() if path.stat().st_size]
+    for path in (directory.state / "probe").glob("*.json"):
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert [secret for secret in secrets if secret in path.read_text()] == []
+    done = remembered.clusterctl("apply", "--yes", "--json", "--full", "--limit", f"gpu01,{REGISTRY}")
+    assert done.returncode == 0, done.stderr
+    assert "probed" not in lines(done)[-1]
+    assert [line for line in lines(done) if line["type"] == "wave_started"]
+    for name, record in before.items():
+        again = records.load(directory, name)
+        assert record is not None
+        assert again is not None
+        asked = [
+            {(c.task, c.identity) for c in one.calls if c.module != "node_preflight"}
+            for one in (record, again)
+        ]
+        assert asked[0] == asked[1]
+
+
+def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
+    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    missed = []
+    for host, command, task in DRIFTS:
+        mended.ssh(host, f"sudo {command}")
+        seen = look(mended, host).differing.get(host, ())
+        if not [one for one in seen if task in one]:
+            missed.append((command, seen))
+    assert missed == []
+    done = mended.clusterctl("apply", "--yes", "--json", "--limit", f"{NODE},{REGISTRY},gpu02")
+    assert done.returncode == 0, done.stderr
+    summary = lines(done)[-1]
+    assert summary["probed"] == ["gpu02"], "a host that did not drift is not taken along"
+    assert all(summary["hosts"][name]["changed"] for name in (NODE, REGISTRY))
+    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+
+
+def test_another_setting_takes_every_host_the_whole_road(remembered):
+    settings = remembered.cluster / "group_vars/all.yml"
+    before = settings.read_text(encoding="utf-8")
+    settings.write_text(before + "site_no_proxy: nowhere.invalid\n", encoding="utf-8")
+    try:
+        done = remembered.clusterctl("plan", "--json", "--limit", NODE)
+    finally:
+        settings.write_text(before, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    assert [line for line in lines(done) if line["type"] == "wave_started"]
+
+
+def test_a_node_that_computes_is_left_alone_although_nothing_has_changed(remembered):
+    hold = "exec 3</dev/nvidia0; exec sleep 900"
+    remembered.ssh(NODE, f"sudo systemd-run --unit=job sh -c '{hold}'")
+    try:
+        done = remembered.clusterctl("apply", "--yes", "--json")
+    finally:
+        remembered.ssh(NODE, "sudo systemctl stop job")
+    assert done.returncode == 3, done.stderr
+    assert f"{NODE}: left out, busy: " in done.stderr
+    assert lines(done)[-1]["probed"] == ["gpu01", "gpu02", REGISTRY]
