@@ -111,7 +111,7 @@ def _place(address: str, port: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in ("host", "address"))
     return table

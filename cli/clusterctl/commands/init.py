@@ -35,10 +35,12 @@ def command(directory: Path, hosts: str | None, registry: str | None, as_json: b
     if gpu_nodes or registry_hosts:
         files[Path("hosts.yml")] = _declare(files[Path("hosts.yml")], gpu_nodes, registry_hosts)
     ignore = Path(".gitignore")
-    if (directory / ignore).exists():
+    ignored_by_its_owner = (directory / ignore).exists()
+    if ignored_by_its_owner:
         del files[ignore]
-        say(f"Keep the secrets out of git: add /.clusterctl/ to {directory / ignore}.")
     _write(directory, files)
+    if ignored_by_its_owner:
+        say(f"Keep the secrets out of git: add /.clusterctl/ to {directory / ignore}.")
     if as_json:
         emit({"type": "init", "directory": str(directory.resolve()), "files": [str(path) for path in files]})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from clusterctl.engine.events import (
     Event,
@@ -39,28 +39,31 @@ class Told:
     bad: bool = False
 
 
-@dataclass
 class Gathered:
-    """Facts by what they say; ``since`` is when the first of them came."""
+    """Equal facts of several hosts; the first waits for the others. What to do is said once."""
 
-    clock: Callable[[], float]
-    since: float = 0.0
-    _facts: dict[tuple[str, ...], tuple[list[str], Told]] = field(default_factory=dict)
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = 0.0
+        self._facts: dict[tuple[str, ...], tuple[list[str], Told]] = {}
+        self._known: set[tuple[str, ...]] = set()
 
     def add(self, host: str, told: Told) -> None:
         """Another host of which this is so; its name is left out of the words."""
         if not self._facts:
-            self.since = self.clock()
+            self._since = self._clock()
         key = tuple(alike(text, host) for text in (told.text, *(text for _, text in told.more)))
         self._facts.setdefault(key, ([], told))[0].append(host)
 
     def take(self, *, at_once: bool = False) -> list[Told]:
         """What has waited long enough, in order, in the words of the first host that said it."""
-        if not self._facts or not (at_once or self.clock() - self.since >= GATHER_S):
+        if not self._facts or not (at_once or self._clock() - self._since >= GATHER_S):
             return []
         taken = [
-            Told(f"{listed(hosts)}: {told.text}", told.more, told.bad) for hosts, told in self._facts.values()
+            Told(f"{listed(hosts)}: {told.text}", () if key in self._known else told.more, told.bad)
+            for key, (hosts, told) in self._facts.items()
         ]
+        self._known |= self._facts.keys()
         self._facts.clear()
         return taken
 

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from clusterctl import console
 from clusterctl.engine.telling import Gathered, Told
-from clusterctl.engine.wording import elapsed
+from clusterctl.engine.wording import counted, elapsed
 from clusterctl.live_area import LiveArea
 from clusterctl.report.course import Course
-from clusterctl.report.sentences import of_event, of_node
+from clusterctl.report.sentences import not_judged, of_event, of_node
 
 HEARTBEAT_S = 30.0
 TICK_S = 0.25
@@ -30,6 +30,7 @@ class ValidationProgress:
         self._course = Course(self._began)
         self._gathered = Gathered(clock)
         self._area = LiveArea(console.MESSAGES) if console.is_live() and not as_json else None
+        self._not_judged: list[str] = []
         self._one_at_a_time = threading.RLock()
         self._over = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
@@ -50,6 +51,7 @@ class ValidationProgress:
         if self._area is not None:
             self._area.close()
         self._tell_gathered(at_once=True)
+        self._tell_not_judged()
 
     def show(self, event: Mapping[str, Any]) -> None:
         """One event: a JSON line for machines, a sentence for people where it is worth one."""
@@ -58,6 +60,10 @@ class ValidationProgress:
             return
         with self._one_at_a_time:
             self._course.take(event, self._clock())
+            if check := not_judged(event):
+                self._not_judged.append(check)
+            elif event.get("type") != "result":
+                self._tell_not_judged()
             if told := of_node(event):
                 self._gathered.add(str(event["node"]), told)
             if told := of_event(event):
@@ -77,6 +83,12 @@ class ValidationProgress:
         with contextlib.suppress(OSError):  # the terminal has gone; the work goes on
             while not self._over.wait(TICK_S):
                 self.tick()
+
+    def _tell_not_judged(self) -> None:
+        if self._not_judged:
+            number = counted(len(self._not_judged), "check")
+            self._tell(Told(f"{number} not judged, or not everywhere: {', '.join(self._not_judged)}"))
+            self._not_judged.clear()
 
     def _tell_gathered(self, *, at_once: bool = False) -> None:
         for told in self._gathered.take(at_once=at_once):

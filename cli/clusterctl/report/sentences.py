@@ -56,15 +56,19 @@ def of_event(event: Mapping[str, Any]) -> Told | None:
     return None
 
 
-def _judged(event: Mapping[str, Any]) -> Told | None:
-    """Only what is no pass is worth a line while it runs; the table has it all."""
+def not_judged(event: Mapping[str, Any]) -> str:
+    """The check of a result in which nothing failed and something did not run; such are told together."""
     verdicts = event.get("verdicts") or {}
-    bad = {word: n for word, n in verdicts.items() if word in ("fail", "not_run")}
-    if not bad:
+    return str(event.get("check")) if "not_run" in verdicts and "fail" not in verdicts else ""
+
+
+def _judged(event: Mapping[str, Any]) -> Told | None:
+    """Only a failure is worth a line while it runs; the table has it all."""
+    verdicts = event.get("verdicts") or {}
+    if "fail" not in verdicts:
         return None
-    return Told(
-        f"{event.get('check')}: " + ", ".join(f"{n} {WORDS[w]}" for w, n in bad.items()), bad="fail" in bad
-    )
+    bad = [f"{verdicts[word]} {WORDS[word]}" for word in ("fail", "not_run") if word in verdicts]
+    return Told(f"{event.get('check')}: {', '.join(bad)}", bad=True)
 
 
 def _ending(event: Mapping[str, Any]) -> str:

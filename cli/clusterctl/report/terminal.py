@@ -65,14 +65,17 @@ def _print_question(console: Console, question: view.OpenQuestion) -> None:
 
 
 def _table(document: Document, told: Collection[str]) -> Table:
-    """Check, verdict, and what was found; reasons that were ``told`` above are not told again."""
+    """Check, verdict, and what was found; a reason that was ``told``, or why a node is out, stands once."""
+    said = set(told)
     table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("what", overflow="fold", ratio=1)
     for group in view.check_groups(document):
         for index, row in enumerate(group.rows[:MOST_SHOWN]):
-            table.add_row(escape(group.check) if index == 0 else "", *_cells(row, told))
+            table.add_row(escape(group.check) if index == 0 else "", *_cells(row, said))
+            if row.first["verdict"] == "excluded":
+                said.add(str(row.first.get("because")))
         if len(group.rows) > MOST_SHOWN:
             table.add_row("", "", f"and {len(group.rows) - MOST_SHOWN} more: clusterctl report --format json")
         if group.passed:

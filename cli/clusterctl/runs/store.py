@@ -122,6 +122,13 @@ class RunStore:
         matching = runs[-1:] if identity == "last" else [r for r in runs if r.id.startswith(identity)]
         if len(matching) == 1:
             return matching[0]
+        if not runs:
+            raise ClusterctlError(
+                "there is no run yet",
+                code="runs.unknown",
+                where=str(self._cluster.runs),
+                hint="clusterctl preflight, apply and validate each make one.",
+            )
         raise ClusterctlError(
             f"{len(matching)} runs match {identity!r}" if matching else f"there is no run {identity!r}",
             code="runs.unknown",
