@@ -179,3 +179,19 @@ def test_a_server_that_answers_nobody_is_blamed_and_not_those_who_ask(
     found = culprits(registry_results(**said), None, group_is_slow=False)
     assert sorted(culprit.node for culprit in found) == blamed
     assert all(culprit.remedy and culprit.because for culprit in found)
+
+
+def test_two_faults_of_one_node_have_both_remedies_and_their_effects_none_of_their_own() -> None:
+    failed = [
+        Result(check, scope, Subject("gpu01"), Verdict.FAIL, because="bad", remedy=remedy)
+        for check, scope, remedy in (
+            ("name-service", Scope.HOST, "Name a server."),
+            ("disk-space", Scope.HOST, "Free space"),
+            ("all-reduce", Scope.GROUP, "Look at the log."),
+        )
+    ]
+    (culprit,) = culprits(failed, None, group_is_slow=False)
+    assert culprit.remedy == "Name a server. Free space."
+    assert culprit.because == "name-service: bad; disk-space: bad; all-reduce: bad"
+    (alone,) = culprits(failed[2:], None, group_is_slow=False)
+    assert alone.remedy == "Look at the log."

@@ -27,12 +27,25 @@ SWITCH_REMEDY = "Look at what all nodes share: uplinks and buffers of the switch
 @dataclass
 class _Suspicion:
     reasons: list[str] = field(default_factory=list)
-    remedy: str = ""
+    remedies: list[str] = field(default_factory=list)
 
     def add(self, because: str, remedy: str) -> None:
+        """One more reason. Two faults of one host have two remedies."""
         if because and because not in self.reasons:
             self.reasons.append(because)
-        self.remedy = self.remedy or remedy
+        if remedy and remedy not in self.remedies:
+            self.remedies.append(remedy)
+
+    def add_effect(self, because: str, remedy: str) -> None:
+        """One more reason that may come of the others: its remedy is told where there is none yet."""
+        self.add(because, "" if self.remedies else remedy)
+
+    @property
+    def remedy(self) -> str:
+        """Every remedy, as sentences."""
+        if len(self.remedies) < 2:
+            return "".join(self.remedies)
+        return " ".join(f"{remedy.rstrip('.')}." for remedy in self.remedies)
 
 
 def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool) -> list[Culprit]:
@@ -52,7 +65,9 @@ def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool
         node = str(result.subject.node)
         victim = told and node not in told and _is_wrong_for_everyone(result, failed)
         if result.scope is Scope.GROUP and not victim:
-            suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
+            suspicions["node", node, None, None].add_effect(
+                f"{result.check}: {result.because}", result.remedy
+            )
     if blame is not None and (group_is_slow or told or blame.links):
         _from_pairs(blame, results, suspicions)
     found = [
@@ -93,10 +108,10 @@ def _from_parts(
                 r.startswith(f"{result.check}: on every")
                 for r in suspicions["node", node, None, None].reasons
             ):
-                suspicions["node", node, None, None].add(because, result.remedy)
+                suspicions["node", node, None, None].add_effect(because, result.remedy)
         else:
             scope = "gpu" if (node, gpu) in on_gpu else "link"
-            suspicions[scope, node, gpu, None].add(f"{result.check}: {result.because}", result.remedy)
+            suspicions[scope, node, gpu, None].add_effect(f"{result.check}: {result.because}", result.remedy)
 
 
 def _fails_on_every_gpu(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:
@@ -123,16 +138,18 @@ def _from_pairs(blame: Blame, results: Sequence[Result], suspicions: dict[Place,
     for node in blame.nodes:
         partners = sorted({other for pair in blame.bad if node in pair for other in pair} - {node})
         because = f"pair-bandwidth: slow with every partner ({', '.join(partners)})"
-        suspicions["node", node, None, None].add(because, remedy)
+        suspicions["node", node, None, None].add_effect(because, remedy)
     for a, b in blame.links:
         because = f"pair-bandwidth: only the pair {a} and {b} is slow, each is fast with others"
-        suspicions["link", a, None, b].add(because, remedy)
+        suspicions["link", a, None, b].add_effect(because, remedy)
     for node in blame.unsure:
-        suspicions["node", node, None, None].add(
+        suspicions["node", node, None, None].add_effect(
             f"suspected, cannot tell: {blame.because}", blame.remedy or UNSURE_REMEDY
         )
     if not (blame.nodes or blame.links or blame.unsure):
-        suspicions["switch", "", None, None].add(f"all-reduce-bandwidth: {blame.because}", SWITCH_REMEDY)
+        suspicions["switch", "", None, None].add_effect(
+            f"all-reduce-bandwidth: {blame.because}", SWITCH_REMEDY
+        )
 
 
 def not_measured(nodes: Sequence[str], because: str) -> Blame:
