@@ -13,7 +13,9 @@ MINUTES = 25.0
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Known where a file of this directory is named; else the defaults hold."""
     parser.addoption("--hosts", default=SIZES, help="Sizes of lab to measure, in this order.")
-    parser.addoption("--minutes", type=float, default=MINUTES, help="No further size is begun after so long.")
+    parser.addoption(
+        "--minutes", type=float, default=MINUTES, help="No size is begun that will hardly end by then."
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,5 +27,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def bench_deadline(pytestconfig: pytest.Config) -> float:
-    """When no further size is begun, by the monotonic clock."""
+    """When all sizes should be done, by the monotonic clock."""
     return time.monotonic() + 60 * float(pytestconfig.getoption("--minutes", MINUTES))

@@ -20,7 +20,7 @@ from clusterctl.rollout.probe import records
 
 HERE = Path(__file__).parent
 PYINFRA = "pyinfra==3.10"
-LIMIT_S = 900
+LIMIT_S = 1500
 REGISTRY = "registry01"
 OF_LISTENERS = ("tls.key", "tls.crt", "ca.crt", "push.auth.json", "clusterctl-registry.htpasswd",
                 "clusterctl-registry-push.htpasswd", "clusterctl-registry.yml",

@@ -13,7 +13,7 @@ from pathlib import Path
 PROGRAM = Path(sys.executable).with_name("clusterctl")
 # Set to anything, the labs stay up, and the next run measures no first apply.
 KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
-LIMIT_S = 900
+LIMIT_S = 1500
 
 
 @dataclass(frozen=True)
