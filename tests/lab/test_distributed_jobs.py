@@ -143,18 +143,18 @@ def test_a_validation_that_is_ended_leaves_nothing_or_is_found_again(
 ) -> None:
     program = Path(applied_lab.clusterctl("--version", at_cluster=False).args[0])
     process = subprocess.Popen(
-        [program, "-C", str(applied_lab.cluster), "validate"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        [program, "-C", str(applied_lab.cluster), "validate", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    assert process.stderr is not None
+    assert process.stdout is not None
     said = []
-    for line in process.stderr:
+    for line in process.stdout:
         said.append(line)
-        if sum("started, container" in one for one in said) == len(NODES):
+        if sum('"type": "job_started"' in one for one in said) == len(NODES):
             break
     process.send_signal(number)
     begun = time.monotonic()
-    said += process.stderr.readlines()
+    said += process.stdout.readlines()
     assert process.wait(60) == code, "".join(said)
     assert time.monotonic() - begun < 45
     if number != signal.SIGKILL:
