@@ -46,16 +46,19 @@ def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
     if not calls:
         return {}
     place = directory.state / "probe" / "code"
-    command = _command(sys.executable, place)
-    done = subprocess.run(
-        command,
-        input=f"{_order(calls)}\n{code.packed()}\n",
-        capture_output=True,
-        text=True,
-        timeout=HOST_LIMIT_S,
-        env={**os.environ, "LC_ALL": "C.UTF-8"},
-        check=False,
-    )
+    missing = not (place / code.digest()).is_dir()
+    try:
+        done = subprocess.run(
+            _command(sys.executable, place),
+            input=f"{_order(calls)}\n{code.packed() if missing else ''}\n",
+            capture_output=True,
+            text=True,
+            timeout=HOST_LIMIT_S,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"this controller gave no answer within {HOST_LIMIT_S:.0f} s"
     return _answers(Completed(done.returncode, done.stdout, done.stderr, 0.0))
 
 
