@@ -19,7 +19,8 @@ type: notification
 short_description: What each task asked of a host, as JSON lines
 description:
   - Writes one JSON object a module call to the file named by the environment variable CLUSTERCTL_CALLS.
-  - A value that the module does not log is replaced by its SHA-256; a call under no_log by its name alone.
+  - A value that the module does not log is replaced by its SHA-256. Where the module does not say what it logs
+    (under no_log, where it failed or runs as a job), and where it is no module, the name alone is written.
   - Does nothing where the variable is not set.
 author: clusterctl
 options: {}
@@ -89,13 +90,11 @@ class CallbackModule(CallbackBase):
             "failed": failed,
             "hidden": task.no_log is True or "censored" in data,
         }
+        logged = (data.get("invocation") or {}).get("module_args")
+        # Nothing but the module itself tells which of its arguments are secrets.
+        if isinstance(logged, Mapping) and not (call["hidden"] or failed or call["job"]):
+            asked = (fields.get("args") or {}).items()
+            call["args"] = masked({key: own for key, own in asked if not key.startswith(INTERNAL)}, logged)
         if not call["hidden"]:
-            logged = (data.get("invocation") or {}).get("module_args")
-            own = {
-                key: value
-                for key, value in (fields.get("args") or {}).items()
-                if not key.startswith(INTERNAL)
-            }
-            call["args"] = masked(own, logged)
             call["file"] = {key: data[key] for key in OF_A_FILE if key in data}
         os.write(self._descriptor, (json.dumps(call, default=str) + "\n").encode())

@@ -8,6 +8,7 @@ Each call runs in check mode in a child of one warm process, with a time limit o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import importlib
@@ -101,6 +102,8 @@ def run_in_child(call: dict[str, Any], writer: int) -> None:
     except BaseException as error:  # noqa: BLE001 - said in the answer
         say({"failed": True, "msg": f"{type(error).__name__}: {error}"})
     finally:
+        # Modules leave it to the interpreter's end to remove their temporary directories.
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(0)
 

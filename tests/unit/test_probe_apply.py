@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import time
@@ -81,6 +82,10 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
         "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
         f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
         "    - ansible.builtin.debug: {msg: hello}\n"
+        f"    - ansible.builtin.set_fact: {{password: {CANARY}}}\n"
+        "    - registry_image: {source: x/y, destination: '127.0.0.1:9/y', digest: 'sha256:0',\n"
+        f"        http_proxy: 'http://user:{CANARY}@127.0.0.1:9'}}\n"
+        f"      async: 30\n      poll: 0\n      vars: {{ansible_async_dir: {tmp_path}/jobs}}\n"
     )
     here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
     (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
@@ -102,6 +107,27 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     assert [call.module for call in found] == ["service_files", "command", "file"]
     assert [call.check for call in found] == [True, False, True]
     assert isinstance(found[0].args["files"][0]["secret"], dict)
+
+
+def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
+    """It has not said which of its arguments it does not log."""
+    from types import SimpleNamespace as Bare
+
+    task = Bare(_role=None, name="broke", action="service_files", changed_when=[], no_log=False, loop=None)
+    asked = {"files": [{"path": "/x", "secret": CANARY}]}
+    host = Bare(get_name=lambda: "gpu01")
+    path, plugin = tmp_path / "calls.jsonl", callback().CallbackModule
+    told_by = plugin.__new__(plugin)
+    told_by._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    result = Bare(host=host, task=task, task_fields={"args": asked}, result={"msg": "MODULE FAILURE"})
+    told_by.v2_runner_on_failed(result)
+    told_by.v2_runner_on_ok(result)
+    os.close(told_by._descriptor)
+    assert CANARY not in path.read_text()
+    broke, mute = read(path)
+    for one in (broke, mute):
+        with pytest.raises(CannotAskError, match="broke: "):
+            asked_of("gpu01", one)
 
 
 # What can be asked again
@@ -324,6 +350,15 @@ def look_here(tmp_path, *calls, limit_s=None, monkeypatch=None):
 
 def module_call(module, *, check=True, **arguments):
     return Call("", f"role: {module}", "module", module, arguments, check=check)
+
+
+def test_a_look_leaves_no_temporary_directory_behind(tmp_path, monkeypatch):
+    room = tmp_path / "tmp"
+    room.mkdir()
+    monkeypatch.setenv("TMPDIR", str(room))
+    (answer,) = look_here(tmp_path, module_call("uri", check=False, url="http://127.0.0.1:9/", timeout=5))
+    assert answer["failed"]
+    assert list(room.iterdir()) == []
 
 
 def test_modules_answer_in_check_mode_and_change_nothing(tmp_path):

@@ -99,6 +99,8 @@ def _call(told: Mapping[str, Any]) -> Call | None:
         if not told.get("file", {}).get("checksum"):
             raise CannotAskError(f"{task}: nothing is known of the file's content")
         return Call(at, task, "file", module, told["file"])
+    if "args" not in told:
+        raise CannotAskError(f"{task}: it did not say what it was asked")
     arguments = {**told["args"], **PASSING.get(module, {})}
     if module == "uri" and str(arguments.get("method", "GET")) != "GET":
         raise CannotAskError(f"{task}: it does more than look")
