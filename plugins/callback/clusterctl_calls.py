@@ -19,8 +19,8 @@ type: notification
 short_description: What each task asked of a host, as JSON lines
 description:
   - Writes one JSON object a module call to the file named by the environment variable CLUSTERCTL_CALLS.
-  - A value that the module does not log is replaced by its SHA-256. Where the module does not say what it logs
-    (under no_log, where it failed or runs as a job), and where it is no module, the name alone is written.
+  - A value that the module does not log is replaced by its SHA-256. Where no module says what it logs (under
+    no_log, where it failed, of a job, of what runs on the controller), the name alone is written.
   - Does nothing where the variable is not set.
 author: clusterctl
 options: {}

@@ -17,11 +17,12 @@ import pytest
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import ask, code, records
 from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host, read
 from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
 from clusterctl.rollout.probe.judge import decisive, wanting
-from clusterctl.rollout.probe.look import differences, judged
+from clusterctl.rollout.probe.look import Looks, differences, judged
 from clusterctl.rollout.probe.records import Record
 
 CANARY = "correct-horse-canary"
@@ -312,6 +313,8 @@ def test_a_setting_of_any_host_a_flag_a_lock_and_a_secret_decide(inventory):
     [
         ("site_http_proxy", "{{ lookup('env', 'http_proxy') }}"),
         ("cluster_name", ["{{ now() }}"]),
+        ("site_no_proxy", "{{ '/etc/site' is exists }}"),
+        ("site_no_proxy", "{{ '%Y' | strftime }}"),
         ("ansible_connection", "local"),
         ("ansible_become_method", "su"),
         ("ansible_become_password", "x"),
@@ -319,9 +322,54 @@ def test_a_setting_of_any_host_a_flag_a_lock_and_a_secret_decide(inventory):
     ],
 )
 def test_a_host_whose_settings_no_digest_covers_is_not_remembered(inventory, name, value):
-    require_clear(inventory.hosts[0])
+    require_clear(inventory.hosts[0], inventory)
     with pytest.raises(CannotAskError, match=name):
-        require_clear(replace(inventory.hosts[0], variables={name: value}))
+        require_clear(replace(inventory.hosts[0], variables={name: value}), inventory)
+
+
+def test_a_setting_of_another_host_that_no_digest_covers_counts_too(inventory):
+    """The registry's address in /etc/hosts of a node is a setting of the registry's host."""
+    registry = Host(
+        "reg", "reg", 22, "ops", ("registry",), {"ansible_host": "{{ lookup('env', 'REGISTRY') }}"}
+    )
+    whole = replace(inventory, hosts=(*inventory.hosts, registry))
+    with pytest.raises(CannotAskError, match="ansible_host of reg is not the same"):
+        require_clear(inventory.hosts[0], whole)
+
+
+@pytest.mark.parametrize("how", ["other", "broken"])
+def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inventory, tmp_path, how):
+    """Some waves went by the old, some by the new: put back, they would pass for what was applied."""
+    from types import SimpleNamespace as Bare
+
+    directory, calls = inventory.directory, tmp_path / "calls.jsonl"
+    calls.write_text(json.dumps(PREFLIGHT) + "\n")
+    listing = {"gpu_nodes": {"hosts": ["gpu01"]}, "_meta": {"hostvars": {"gpu01": {"a": how}}}}
+    session = Bare(directory=directory, extra_vars={}, run=Bare(id="r", path=lambda _name: calls), calls=None)
+    looks = Looks(
+        session, Bare(directory=directory, inventory=inventory), None, inputs(inventory, {}), True, False
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Looks, "told", Bare(calls=calls))
+        patch.setattr(
+            "clusterctl.cluster.inventory._listing", lambda _d: listing if how == "other" else _unreadable()
+        )
+        said = looks.settle(["gpu01"])
+    assert said == {"gpu01": "the settings were changed while it was at work"}
+    assert not calls.exists()
+    assert records.load(directory, "gpu01") is None
+
+
+def _unreadable():
+    raise ClusterctlError("no", code="inventory.unreadable")
+
+
+def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(ask, "HOST_LIMIT_S", 0.05)
+    monkeypatch.setattr(ask, "_command", lambda _python, _place: ["sleep", "5"])
+    said = ask.ask_here([call("cluster_certificate", at=HERE)], ClusterDirectory(tmp_path))
+    assert isinstance(said, str)
+    assert "no answer" in said
 
 
 def test_what_is_remembered_is_the_operators_alone_and_is_forgotten_whole(inventory):

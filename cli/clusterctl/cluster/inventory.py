@@ -161,6 +161,12 @@ def forget_cached() -> None:
     _CACHE.clear()
 
 
+def load_anew(directory: ClusterDirectory) -> Inventory:
+    """The same, as its files are now."""
+    _CACHE.pop(directory, None)
+    return load(directory)
+
+
 def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inventory:
     """The inventory that ``ansible-inventory --list`` printed, as data."""
     members = _members(listing)

@@ -23,7 +23,9 @@ SUFFIXES = frozenset({".yml", ".yaml", ".py", ".j2", ".cfg"})
 OF_THE_CLUSTER = ("ca", "secrets")
 # A setting that asks these is another each time, or by what no digest of ours covers.
 UNSTEADY = re.compile(
-    r"\{[{%].*\b(lookup|query|q|now|ansible_facts|ansible_local|ansible_date_time|random|shuffle)\b",
+    r"\{[{%].*\b(lookup|query|q|now|ansible_facts|ansible_local|ansible_date_time|random|random_mac|shuffle"
+    r"|strftime|password_hash|fileglob|realpath"
+    r"|is\s+(not\s+)?(exists|file|directory|link|link_exists|mount|same_file))\b",
     re.DOTALL,
 )
 # The transport of the look knows ssh and sudo; whatever else is declared is left to Ansible.
@@ -68,16 +70,19 @@ def code_version() -> tuple[str, ...]:
     return clusterctl.__version__, version("ansible-core"), content
 
 
-def require_clear(host: Host) -> None:
+def require_clear(host: Host, inventory: Inventory) -> None:
     """Refuse a host of which no digest covers what decides, or which no look reaches.
 
-    Raises CannotAskError.
+    Its settings may ask for those of any other host (``hostvars``). Raises CannotAskError.
     """
     for name, value in host.variables.items():
         if ELSEWHERE.search(name) or (name in ELSEWISE and value not in ELSEWISE[name]):
             raise CannotAskError(f"{name} is declared")
-        if UNSTEADY.search(json.dumps(value, default=str)):
-            raise CannotAskError(f"{name} is not the same each time")
+    for other in (host, *inventory.hosts):
+        for name, value in other.variables.items():
+            if UNSTEADY.search(json.dumps(value, default=str)):
+                whose = "" if other.name == host.name else f" of {other.name}"
+                raise CannotAskError(f"{name}{whose} is not the same each time")
 
 
 def _files(root: Path, rooms: Iterable[str]) -> list[Path]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.inventory import load_anew
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.engine.events import HostLooked
 from clusterctl.engine.ledger import HostRecord, HostState
@@ -106,15 +107,19 @@ class Looks:
         Returns why a host is not remembered, by host.
         """
         path = self.told.calls
-        if path is None or not good:
+        if path is None:
             return {}
         told = read(path)
         path.unlink(missing_ok=True)
+        if not good:
+            return {}
+        if self._decided_now() != self.decided:
+            return dict.fromkeys(good, "the settings were changed while it was at work")
         calls: dict[str, tuple[Call, ...]] = {}
         not_kept: dict[str, str] = {}
         for host in (host for host in self.chosen.hosts if host.name in good):
             try:
-                require_clear(host)
+                require_clear(host, self.chosen.inventory)
                 calls[host.name] = of_host(host.name, told)
             except CannotAskError as error:
                 not_kept[host.name] = str(error)
@@ -128,6 +133,13 @@ class Looks:
             else:
                 records.save(self.chosen.directory, record)
         return not_kept
+
+    def _decided_now(self) -> str:
+        """The inputs as they are after Ansible has read them, wave by wave; empty where they cannot be read."""
+        try:
+            return inputs(load_anew(self.chosen.directory), self.session.extra_vars)
+        except ClusterctlError:
+            return ""
 
     def _answers(
         self, calls: Mapping[str, Sequence[Call]], *, ship: bool
