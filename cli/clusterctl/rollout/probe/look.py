@@ -135,7 +135,7 @@ class Looks:
         return not_kept
 
     def _decided_now(self) -> str:
-        """The inputs as they are after Ansible has read them, wave by wave; empty where they cannot be read."""
+        """The inputs as they are after Ansible has read them, wave by wave; empty where none can be read."""
         try:
             return inputs(load_anew(self.chosen.directory), self.session.extra_vars)
         except ClusterctlError:
