@@ -29,6 +29,7 @@ description:
 options:
   path: {description: The file, type: path, default: /etc/docker/daemon.json}
   options: {description: Keys to merge, type: dict, default: {}}
+  without: {description: "Items of ours to take out of lists, by key", type: dict, default: {}}
   reads_at_start:
     description: Files that the daemon reads only when it starts; a newer one wants a restart.
     type: list
@@ -74,6 +75,17 @@ def merge(current: Any, wanted: Any) -> Any:
         kept = [item for item in current if item in wanted or _option_name(item) not in names]
         return kept + [item for item in wanted if item not in kept]
     return copy.deepcopy(wanted)
+
+
+def without_items(config: dict[str, Any], gone: dict[str, list[str]]) -> dict[str, Any]:
+    """`config` less the items of `gone` in its lists; a list that is left empty goes with its key."""
+    kept = dict(config)
+    for key, items in gone.items():
+        if isinstance(kept.get(key), list):
+            kept[key] = [item for item in kept[key] if str(item).rstrip("/") not in items]
+            if not kept[key] and items:
+                del kept[key]
+    return kept
 
 
 def _option_name(item: Any) -> str | None:
@@ -221,6 +233,7 @@ def main() -> None:
         argument_spec={
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "options": {"type": "dict", "default": {}},
+            "without": {"type": "dict", "default": {}},
             "reads_at_start": {"type": "list", "elements": "path", "default": []},
             "needs_at_start": {"type": "list", "elements": "path", "default": []},
             "restart_for": {"type": "list", "elements": "str", "default": []},
@@ -237,7 +250,7 @@ def main() -> None:
     # Not to be taken for a daemon without containers; the file waits for it too, or its change would be lost.
     if daemon.pid and not daemon.info:
         module.fail_json(msg="Docker runs and does not answer. Look at `journalctl -u docker`.")
-    after = merge(before, module.params["options"])
+    after = merge(without_items(before, module.params["without"]), module.params["options"])
     keys = changed_keys(before, after)
     result: dict[str, Any] = {"changed": bool(keys), "keys": keys, "action": "none", "because": []}
     if keys:

@@ -40,6 +40,9 @@ options:
       name: {description: Name of the files, type: str, required: true}
       user: {description: Name to log in with, type: str, required: true}
       servers: {description: Registries (host:port), type: list, elements: str, required: true}
+      given:
+        description: A file of mode 0600 whose password is taken, one that somebody else gave (a robot's)
+        type: path
 author: ["the clusterctl authors"]
 """
 
@@ -75,15 +78,39 @@ def htpasswd_line(user: str, password: str) -> str:
     return f"{user}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds=10, prefix=b'2b')).decode()}\n"
 
 
+def given_password(path: Path) -> str:
+    """The password that a file gives. Raises ValueError where others can read it, or nobody."""
+    if not path.is_file():
+        raise ValueError(f"{path} is not there; it is to hold the password")
+    if path.stat().st_mode & 0o077:
+        raise ValueError(f"{path} can be read by others: chmod 600 it, and have a new password made")
+    password = path.read_text(encoding="utf-8").strip()
+    if not password:
+        raise ValueError(f"{path} is empty; it is to hold the password")
+    return password
+
+
 def ensure(
-    directory: Path, name: str, user: str, servers: list[str], put: Callable[[Path, str], None]
+    directory: Path,
+    name: str,
+    user: str,
+    servers: list[str],
+    *,
+    put: Callable[[Path, str], None],
+    given: str | None = None,
 ) -> list[Path]:
-    """Files that were missing or did not fit, each handed to `put` with its new content."""
+    """Files that were missing or did not fit, each handed to `put` with its new content.
+
+    Raises ValueError where the password is given and cannot be used.
+    """
     changed = []
     password_file, htpasswd, auth = (
         directory / f"{name}.{end}" for end in ("password", "htpasswd", "auth.json")
     )
     password = password_file.read_text(encoding="utf-8").strip() if password_file.is_file() else ""
+    if given and password != (password := given_password(Path(given))):
+        put(password_file, password + "\n")
+        changed.append(password_file)
     if not password:
         password = secrets.token_urlsafe(24)
         put(password_file, password + "\n")
@@ -122,6 +149,7 @@ def main() -> None:
                     "name": {"type": "str", "required": True},
                     "user": {"type": "str", "required": True},
                     "servers": {"type": "list", "elements": "str", "required": True},
+                    "given": {"type": "path"},
                 },
             },
         },
@@ -130,15 +158,18 @@ def main() -> None:
     if not HAS_BCRYPT:
         module.fail_json(msg=missing_required_lib("bcrypt"))
     directory, users = Path(module.params["directory"]), module.params["users"]
-    if module.check_mode:
-        changed = [
-            path for user in users for path in ensure(directory, **user, put=lambda _path, _text: None)
-        ]
-    else:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (directory / ".lock").open("w", encoding="utf-8") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            changed = [path for user in users for path in ensure(directory, **user, put=write_private)]
+    try:
+        if module.check_mode:
+            changed = [
+                path for user in users for path in ensure(directory, **user, put=lambda _path, _text: None)
+            ]
+        else:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with (directory / ".lock").open("w", encoding="utf-8") as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX)
+                changed = [path for user in users for path in ensure(directory, **user, put=write_private)]
+    except ValueError as error:
+        module.fail_json(msg=f"{error}.")
     module.exit_json(changed=bool(changed), written=[path.name for path in changed])
 
 

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import container_image
+import pytest
 import registry_credentials
 import registry_image
 import registry_trust
@@ -44,11 +45,36 @@ def test_a_password_that_an_operator_sets_is_followed(tmp_path: Path) -> None:
     assert registry_credentials.htpasswd_fits(line, "push", "their own")
 
 
+def test_a_robots_password_is_taken_from_its_file_and_never_from_one_that_others_read(tmp_path: Path) -> None:
+    given, kept = tmp_path / "robot", tmp_path / "secrets"
+    kept.mkdir()
+
+    def ensure() -> list[str]:
+        changed = registry_credentials.ensure(
+            kept, "registry-robot", "robot$nodes", ["harbor.lan"],
+            put=registry_credentials.write_private, given=str(given),
+        )  # fmt: skip
+        return [path.name for path in changed]
+
+    with pytest.raises(ValueError, match="is not there"):
+        ensure()
+    given.write_text("Made0ByHarbor\n", encoding="utf-8")
+    given.chmod(0o644)
+    with pytest.raises(ValueError, match="read by others"):
+        ensure()
+    given.chmod(0o600)
+    assert "registry-robot.auth.json" in ensure()
+    assert ensure() == []
+    auths = json.loads((kept / "registry-robot.auth.json").read_text(encoding="utf-8"))["auths"]
+    assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByHarbor"
+    given.write_text("Rotated1\n", encoding="utf-8")
+    assert "registry-robot.auth.json" in ensure()
+
+
 def trust(**options: object) -> dict[str, str]:
     defaults = {
-        "name": "clusterctl-mysite", "ca_certificate": CA, "address": "registry01:5000", "mirrors": [],
-        "hosts_toml_directories": [], "docker_certs": "/etc/docker/certs.d",
-        "os_store": "/usr/local/share/ca-certificates",
+        "name": "clusterctl-mysite", "ca_certificate": CA, "address": "registry01:5000",
+        "docker_certs": "/etc/docker/certs.d", "os_store": "/usr/local/share/ca-certificates",
     }  # fmt: skip
     return {str(file.path): file.content for file in registry_trust.wanted_files({**defaults, **options})}
 
@@ -58,40 +84,6 @@ def test_the_authority_goes_where_os_and_docker_look() -> None:
         "/usr/local/share/ca-certificates/clusterctl-mysite.crt": CA,
         "/etc/docker/certs.d/registry01:5000/ca.crt": CA,
     }
-
-
-def test_containerd_reads_the_registry_and_its_mirrors_from_hosts_toml() -> None:
-    mirror = {"upstream": "docker.io", "url": "https://harbor.lan/dockerhub", "fallback": False}
-    files = trust(hosts_toml_directories=["/etc/containerd/certs.d"], mirrors=[mirror])
-    own = files["/etc/containerd/certs.d/registry01:5000/hosts.toml"]
-    assert 'server = "https://registry01:5000"' in own
-    mirrored = files["/etc/containerd/certs.d/docker.io/hosts.toml"]
-    assert '[host."https://harbor.lan/v2/dockerhub"]' in mirrored
-    assert "override_path = true" in mirrored
-    assert "registry-1.docker.io" not in mirrored
-    open_ended = registry_trust.mirror_toml(
-        "docker.io", "https://registry01:5000", Path("/ca"), fallback=True
-    )
-    assert 'server = "https://registry-1.docker.io"' in open_ended
-    assert "override_path" not in open_ended
-
-
-def test_containerd_is_asked_for_its_own_trees() -> None:
-    version_3 = """
-[plugins."io.containerd.cri.v1.images".registry]
-  config_path = "/etc/containerd/certs.d:/etc/docker/certs.d"
-"""
-    assert registry_trust.containerd_trees(version_3) == ["/etc/containerd/certs.d", "/etc/docker/certs.d"]
-    assert registry_trust.containerd_trees("      config_path = ''\n") == []
-    assert registry_trust.containerd_trees('# config_path = "/etc/containerd/certs.d"\n') == []
-    assert registry_trust.containerd_trees("") == []
-
-
-def test_a_hosts_toml_of_somebody_else_is_known_as_such() -> None:
-    wanted = registry_trust.Wanted(Path("/etc/containerd/certs.d/docker.io/hosts.toml"), "x")
-    assert registry_trust.is_foreign(wanted, 'server = "https://theirs"\n')
-    assert not registry_trust.is_foreign(wanted, registry_trust.MARK + "old")
-    assert not registry_trust.is_foreign(wanted, "")
 
 
 def test_a_ca_of_somebody_else_is_known_and_our_own_former_one_too() -> None:

@@ -16,7 +16,8 @@ ROLES = ["container_runtime", "nvidia_container_toolkit", "registry", "registry_
 MODULES = [
     "cluster_certificate", "container_engine_facts", "container_image", "debian_packages",
     "docker_daemon_config",
-    "nvidia_cdi_spec", "registry_credentials", "registry_image", "registry_trust", "service_files",
+    "nvidia_cdi_spec", "registry_credentials", "registry_image", "registry_mirrors",
+    "registry_trust", "service_files",
 ]  # fmt: skip
 PLAYBOOKS = ["registry", "runtime", "images"]
 

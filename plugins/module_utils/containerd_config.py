@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""containerd's config.toml: where it looks for hosts.toml, read from its own mouth, set in one line.
+
+Nothing here writes TOML anew: what an operator wrote stays as he wrote it, comments and order included.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The plugin that pulls for Kubernetes, by the version of the configuration's format.
+PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.images"}
+TABLE = re.compile(r"^[ \t]*\[+[ \t]*([^\]#]+?)[ \t]*\]+", re.MULTILINE)
+CONFIG_PATH = re.compile(r"""^[ \t]*config_path[ \t]*=[ \t]*["']([^"'\n]*)["'].*$""", re.MULTILINE)
+WORD = re.compile(r"""\.?[ \t]*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))""")
+
+
+def format_version(text: str) -> int:
+    """The format that a configuration says it has; 1 where it says nothing, as containerd takes it."""
+    head = text[: match.start()] if (match := TABLE.search(text)) else text
+    found = re.search(r"^[ \t]*version[ \t]*=[ \t]*(\d+)", head, re.MULTILINE)
+    return int(found[1]) if found else 1
+
+
+def default_version(containerd_version: str) -> int:
+    """The format for a containerd that has no configuration yet, from ``containerd --version``."""
+    found = re.search(r"\bv?(\d+)\.\d+", containerd_version)
+    return 3 if found and int(found[1]) >= 2 else 2
+
+
+def registry_trees(dumped: str) -> list[str]:
+    """The directories of hosts.toml trees in force, from ``containerd config dump``."""
+    section = _section(dumped, *(f'plugins."{name}".registry' for name in PLUGINS.values()))
+    found = CONFIG_PATH.search(section or "")
+    return [tree for tree in found[1].split(":") if tree.startswith("/")] if found else []
+
+
+def in_the_way(text: str) -> list[str]:
+    """Tables of the old form, beside which containerd refuses to take a config_path."""
+    names = [_name(match[1]) for match in TABLE.finditer(text)]
+    found = set()
+    for plugin in PLUGINS.values():
+        prefix = f"plugins.{plugin}.registry."
+        for name in names:
+            kind, _, rest = name.removeprefix(prefix).partition(".")
+            if name.startswith(prefix) and kind == "mirrors" and rest:
+                found.add("registry.mirrors")
+            elif name.startswith(prefix) and kind == "configs" and rest.endswith(".tls"):
+                found.add("registry.configs.tls")
+    return sorted(found)
+
+
+def with_config_path(text: str, version: int, tree: str) -> str:
+    """The configuration with this directory of hosts.toml trees, all else as it was.
+
+    Raises ValueError for a format that has no such setting.
+    """
+    if version not in PLUGINS:
+        raise ValueError(
+            f"its format is version {version}, which knows no config_path; `containerd config migrate` "
+            "prints it in a later one"
+        )
+    plugin = PLUGINS[version]
+    line = f'config_path = "{tree}"'
+    if not text.strip():
+        return f'version = {version}\n\n[plugins."{plugin}".registry]\n  {line}\n'
+    start, end = _bounds(text, f'plugins."{plugin}".registry')
+    if start < 0:
+        gap = "" if text.endswith("\n") else "\n"
+        return f'{text}{gap}\n[plugins."{plugin}".registry]\n  {line}\n'
+    body = text[start:end]
+    if there := CONFIG_PATH.search(body):
+        indent = there[0][: len(there[0]) - len(there[0].lstrip())]
+        return text[:start] + CONFIG_PATH.sub(lambda _: indent + line, body, count=1) + text[end:]
+    return f"{text[:start]}\n  {line}{body}{text[end:]}"
+
+
+def _name(table: str) -> str:
+    """A table's name with its quotes gone."""
+    return ".".join(
+        next(part for part in match.groups() if part is not None) for match in WORD.finditer(table)
+    )
+
+
+def _bounds(text: str, table: str) -> tuple[int, int]:
+    """Where a table's body begins (after its head) and ends; -1 where there is no such table."""
+    wanted = _name(table)
+    for match in TABLE.finditer(text):
+        if _name(match[1]) == wanted and "[[" not in match[0]:
+            following = TABLE.search(text, match.end())
+            return match.end(), following.start() if following else len(text)
+    return -1, -1
+
+
+def _section(text: str, *tables: str) -> str | None:
+    for table in tables:
+        start, end = _bounds(text, table)
+        if start >= 0:
+            return text[start:end]
+    return None
