@@ -6,18 +6,24 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import TIMED_OUT, run_bounded
 from ansible.module_utils.image_digest import failure, find_program, require_digest
+from ansible.module_utils.image_pull import Course, look
 
 DOCUMENTATION = r"""
 module: container_image
 short_description: Have an image by digest on this host
 description:
   - Pulls the image unless it is there, and verifies by its repository digest that it is the right one.
+  - Says how much is to be pulled over which link, then how long it took, and how long the download.
   - Never removes an image. Run it with C(async) for big images; look in check mode first.
 options:
   repository: {description: Registry and path (host:port/path), type: str, required: true}
@@ -30,6 +36,7 @@ options:
     description: Refuse to pull when the engine's directory has less free than this
     type: float
     default: 0
+  docker_certs: {description: Docker's directory of CAs, type: path, default: /etc/docker/certs.d}
 author: ["the clusterctl authors"]
 """
 
@@ -46,6 +53,10 @@ RETURN = r"""
 reference: {description: The image as it is to be named, returned: always, type: str}
 wanted: {description: Whether the image was not there, returned: always, type: bool}
 size_bytes: {description: Unpacked size, returned: when the image is there, type: int}
+clusterctl:
+  description: In C(facts.pull) bytes, layers, link_mbps; after a pull also seconds and download_s
+  returned: when the image was not there
+  type: dict
 """
 
 LOOK_S = 60
@@ -90,6 +101,20 @@ def require_room(module: AnsibleModule, docker: str) -> None:
         )
 
 
+def pull(command: list[str]) -> tuple[int, str, Course]:
+    """Run a pull; its exit code, what it said on standard error, and its course."""
+    course = Course()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+            errors="replace",
+        )  # fmt: skip
+        course.follow(process.stdout or [])
+        rc = process.wait()
+        errors.seek(0)
+        return rc, errors.read(), course
+
+
 def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(
@@ -98,6 +123,7 @@ def main() -> None:
             "digest": {"type": "str", "required": True},
             "client_config": {"type": "path", "default": ""},
             "min_free_gb": {"type": "float", "default": 0},
+            "docker_certs": {"type": "path", "default": "/etc/docker/certs.d"},
         },
         supports_check_mode=True,
     )
@@ -107,17 +133,23 @@ def main() -> None:
     docker = find_program(module, "docker", "runtime", reference=reference)
     found = inspect(module, docker, reference)
     changed = not has_digest(found, repository, digest)
+    about: dict[str, Any] = {}
+    if changed:
+        certificates = Path(module.params["docker_certs"])
+        about = look(repository, digest, module.params["client_config"], certificates, platform.machine())
     if changed and not module.check_mode:
         require_room(module, docker)
         config = ["--config", module.params["client_config"]] if module.params["client_config"] else []
-        rc, _, err = module.run_command([docker, *config, "pull", "--quiet", reference])
+        rc, err, course = pull([docker, *config, "pull", reference])
         if rc != 0:
             module.fail_json(msg=explain(err, reference), rc=rc, stderr_lines=err.splitlines()[-20:])
         found = inspect(module, docker, reference)
         if not has_digest(found, repository, digest):
             module.fail_json(msg=f"{reference} was pulled, but Docker does not show it under this digest.")
+        about = course.told(about)
     size = {"size_bytes": found[0]["Size"]} if found else {}
-    module.exit_json(changed=changed, wanted=changed, reference=reference, **size)
+    told = {"clusterctl": {"facts": {"pull": about}}} if about else {}
+    module.exit_json(changed=changed, wanted=changed, reference=reference, **size, **told)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,13 +38,13 @@ class Registry:
 
 
 @contextmanager
-def registry(directory: Path, htpasswd: str = "") -> Iterator[Registry]:
-    """Run one over ``directory``; ends with the block."""
+def registry(directory: Path, htpasswd: str = "", tls: tuple[Path, Path] | None = None) -> Iterator[Registry]:
+    """Run one over ``directory``, over TLS with a certificate and its key; ends with the block."""
     directory.mkdir(parents=True, exist_ok=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    config = {
+    config: dict[str, Any] = {
         "version": "0.1",
         "log": {"level": "error"},
         "storage": {"filesystem": {"rootdirectory": str(directory / "data")}},
@@ -52,6 +53,8 @@ def registry(directory: Path, htpasswd: str = "") -> Iterator[Registry]:
     if htpasswd:
         (directory / "htpasswd").write_text(htpasswd, encoding="utf-8")
         config["auth"] = {"htpasswd": {"realm": "test", "path": str(directory / "htpasswd")}}
+    if tls:
+        config["http"]["tls"] = {"certificate": str(tls[0]), "key": str(tls[1])}
     (directory / "config.yml").write_text(json.dumps(config), encoding="utf-8")
     log = directory / "log"
     with log.open("wb") as stream:

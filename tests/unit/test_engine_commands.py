@@ -30,6 +30,7 @@ class FakeAnsible:
     says: dict[str, dict] = field(default_factory=dict)
     fails: dict[str, str] = field(default_factory=dict)
     requests: list[PlaybookRequest] = field(default_factory=list)
+    pulls: dict[str, dict] = field(default_factory=dict)
     holds: dict[str, dict] = field(default_factory=dict)
     breaks: dict[str, str] = field(default_factory=dict)
     lease_requests: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -47,7 +48,8 @@ class FakeAnsible:
         states, stats = {}, {}
         site = request.playbook == "site.yml"
         for host in request.hosts:
-            about = {} if site else self.says.get(host, {})
+            pull = {"facts": {"pull": self.pulls[host]}} if host in self.pulls else {}
+            about = pull if site else self.says.get(host, {})
             failed = site and host in self.fails
             if request.check:
                 tell(Diff(2.0, host, "t", [{"header": "/etc/x", "before": "", "after": "hello\n"}]))
@@ -216,6 +218,43 @@ def test_plan_says_what_would_change_and_changes_nothing(cluster, ansible, capsy
     assert "+hello" in out
     assert "plan for 4 hosts: 4 changes on 4 hosts, 0 failed, 0 unreachable" in out
     assert [request.check for request in ansible.requests] == [True]
+
+
+PULL = {"digest": "sha256:x", "layers": {"a": 117_500_000}, "link_mbps": 1000}
+
+
+def test_plan_says_how_long_the_waves_of_pulls_take_at_the_least(cluster, ansible, capsys):
+    ansible.pulls = dict.fromkeys(("gpu01", "gpu02", "gpu03"), PULL)
+    assert run(["-C", str(cluster.root), "plan"]) == 0
+    said = capsys.readouterr().out
+    assert "images, canary: gpu01 would pull 117.5 MB in 1 layer: 1 s at the least" in said
+    assert (
+        "gpu02, gpu03 would pull 117.5 MB in 1 layer each: 2 s at the least, by the registry's link" in said
+    )
+    assert run(["-C", str(cluster.root), "plan", "--json", "--wave", "1"]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [(one["wave"], one["limit_s"]) for one in summary["pulls"]] == [
+        ("canary", 1.0), ("nodes 1", 1.0), ("nodes 2", 1.0),
+    ]  # fmt: skip
+
+
+def test_a_run_keeps_what_its_pulls_reached_of_the_links(cluster, ansible, capsys):
+    done = {**PULL, "seconds": 4.0, "download_s": 2.5}
+    ansible.pulls = {"gpu02": done, "gpu03": {**done, "seconds": 5.0}}
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    streams = capsys.readouterr()
+    (pull,) = json.loads(streams.out.splitlines()[-1])["pulls"]
+    assert (pull["wave"], pull["limit_s"], pull["seconds"], pull["achieved"]) == ("nodes", 2.0, 5.0, 0.4)
+    assert "pulled 117.5 MB in 5 s" in streams.err
+    assert "40% of it reached" in streams.err
+    kept = RunStore(cluster).get("last")
+    assert kept.summary["pulls"] == [pull]
+
+
+def test_waves_are_as_small_as_asked(cluster, ansible):
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--wave", "1", "--canary", "0"]) == 0
+    played = [request.hosts for request in ansible.requests if request.playbook == "site.yml"]
+    assert [hosts for hosts in played if "registry01" not in hosts] == [("gpu01",), ("gpu02",), ("gpu03",)]
 
 
 def test_a_second_operator_is_refused_before_any_host_is_touched(cluster, ansible, capsys):

@@ -25,7 +25,7 @@ from clusterctl.errors import (
     EXIT_INTERRUPTED,
     ClusterctlError,
 )
-from clusterctl.rollout import leases, opening, parts, site, tables
+from clusterctl.rollout import leases, opening, parts, pulls, site, tables
 from clusterctl.rollout.preflight import PreflightReport, look
 from clusterctl.rollout.probe.look import Look, Looks, in_short
 from clusterctl.rollout.scope import require_something_to_do
@@ -61,6 +61,7 @@ def command(
     reboot: bool,
     force_busy: bool,
     full: bool,
+    wave: int,
     canary: int,
     silence_min: float,
     wave_h: float,
@@ -77,7 +78,7 @@ def command(
     A host that the same settings have made good before is looked at in one probe first; if it is still as
     it was left, that is all. --full takes every host through Ansible.
     """
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full)
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
     if check:
         return plan_command.run(named, asked, as_json=as_json, passwords=passwords)
     if not yes and not asked.preflight_alone:
@@ -125,8 +126,12 @@ def command(
         if not outcome.states:
             outcome.states |= report.unfit
         summary = site.summary(session.run.id, chosen.names, outcome, code)
+        pulled = _pulled(chosen, outcome)
+        summary |= {"pulls": [one.as_record() for one in pulled]} if pulled else {}
         ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
         store.finish(session.run, code, {**summary, **ended})
+    for one in pulled:
+        console.say(f"images, {pulls.told(one)}")
     if outcome.records:
         _tell(chosen, outcome, session, code, as_json=as_json)
     if as_json:
@@ -170,6 +175,12 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
     leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
 
 
+def _pulled(chosen: opening.Selection, outcome: site.SiteOutcome) -> list[pulls.WavePull]:
+    """What the waves pulled, against what the links allow."""
+    hosts = {host.name: host for host in chosen.hosts}
+    return [one for one in pulls.of_waves(outcome.plan.waves, hosts, outcome.records) if one.seconds]
+
+
 def _preflight_verdict(report: PreflightReport) -> int:
     if report.interrupted:
         console.say("interrupted: nothing was changed")
@@ -200,6 +211,7 @@ def _plan(
         gpu_nodes=[host.name for host in inventory.gpu_nodes],
         left_out={**busy, **chosen.outside},
         canaries=canaries,
+        size=asked.wave,
     )
 
 

@@ -11,10 +11,10 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.wording import counted
-from clusterctl.rollout import opening, parts, site, tables
+from clusterctl.rollout import opening, parts, pulls, site, tables
 from clusterctl.rollout.probe.look import Looks
 from clusterctl.rollout.scope import require_something_to_do
-from clusterctl.rollout.waves import Wave, WavePlan
+from clusterctl.rollout.waves import Wave, WavePlan, plan_waves
 from clusterctl.runs.store import RunStore
 
 
@@ -31,6 +31,7 @@ def command(
     reboot: bool,
     force_busy: bool,
     full: bool,
+    wave: int,
     as_json: bool,
     passwords: Passwords,
 ) -> int:
@@ -38,7 +39,7 @@ def command(
 
     Like apply it looks first, in one probe, at each host that the same settings have made good before.
     """
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full)
+    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
     return run(named, asked, as_json=as_json, passwords=passwords)
 
 
@@ -62,6 +63,8 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         outcome.add_quiet(first.quiet, first.reasons)
         code = outcome.exit_code
         summary = site.summary(session.run.id, chosen.names, outcome, code)
+        pulled = _pulls(chosen, rest, asked, outcome)
+        summary |= {"pulls": [one.as_record() for one in pulled]} if pulled else {}
         RunStore(chosen.directory).finish(session.run, code, summary)
     if as_json:
         for one in outcome.records.values():
@@ -72,6 +75,8 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         return code
     good = {name: one for name, one in outcome.records.items() if outcome.states[name] not in BAD}
     tables.show(tables.planned(good))
+    for pull in pulled:
+        console.RESULTS.print(f"images, {pulls.predicted(pull)}", markup=False, soft_wrap=True)
     tables.tell_failures(outcome.failures)
     for name, state in outcome.states.items():
         if state in BAD and outcome.records[name].failure is None:
@@ -86,3 +91,17 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         markup=False,
     )
     return code
+
+
+def _pulls(
+    chosen: opening.Selection, hosts: tuple[str, ...], asked: parts.Asked, outcome: site.SiteOutcome
+) -> list[pulls.WavePull]:
+    """What the waves of an apply would pull, and the least time that would take."""
+    inventory = chosen.inventory
+    waves = plan_waves(
+        hosts,
+        registry=[host.name for host in inventory.registry_hosts],
+        gpu_nodes=[host.name for host in inventory.gpu_nodes],
+        size=asked.wave,
+    ).waves
+    return pulls.of_waves(waves, {host.name: host for host in chosen.hosts}, outcome.records)

@@ -12,6 +12,7 @@ import click
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.scope import is_true
+from clusterctl.rollout.waves import MAX_WAVE
 
 PREFLIGHT = "preflight"
 TAGS = ("driver", "runtime", "registry", "images")
@@ -47,6 +48,7 @@ class Asked:
     reboot: bool = False
     force_busy: bool = False
     full: bool = False
+    wave: int = MAX_WAVE
 
     @property
     def preflight_alone(self) -> bool:
@@ -64,6 +66,7 @@ class Asked:
         said = ["--only", ",".join(self.only)] if self.only else []
         said += ["--limit", self.limit] if self.limit else []
         said += ["--full"] if self.full else []
+        said += ["--wave", str(self.wave)] if self.wave != MAX_WAVE else []
         return said + [f"--{flag.replace('_', '-')}" for flag in FLAGS if getattr(self, flag)]
 
     @property
@@ -81,6 +84,14 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
             "--full", is_flag=True, help="Every task through Ansible, on hosts where nothing has changed too."
+        ),
+        click.option(
+            "--wave",
+            type=click.IntRange(1, MAX_WAVE),
+            default=MAX_WAVE,
+            show_default=True,
+            metavar="N",
+            help="No more hosts than this at once: they share the registry's link.",
         ),
         click.option("--force-busy", is_flag=True, help="Change hosts on which jobs are running, too."),
         click.option("--reboot", is_flag=True, help="Allow hosts that need it to be rebooted."),

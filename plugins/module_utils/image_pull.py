@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE)
+"""How much a pull has to move, over what link, and how it went: what a run says of it against the limit."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.bounded import run_bounded
+
+MANIFESTS = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ASK_S = 10
+# A manifest is some kilobytes; whatever is larger is none.
+MOST_BYTES = 4 << 20
+LINE = re.compile(r"([0-9a-f]{12}): (Already exists|Download complete|Pull complete)")
+
+
+def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[str, int]:
+    """Compressed size of each layer by digest, of an image or of a list's image for this machine.
+
+    Raises ValueError where there is no such manifest, KeyError or TypeError where it is none.
+    """
+    manifest = json.loads(fetch(digest))
+    if "manifests" in manifest:
+        wanted = ARCHITECTURES.get(machine, machine)
+        fitting = [
+            one["digest"]
+            for one in manifest["manifests"]
+            if (one.get("platform") or {}).get("architecture") == wanted
+            and (one.get("platform") or {}).get("os", "linux") == "linux"
+        ]
+        if not fitting:
+            raise ValueError(f"the list has no image for {wanted}")
+        manifest = json.loads(fetch(fitting[0]))
+    return {layer["digest"]: int(layer["size"]) for layer in manifest["layers"]}
+
+
+def fetcher(repository: str, client_config: str, certificates: Path) -> Callable[[str], bytes]:
+    """How to read a manifest of ``repository`` (host:port/path) as this host's Docker would: CA and user."""
+    host, _, path = repository.partition("/")
+    context = ssl.create_default_context()
+    for ca in sorted((certificates / host).glob("*.crt")):
+        context.load_verify_locations(ca)
+    # A registry of the cluster is never behind the proxy.
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    headers = {"Accept": ", ".join(MANIFESTS), **_authorization(host, client_config)}
+
+    def fetch(digest: str) -> bytes:
+        request = urllib.request.Request(f"https://{host}/v2/{path}/manifests/{digest}", headers=headers)
+        with opener.open(request, timeout=ASK_S) as answer:
+            return answer.read(MOST_BYTES)
+
+    return fetch
+
+
+def _authorization(host: str, client_config: str) -> dict[str, str]:
+    try:
+        auths = json.loads((Path(client_config) / "config.json").read_text(encoding="utf-8"))["auths"]
+        user = base64.b64decode(auths[host]["auth"]).decode()
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
+
+
+def look(
+    repository: str, digest: str, client_config: str, certificates: Path, machine: str
+) -> dict[str, Any]:
+    """What is to be pulled and over which link, as far as it can be known; its failure stops nothing."""
+    found: dict[str, Any] = {"digest": digest}
+    try:
+        layers = layers_of(fetcher(repository, client_config, certificates), digest, machine)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found["unknown"] = f"{type(error).__name__}: {error}"[:200]
+    else:
+        found.update(bytes=sum(layers.values()), layers=layers)
+    device, mbps = link(repository.partition("/")[0])
+    return {**found, "device": device, "link_mbps": mbps}
+
+
+def link(address: str) -> tuple[str, int]:
+    """The interface towards a registry (host:port), and its speed in Mbit/s; 0 where it does not say."""
+    host = address.rpartition(":")[0] or address
+    try:
+        goal = str(socket.getaddrinfo(host.strip("[]"), None, proto=socket.IPPROTO_TCP)[0][4][0])
+    except OSError:
+        return "", 0
+    found = re.search(r"\bdev (\S+)", run_bounded(["ip", "route", "get", goal], ASK_S)[1])
+    if not found:
+        return "", 0
+    try:
+        speed = int(Path(f"/sys/class/net/{found[1]}/speed").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        speed = 0
+    return found[1], max(speed, 0)
+
+
+class Course:
+    """The course of a pull, from the lines that Docker prints while it goes on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self.there: set[str] = set()
+        self.download_s = 0.0
+        self.seconds = 0.0
+
+    def follow(self, lines: Iterable[str]) -> list[str]:
+        """Read to the end; the last lines."""
+        kept: list[str] = []
+        for line in lines:
+            kept = [*kept[-19:], line.rstrip()]
+            self.hear(line)
+        self.seconds = self._clock() - self._began
+        return kept
+
+    def hear(self, line: str) -> None:
+        """One line: which layers were here already, and when the last one had come."""
+        found = LINE.match(line)
+        if found and found[2] == "Already exists":
+            self.there.add(found[1])
+        elif found and found[2] == "Download complete":
+            self.download_s = self._clock() - self._began
+
+    def told(self, before: dict[str, Any]) -> dict[str, Any]:
+        """What was known before the pull, and how it went; layers that were here did not move."""
+        layers = before.get("layers") or {}
+        moved = {d: size for d, size in layers.items() if d.removeprefix("sha256:")[:12] not in self.there}
+        known = {"bytes": sum(moved.values()), "layers": moved} if layers else {}
+        course = {"seconds": round(self.seconds, 3), "download_s": round(self.download_s, 3)}
+        return {**before, **known, **course}
