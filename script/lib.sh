@@ -88,6 +88,20 @@ lab_packages() { # the tools of the lab, and an engine where none answers
     command -v dockerd >/dev/null || docker info >/dev/null 2>&1 || apt_install docker.io
 }
 
+registry_program() { # the registry that tests of images run on loopback: unpacked, since the package starts a service
+    local program=$ROOT/.tools/usr/bin/docker-registry downloaded
+    ! command -v docker-registry >/dev/null && [ ! -x "$program" ] || return 0
+    command -v apt-get >/dev/null || return 0 # its tests say that they were left out, and why
+    step "bringing docker-registry for the tests of images"
+    downloaded=$(mktemp -d)
+    chmod 755 "$downloaded"
+    (cd "$downloaded" && apt-get -qq download docker-registry >/dev/null 2>&1 ||
+        { apt-get -qq update && apt-get -qq download docker-registry; }) >&2 ||
+        printf 'docker-registry could not be had: the tests of images will be left out\n' >&2
+    find "$downloaded" -name '*.deb' -exec dpkg-deb -x {} "$ROOT/.tools" \;
+    rm -rf "$downloaded"
+}
+
 browser_package() { # the browser that looks at the report; Ubuntu has it as a snap alone, which reads no file of ours
     grep -q '^ID=debian' /etc/os-release || return 0
     apt_install chromium

@@ -19,8 +19,8 @@ from clusterctl.main import cli, run
 ROOMS = ("cli", "lab", "validation", "plugins")
 CODE = re.compile(r"[a-z]+(-[a-z]+)*\.[a-z]+(-[a-z]+)*")
 FILE_NAMES = (".yml", ".yaml", ".json", ".toml", ".log", ".md", ".html", ".conf", ".service")
-# A helper of the lab raises with the code that it is given, and this exit code.
-EXIT_OF_HELPERS = {"call": errors.EXIT_INCOMPLETE}
+# A helper of the lab raises with the code that it is given, and this exit code; so does a class of errors.
+EXIT_OF_HELPERS = {"call": errors.EXIT_INCOMPLETE, "RegistryError": errors.EXIT_CLUSTER_BAD}
 
 
 def sources(repository: Path) -> Iterator[tuple[Path, ast.Module]]:

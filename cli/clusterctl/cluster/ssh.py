@@ -142,6 +142,30 @@ class OpenSshTransport:
             raise NodeUnreachableError(node, f"sudo refuses us: {refused[1]}")
         return Completed(done.returncode, done.stdout, done.stderr, taken)
 
+    def forwarding(self, node: str, door: str, port: int) -> subprocess.Popen[bytes]:
+        """A process that leads a Unix socket here to a port of the node itself: `door` says where.
+
+        It has a connection of its own, and ends when that is lost.
+        """
+        host = self._host(node)
+        socket_path = self.door(door)
+        socket_path.unlink(missing_ok=True)
+        own = {"ExitOnForwardFailure": "yes", "ControlPath": "none", "StreamLocalBindMask": "0177"}
+        words = [word for key, value in own.items() for word in ("-o", f"{key}={value}")]
+        lead = f"{socket_path}:127.0.0.1:{port}"
+        return subprocess.Popen(
+            ["ssh", *words, *self._options(host), "-N", "-L", lead, host.address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+            start_new_session=True,
+        )
+
+    def door(self, name: str) -> Path:
+        """A socket of that name, in a directory that nobody else can enter."""
+        return self._sockets / name
+
     def close(self) -> None:
         """End every shared connection and remove its socket."""
         for name in sorted(self._connected):

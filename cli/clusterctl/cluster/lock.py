@@ -1,0 +1,152 @@
+"""`clusterctl.lock`: what the images of this cluster are, to the byte. Kept in git."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from clusterctl.cluster.compatibility import Drivers, Needs
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.errors import ClusterctlError
+
+NAME = "clusterctl.lock"
+HEAD = "# Written by `clusterctl lock`. Keep it in git: images go by these digests, and by no tag.\n"
+SCHEMA: Literal[1] = 1
+
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LockedBlob(_Record):
+    """A layer, or an image's configuration."""
+
+    digest: Digest
+    size: int
+
+
+class LockedImage(_Record):
+    """One image. ``digest`` is what is copied and pulled; ``index`` the upstream's list that it was found in.
+
+    Of an image for several platforms ``digest`` is the list, and ``manifest`` that of the first platform.
+    """
+
+    name: str
+    source: str
+    target: str
+    tag: str = ""
+    index: Digest | None = None
+    digest: Digest
+    platforms: tuple[str, ...]
+    manifest: Digest
+    config: LockedBlob
+    layers: tuple[LockedBlob, ...]
+    cuda: str = ""
+    cudnn: str = ""
+    nccl: str = ""
+    minimum_driver: str = ""
+    drivers: tuple[tuple[str, str], ...] = ()
+    minimum_driver_from: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes that a pull moves, compressed as they are."""
+        return sum(layer.size for layer in {layer.digest: layer for layer in self.layers}.values())
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks of a driver."""
+        ranges = tuple(Drivers(least, below) for least, below in self.drivers)
+        return Needs(self.cuda, self.cudnn, self.nccl, ranges, self.minimum_driver_from)
+
+
+class Lock(_Record):
+    """The whole file. ``driver`` is what the nodes have by their settings: a version, else a branch."""
+
+    schema_: Literal[1] = SCHEMA
+    driver: str = ""
+    images: tuple[LockedImage, ...] = ()
+
+    def image(self, name: str) -> LockedImage | None:
+        """The image of that name."""
+        return next((image for image in self.images if image.name == name), None)
+
+
+def path(directory: ClusterDirectory) -> Path:
+    """Where the lock lies."""
+    return directory.root / NAME
+
+
+def read(directory: ClusterDirectory) -> Lock | None:
+    """The lock; None where there is none yet. Raises ClusterctlError (``images.lock-unreadable``)."""
+    file = path(directory)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(file, str(error)) from None
+    return parse(text, file)
+
+
+def parse(text: str, file: Path) -> Lock:
+    """Read a lock's text. Raises ClusterctlError (``images.lock-unreadable``)."""
+    try:
+        said = yaml.safe_load(text)
+        if not isinstance(said, dict):
+            raise _unreadable(file, "it holds no mapping")
+        return Lock.model_validate({"schema_": said.pop("schema", None), **said})
+    except yaml.YAMLError as error:
+        raise _unreadable(file, " ".join(str(error).split())) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _unreadable(file, f"{where}: {first['msg']}") from None
+
+
+def write(directory: ClusterDirectory, lock: Lock) -> None:
+    """Replace the lock at once, never half of it."""
+    replace_file(path(directory), text_of(lock), mode=0o644)
+
+
+def text_of(lock: Lock) -> str:
+    """The file's text: the same lock, the same text."""
+    record = lock.model_dump(mode="json", exclude_defaults=True)
+    images = [_plain(image) for image in record.pop("images", [])]
+    said = {"schema": SCHEMA, **record, "images": images}
+    dumped = yaml.dump(said, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+    return HEAD + re.sub(r"^- ", "\n- ", dumped, flags=re.MULTILINE)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Blobs on a line each: a layer that changed is one line of a diff."""
+
+
+class _Line(dict[str, Any]):
+    """A mapping that stands on one line."""
+
+
+_Dumper.add_representer(
+    _Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, flow_style=True)
+)
+
+
+def _plain(image: dict[str, Any]) -> dict[str, Any]:
+    lines = {"config": _Line(image["config"]), "layers": [_Line(layer) for layer in image["layers"]]}
+    return {key: lines.get(key, value) for key, value in image.items()}
+
+
+def _unreadable(file: Path, because: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the lock cannot be read: {because}",
+        code="images.lock-unreadable",
+        where=str(file),
+        hint="Take it back from git, or write it anew: clusterctl lock",
+    )

@@ -1,0 +1,16 @@
+"""`clusterctl images`: images by digest, from their sources into the cluster's registry."""
+
+from __future__ import annotations
+
+import click
+
+from clusterctl.commands.images import listing, mirror, verify
+
+
+@click.group("images")
+def command() -> None:
+    """Bring images into the cluster's registry by digest, and keep them."""
+
+
+for one in (listing.command, mirror.command, verify.command):
+    command.add_command(one)

@@ -1,0 +1,61 @@
+"""What the commands of `clusterctl images` have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from clusterctl import console
+from clusterctl.registry.images.outcome import BAD, Outcome, State
+from clusterctl.rollout import tables
+
+JOBS = 4
+
+names_argument = click.argument("names", nargs=-1, metavar="[IMAGE]...")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(1, 32), default=JOBS, show_default=True, metavar="N",
+    help="Blobs on their way at one time.",
+)  # fmt: skip
+to_option = click.option(
+    "--to", default="", metavar="HOST:PORT", help="Another registry than the cluster's own."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def outcome_table(outcomes: Sequence[Outcome]) -> Table:
+    """Every image, what it is, and what became of it."""
+    table = tables.new_table("image", "in the registry", "size", "CUDA", "driver from", "state")
+    for one in outcomes:
+        image = one.image
+        style = "red" if one.state in BAD else "yellow" if one.state is State.UNKNOWN else ""
+        table.add_row(
+            image.name,
+            f"{image.target}{f':{image.tag}' if image.tag else ''}\n{image.digest}",
+            size(image.size),
+            image.cuda,
+            image.minimum_driver,
+            Text(one.state.value, style=style),
+        )
+    return table
+
+
+def tell_failures(outcomes: Sequence[Outcome]) -> None:
+    """Why, for each image that is not as it should be."""
+    for one in outcomes:
+        if one.error is not None:
+            error = one.error
+            console.tell(
+                f"{one.image.name}: {error.what}", ("where:", error.where), ("hint: ", error.hint),
+                ("code: ", error.code), style="bold red",
+            )  # fmt: skip
+
+
+def size(amount: int) -> str:
+    """Bytes as people say them."""
+    return f"{amount / 1e9:.2f} GB" if amount >= 1e8 else f"{amount / 1e6:.1f} MB"

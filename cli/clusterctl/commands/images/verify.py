@@ -1,0 +1,52 @@
+"""`clusterctl images verify`: is what the registry has what the lock says?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.opened import opened
+from clusterctl.commands.images import options
+from clusterctl.engine.wording import counted
+from clusterctl.registry.images import gate
+from clusterctl.registry.images.outcome import State, exit_code
+from clusterctl.registry.images.places import readable
+from clusterctl.registry.images.verify import verify
+from clusterctl.rollout import tables
+
+
+@click.command("verify")
+@options.names_argument
+@click.option("--deep", is_flag=True, help="Read every blob, and hash it: all bytes go over the network.")
+@options.to_option
+@options.jobs_option
+@options.json_option
+@click.pass_obj
+def command(
+    named: Path | None, *, names: tuple[str, ...], deep: bool, to: str, jobs: int, as_json: bool
+) -> int:
+    """See that the registry has every byte that the lock names. Changes nothing.
+
+    Manifests are read and hashed, blobs looked for; --deep reads them, too. Exit code 1 where something is
+    missing or wrong, 3 where it could not be judged.
+    """
+    inventory = opened(named)
+    images = gate.locked_images(inventory, names)
+    with readable(inventory, to) as destination:
+        found = verify(images, destination.registry, jobs=jobs, deep=deep)
+    code = exit_code(found)
+    if as_json:
+        for one in found:
+            console.emit(one.as_record())
+        console.emit({"type": "summary", "images": len(found), "deep": deep, "exit": code})
+        return code
+    tables.show(options.outcome_table(found))
+    options.tell_failures(found)
+    good = sum(one.state is State.THERE for one in found)
+    how = "every byte read" if deep else "blobs looked for; --deep reads them"
+    console.RESULTS.print(
+        f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}", markup=False
+    )
+    return code

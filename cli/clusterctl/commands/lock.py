@@ -1,0 +1,125 @@
+"""`clusterctl lock`: from tags to digests, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.lock import Lock, LockedImage
+from clusterctl.cluster.opened import opened
+from clusterctl.engine import mutex
+from clusterctl.engine.wording import counted
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
+from clusterctl.registry.images import gate
+from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
+from clusterctl.registry.images.places import Sources
+from clusterctl.registry.images.resolve import resolve
+
+AT_ONCE = 8
+
+
+@click.command("lock")
+@click.argument("names", nargs=-1, metavar="[IMAGE]...")
+@click.option("--upgrade", is_flag=True, help="Ask anew what tags mean: of all images, or of those named.")
+@click.option("--check", is_flag=True, help="Say what would change, and change nothing; exit code 1 if any.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.pass_obj
+def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:
+    """Write down in clusterctl.lock which image each tag is, to the byte.
+
+    Digests, layers with their sizes, CUDA, and the oldest driver that runs it. What is locked stays as it is
+    until --upgrade, or until its settings change; --check asks all tags anew. An image that the nodes' driver
+    cannot run is named, with exit code 1, and is not mirrored.
+    """
+    inventory = opened(named)
+    declared, driver = declared_images(inventory), nodes_driver(inventory)
+    unknown = [name for name in names if name not in [image.name for image in declared]]
+    if unknown:
+        raise ClusterctlError(
+            f"no image {', '.join(unknown)} is declared",
+            code="images.unknown",
+            hint=f"There are: {', '.join(image.name for image in declared) or 'none'}.",
+        )
+    before = lock_file.read(inventory.directory) or Lock()
+    anew = [image for image in declared if _is_asked(image, before, names, anew=upgrade or check)]
+    with Sources(inventory) as sources, ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(lambda image: _resolved(image, sources), anew))
+    resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
+    failures = {
+        image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)
+    }
+    images = [resolved.get(image.name) or before.image(image.name) for image in declared]
+    after = Lock(driver=driver, images=tuple(image for image in images if image is not None))
+    changed = after != before
+    if not check and changed and not failures:
+        with mutex.held(inventory.directory, "lock"):
+            lock_file.write(inventory.directory, after)
+    return _report(before, after, failures, check=check, as_json=as_json)
+
+
+def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, anew: bool) -> bool:
+    """Whether its source is asked: it is new or declared otherwise, or the operator wants to know."""
+    locked = before.image(image.name)
+    return locked is None or not gate.is_of(locked, image) or (anew and (not names or image.name in names))
+
+
+def _resolved(image: DeclaredImage, sources: Sources) -> LockedImage | ExplainedError:
+    try:
+        return resolve(image, sources.at(image.source))
+    except ExplainedError as error:
+        return error
+
+
+def _report(
+    before: Lock, after: Lock, failures: dict[str, ExplainedError], *, check: bool, as_json: bool
+) -> int:
+    unserved = gate.unserved(after.images, after.driver)
+    changes = _changes(before, after)
+    bad = bool(failures or unserved or (check and changes))
+    code = EXIT_CLUSTER_BAD if bad else EXIT_GOOD
+    if as_json:
+        for image in after.images:
+            console.emit({"type": "image", **image.model_dump(mode="json"), "size": image.size})
+        for name, error in failures.items():
+            console.emit({"type": "failure", "name": name, "code": error.code, "what": error.what})
+        console.emit(
+            {"type": "summary", "images": len(after.images), "changes": changes, "failed": len(failures),
+             "unserved": unserved, "written": not check and not failures and after != before, "exit": code}
+        )  # fmt: skip
+        return code
+    for change in changes:
+        console.RESULTS.print(change, markup=False)
+    for name, error in failures.items():
+        console.tell(f"{name}: {error.what}", ("where:", error.where), ("hint: ", error.hint))
+    for sentence in unserved:
+        console.tell(f"warning: {sentence}", ("hint: ", "It will not be mirrored."), style="yellow")
+    locked = counted(len(after.images), "image")
+    if failures:
+        console.say(f"nothing was written: {counted(len(failures), 'image')} could not be locked")
+    elif check:
+        console.say(f"{locked} looked at: {'the lock would change' if changes else 'the lock is up to date'}")
+    else:
+        console.say(f"{locked} in {lock_file.NAME}" + ("" if changes else ", as before"))
+    return code
+
+
+def _changes(before: Lock, after: Lock) -> list[str]:
+    """One line an image that is other than before."""
+    found = []
+    if before.driver != after.driver:
+        found.append(f"driver: {before.driver or 'none'} -> {after.driver or 'none'}")
+    for image in after.images:
+        old = before.image(image.name)
+        if old is None:
+            found.append(f"{image.name}: {image.source} is {image.digest} ({image.size / 1e9:.2f} GB)")
+        elif old.digest != image.digest:
+            found.append(f"{image.name}: {image.source} was {old.digest}, is {image.digest}")
+        elif old != image:
+            found.append(f"{image.name}: described otherwise")
+    found += [f"{old.name}: taken out" for old in before.images if after.image(old.name) is None]
+    return found

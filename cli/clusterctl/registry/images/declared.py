@@ -1,0 +1,109 @@
+"""The images that the settings declare, and the driver that their nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.compatibility import version
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.spec import setting
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.oci.reference import REPOSITORY, TAG, Reference, parse
+
+TRAINING = "training"
+USUAL_PLATFORM = "linux/amd64"
+ALL_PLATFORMS = "all"
+
+
+@dataclass(frozen=True)
+class DeclaredImage:
+    """An image as the operator asks for it. ``platforms`` is empty where all are wanted."""
+
+    name: str
+    source: Reference
+    target: str
+    tag: str = ""
+    platforms: tuple[str, ...] = (USUAL_PLATFORM,)
+
+
+def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
+    """The training image, and those of the setting ``images``.
+
+    Raises ClusterctlError (``images.declared``, ``images.reference``).
+    """
+    host = asked_host(inventory)
+    found = _training(host)
+    for number, entry in enumerate(setting(host, "images") or [], 1):
+        found.append(_declared(entry, f"images, entry {number}"))
+    _once_each(found)
+    return tuple(found)
+
+
+def asked_host(inventory: Inventory) -> Host:
+    """The host whose settings speak for the cluster: the first GPU node, else the registry's."""
+    hosts = (*inventory.gpu_nodes, *inventory.registry_hosts, *inventory.hosts)
+    if hosts:
+        return hosts[0]
+    raise ClusterctlError(
+        "no host is declared", code="settings.no-hosts", where=str(inventory.directory.hosts_file)
+    )
+
+
+def nodes_driver(inventory: Inventory) -> str:
+    """The oldest driver that a GPU node is to have: a version, else a branch; empty where none is said."""
+    said = [
+        str(setting(node, "nvidia_driver_version") or setting(node, "nvidia_driver_branch") or "")
+        for node in inventory.gpu_nodes
+        if node.quarantined is None
+    ]
+    return min(filter(None, said), key=version, default="")
+
+
+def file_setting(inventory: Inventory, name: str) -> Path | None:
+    """A file that a setting names, from the cluster directory on; None where it names none."""
+    value = str(setting(asked_host(inventory), name) or "")
+    return inventory.directory.root / Path(value).expanduser() if value else None
+
+
+def _training(host: Host) -> list[DeclaredImage]:
+    digest, tag = (str(setting(host, f"training_image_{word}") or "") for word in ("digest", "tag"))
+    if not digest and not tag:
+        return []
+    source = str(setting(host, "training_image_source"))
+    reference = parse(f"{source}@{digest}" if digest else f"{source}:{tag}")
+    return [DeclaredImage(TRAINING, reference, str(setting(host, "training_image_repository")), tag)]
+
+
+def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:
+    if not isinstance(entry, Mapping) or not entry.get("source"):
+        raise _refusal("it names no source", where)
+    source = parse(str(entry["source"]))
+    target, _, tag = str(entry.get("target") or source.repository).partition(":")
+    if not REPOSITORY.fullmatch(target) or (tag and not TAG.fullmatch(tag)):
+        raise _refusal(f"{entry['target']!r} is no path in a registry", where)
+    platforms = tuple(str(one) for one in entry.get("platforms") or (USUAL_PLATFORM,))
+    image = DeclaredImage(
+        str(entry.get("name") or target.rpartition("/")[2]), source, target, tag or source.tag, platforms
+    )
+    return replace(image, platforms=()) if ALL_PLATFORMS in platforms else image
+
+
+def _once_each(found: list[DeclaredImage]) -> None:
+    for number, image in enumerate(found):
+        for other in found[:number]:
+            if image.name == other.name:
+                raise _refusal(f"two images have the name {image.name}", "images: give one a name of its own")
+            if image.tag and (image.target, image.tag) == (other.target, other.tag):
+                raise _refusal(f"two images would be {image.target}:{image.tag}", "images: change a target")
+
+
+def _refusal(because: str, where: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"an image is not well declared: {because}",
+        code="images.declared",
+        where=where,
+        hint="For example: {source: docker.io/library/busybox:1.37, target: library/busybox}",
+    )

@@ -1,0 +1,88 @@
+"""What must hold before an image moves: a lock that says what the settings say, and drivers that serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.lock import Lock, LockedImage
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
+
+
+def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[LockedImage, ...]:
+    """The images of the lock, or those of them that are named, where lock and settings agree.
+
+    Raises ClusterctlError (``images.no-lock``, ``images.stale-lock``, ``images.unknown``).
+    """
+    file = str(lock_file.path(inventory.directory))
+    lock = lock_file.read(inventory.directory)
+    if lock is None:
+        raise ClusterctlError(
+            "the images are not locked yet", code="images.no-lock", where=file, hint="Run: clusterctl lock"
+        )
+    differences = stale(lock, declared_images(inventory), nodes_driver(inventory))
+    if differences:
+        raise ClusterctlError(
+            f"the lock is not that of the settings: {'; '.join(differences)}",
+            code="images.stale-lock",
+            where=file,
+            hint="Run: clusterctl lock. It asks only for what has changed.",
+        )
+    unknown = [name for name in names if lock.image(name) is None]
+    if unknown:
+        raise ClusterctlError(
+            f"there is no image {', '.join(unknown)} in the lock",
+            code="images.unknown",
+            where=file,
+            hint=f"There are: {', '.join(image.name for image in lock.images) or 'none'}.",
+        )
+    return tuple(image for image in lock.images if not names or image.name in names)
+
+
+def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[str]:
+    """In what a lock and the settings differ; nothing where they agree."""
+    found = [] if lock.driver == driver else [f"driver {lock.driver or 'none'}, now {driver or 'none'}"]
+    wanted = {image.name: image for image in declared}
+    found += [f"{name} is new" for name in wanted if lock.image(name) is None]
+    for image in lock.images:
+        if image.name not in wanted:
+            found.append(f"{image.name} is declared no more")
+        elif not is_of(image, wanted[image.name]):
+            found.append(f"{image.name} is declared otherwise")
+    return found
+
+
+def is_of(image: LockedImage, declared: DeclaredImage) -> bool:
+    """Whether a locked image is the declared one."""
+    platforms = declared.platforms
+    same = (image.source, image.target, image.tag) == (str(declared.source), declared.target, declared.tag)
+    if image.index is None or not platforms:
+        return same
+    found = [one for one in platforms if any(p == one or p.startswith(f"{one}/") for p in image.platforms)]
+    # Of a list that the operator named by its digest, the platforms decide which one is looked into.
+    return same and len(found) == len(platforms) == len(image.platforms)
+
+
+def require_driver(images: Sequence[LockedImage], driver: str) -> None:
+    """Refuse images that the nodes' driver does not serve. Raises ClusterctlError (``images.driver``)."""
+    refused = unserved(images, driver)
+    if refused:
+        raise ClusterctlError(
+            "; ".join(refused) + "; nothing was moved",
+            code="images.driver",
+            where=lock_file.NAME,
+            hint="Take an image of an older CUDA, raise nvidia_driver_branch or nvidia_driver_version (then "
+            "clusterctl lock), or name the images to go on with.",
+        )
+
+
+def unserved(images: Sequence[LockedImage], driver: str) -> list[str]:
+    """A sentence for each image that the driver does not serve; none where no driver is declared."""
+    return [
+        f"{image.name} (CUDA {image.cuda or 'unknown'}) needs driver {image.minimum_driver}"
+        f" ({image.minimum_driver_from}), and the nodes have {driver}"
+        for image in images
+        if driver and not image.needs.served_by(driver)
+    ]

@@ -1,0 +1,263 @@
+"""Bring locked images into a registry: each blob once, several at a time; a bad image stops no other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.errors import ExplainedError
+from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.spool import Spool, disk
+from clusterctl.registry.oci.client import PIECE, Registry
+from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.reference import parse
+
+TICK_S = 0.5
+
+Opened = Callable[[LockedImage], Registry]
+
+
+@dataclass
+class Wanted:
+    """An image that is not there yet: its manifests, children first."""
+
+    image: LockedImage
+    manifests: list[Manifest] = field(default_factory=list)
+    error: ExplainedError | None = None
+    moved: int = 0
+
+    @property
+    def blobs(self) -> dict[str, Blob]:
+        """Everything below its manifests."""
+        return {blob.digest: blob for manifest in self.manifests for blob in manifest.blobs}
+
+
+@dataclass(frozen=True)
+class Errand:
+    """A blob, the repositories that lack it, and one that has it already (or none)."""
+
+    blob: Blob
+    targets: tuple[str, ...]
+    home: str
+    of: tuple[Wanted, ...]
+
+
+@dataclass
+class Plan:
+    """What is to be done, found out before anything moves."""
+
+    there: list[LockedImage] = field(default_factory=list)
+    wanted: list[Wanted] = field(default_factory=list)
+    errands: list[Errand] = field(default_factory=list)
+
+    @property
+    def to_fetch(self) -> tuple[Blob, ...]:
+        """Blobs that the destination has nowhere."""
+        return tuple(errand.blob for errand in self.errands if not errand.home)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to fetch, each blob once."""
+        return sum(blob.size for blob in self.to_fetch)
+
+
+@dataclass
+class Course:
+    """How far a mirror has come; read by whoever shows it."""
+
+    blobs: int = 0
+    blobs_done: int = 0
+    bytes: int = 0
+    bytes_done: int = 0
+
+
+def survey(images: Sequence[LockedImage], opened: Opened, destination: Registry, jobs: int) -> Plan:
+    """Ask source and destination what there is, and what is missing. Moves nothing."""
+    plan = Plan()
+    with ThreadPoolExecutor(jobs) as pool:
+        looked = list(pool.map(lambda image: _looked(image, opened, destination), images))
+    for image, found in zip(images, looked, strict=True):
+        if found is None:
+            plan.there.append(image)
+        else:
+            plan.wanted.append(found)
+    # Blobs of images that are there lie where others may have them from, without sending them.
+    homes = {blob.digest: image.target for image in plan.there for blob in (image.config, *image.layers)}
+    pairs = {(w.image.target, digest) for w in plan.wanted for digest in w.blobs}
+    with ThreadPoolExecutor(jobs) as pool:
+        has = dict(zip(pairs, pool.map(lambda pair: _has(destination, *pair), pairs), strict=True))
+    homes |= {digest: target for (target, digest), there in has.items() if there}
+    plan.errands = list(_errands(plan.wanted, has, homes))
+    return plan
+
+
+def carry_out(
+    plan: Plan,
+    opened: Opened,
+    destination: Registry,
+    spool: Spool,
+    *,
+    jobs: int,
+    on_tick: Callable[[Course], None] = lambda _: None,
+) -> list[Outcome]:
+    """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come."""
+    course = Course(len(plan.errands), 0, plan.bytes, 0)
+    lock, left = threading.Lock(), {id(w): _count(plan.errands, w) for w in plan.wanted}
+    pool = ThreadPoolExecutor(jobs, thread_name_prefix="mirror")
+    pending: set[Future[None]] = set()
+
+    def done(errand: Errand) -> list[Wanted]:
+        with lock:
+            course.blobs_done += 1
+            course.bytes_done += 0 if errand.home else errand.blob.size
+            for image in errand.of:
+                left[id(image)] -= 1
+            return [image for image in errand.of if left[id(image)] == 0]
+
+    def run(errand: Errand) -> None:
+        if any(image.error is None for image in errand.of):
+            _run(errand, opened, destination, spool)
+        for image in done(errand):
+            _finish(image, destination)
+
+    try:
+        pending = {pool.submit(run, errand) for errand in plan.errands}
+        pending |= {pool.submit(_finish, w, destination) for w in plan.wanted if left[id(w)] == 0}
+        while pending:
+            finished, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
+            for future in finished:
+                future.result()
+            on_tick(course)
+    except BaseException:
+        spool.stop.set()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return [
+        *(Outcome(image, State.THERE) for image in plan.there),
+        *(Outcome(w.image, State.FAILED if w.error else State.COPIED, w.error, w.moved) for w in plan.wanted),
+    ]
+
+
+def _looked(image: LockedImage, opened: Opened, destination: Registry) -> Wanted | None:
+    """None where the destination has it all: a registry takes a manifest only after what it names."""
+    wanted = Wanted(image)
+    try:
+        if destination.has_manifest(image.target, image.digest) and _is_tagged(image, destination):
+            return None
+        source = opened(image)
+        wanted.manifests = closure(source, parse(image.source).repository, image.digest)
+    except ExplainedError as error:
+        wanted.error = error
+    return wanted
+
+
+def _is_tagged(image: LockedImage, destination: Registry) -> bool:
+    """Whether the tag that people look for is there, and is this image's."""
+    if not image.tag:
+        return True
+    try:
+        return destination.manifest(image.target, image.tag).digest == image.digest
+    except ExplainedError as error:
+        if error.code == "images.not-found":
+            return False
+        raise
+
+
+def _has(destination: Registry, repository: str, digest: str) -> bool:
+    try:
+        return destination.has_blob(repository, digest)
+    except ExplainedError:
+        return False  # the errand will say it, with its own image
+
+
+def _errands(
+    wanted: Sequence[Wanted], has: Mapping[tuple[str, str], bool], homes: Mapping[str, str]
+) -> Iterator[Errand]:
+    """In the order of the images, the largest blobs first: the first image is whole early."""
+    done: set[str] = set()
+    for image in wanted:
+        for blob in sorted(image.blobs.values(), key=lambda one: -one.size):
+            if blob.digest in done:
+                continue
+            done.add(blob.digest)
+            of = tuple(one for one in wanted if blob.digest in one.blobs)
+            lacking = [one for one in of if not has[one.image.target, blob.digest]]
+            targets = tuple(dict.fromkeys(one.image.target for one in lacking))
+            if targets:
+                yield Errand(blob, targets, homes.get(blob.digest, ""), tuple(lacking))
+
+
+def _count(errands: Sequence[Errand], image: Wanted) -> int:
+    return sum(any(one is image for one in errand.of) for errand in errands)
+
+
+def _run(errand: Errand, opened: Opened, destination: Registry, spool: Spool) -> None:
+    """Bring one blob to every repository that lacks it; who waits for it in vain learns why."""
+    blob, home = errand.blob, errand.home
+    failures: dict[str, ExplainedError] = {}
+    for number, target in enumerate(errand.targets):
+        try:
+            if home and destination.mount(target, blob.digest, home):
+                spool.note("mounted", blob.digest, target=target, origin=home)
+                continue
+            path = _fetched(errand, opened, spool)
+            if isinstance(path, ExplainedError):
+                failures |= dict.fromkeys(errand.targets[number:], path)
+                break
+            destination.put_blob(target, blob, partial(pieces_of, path))
+            spool.note("pushed", blob.digest, target=target)
+            home = home or target
+        except ExplainedError as error:
+            failures[target] = error
+    for target, failure in failures.items():
+        spool.note("failed", blob.digest, target=target, code=failure.code, because=failure.what)
+    for image in errand.of:
+        image.error = image.error or failures.get(image.image.target)
+    # What is not what its digest says, here or there, is not sent a second time.
+    if not failures or any(failure.code == "images.corrupt" for failure in failures.values()):
+        spool.drop(blob.digest)
+
+
+def _fetched(errand: Errand, opened: Opened, spool: Spool) -> Path | ExplainedError:
+    """The blob, from the first of its images' sources that gives it; else why the first did not."""
+    failures: list[ExplainedError] = []
+    for image in errand.of:
+        before = spool.come(errand.blob)
+        try:
+            path = spool.fetch(opened(image.image), parse(image.image.source).repository, errand.blob)
+        except ExplainedError as error:
+            failures.append(error)
+        else:
+            image.moved += errand.blob.size - before
+            return path
+    return failures[0]
+
+
+def _finish(image: Wanted, destination: Registry) -> None:
+    """Write the manifests, children first, then the tag; read the image's own back."""
+    if image.error is not None:
+        return
+    target, digest = image.image.target, image.image.digest
+    try:
+        for manifest in image.manifests:
+            if not destination.has_manifest(target, manifest.digest):
+                destination.put_manifest(target, manifest)
+        if image.image.tag:
+            destination.put_manifest(target, image.manifests[-1], image.image.tag)
+        destination.manifest(target, digest)
+    except ExplainedError as error:
+        image.error = error
+
+
+def pieces_of(path: Path) -> Iterator[bytes]:
+    """A file's bytes. Raises ClusterctlError (``cluster.state-not-writable``)."""
+    with disk(path.parent), path.open("rb") as stream:
+        while piece := stream.read(PIECE):
+            yield piece

@@ -1,0 +1,70 @@
+"""What we have put into registries: nothing else is ever taken out of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.state_files import locked, replace_file
+from clusterctl.errors import ClusterctlError
+from clusterctl.runs.store import now
+
+
+@dataclass(frozen=True)
+class Brought:
+    """One image that was brought into a registry."""
+
+    registry: str
+    repository: str
+    digest: str
+    name: str
+    tag: str
+    at: str
+
+
+def path(directory: ClusterDirectory) -> Path:
+    """Where it is written down."""
+    return directory.state / "images" / "mirrored.json"
+
+
+def brought(directory: ClusterDirectory) -> list[Brought]:
+    """All of it, the oldest first. Raises ClusterctlError (``images.record-unreadable``)."""
+    file = path(directory)
+    if not file.is_file():
+        return []
+    try:
+        return [Brought(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise ClusterctlError(
+            f"the record of what was mirrored cannot be read: {error}",
+            code="images.record-unreadable",
+            where=str(file),
+            hint="Move the file away: nothing is pruned then but what is mirrored from now on.",
+        ) from None
+
+
+def remember(directory: ClusterDirectory, registry: str, images: Sequence[LockedImage]) -> None:
+    """Write down what has just been brought."""
+    if not images:
+        return
+    path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(directory):
+        known = {(one.registry, one.repository, one.digest): one for one in brought(directory)}
+        for image in images:
+            new = Brought(registry, image.target, image.digest, image.name, image.tag, now())
+            known[new.registry, new.repository, new.digest] = new
+        _write(directory, list(known.values()))
+
+
+def forget(directory: ClusterDirectory, gone: Sequence[Brought]) -> None:
+    """Strike out what is there no more."""
+    with locked(directory):
+        _write(directory, [one for one in brought(directory) if one not in gone])
+
+
+def _write(directory: ClusterDirectory, entries: Sequence[Brought]) -> None:
+    replace_file(path(directory), json.dumps([asdict(one) for one in entries], indent=1) + "\n")

@@ -1,0 +1,221 @@
+"""Blobs on their way: a file for each, which goes on where it was cut off, and a journal of what happened.
+
+`HEX.part` is a blob of which so much has come; `HEX` is one that is whole and verified. Whoever is killed in
+the middle leaves a part that the next run goes on with; its bytes are hashed again before they count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.directory import state_access
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.registry.oci.client import PIECE, Registry
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob
+from clusterctl.runs.store import now
+
+JOURNAL = "journal.jsonl"
+PART = ".part"
+# What the source sent wrong twice, it has wrong.
+TRIES_OF_WRONG_BYTES = 2
+
+
+class Spool:
+    """The directory of blobs on their way; one process at a time (`held`), and many threads."""
+
+    def __init__(self, root: Path, stop: threading.Event | None = None) -> None:
+        self.root = root
+        # Set by whoever must end: what is on its way stops at the next piece.
+        self.stop = stop or threading.Event()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep it to this process. Raises ClusterctlError (``images.held``)."""
+        with state_access():
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ClusterctlError(
+                    "another command is bringing images from here",
+                    code="images.held",
+                    where=str(self.root),
+                    hint="Wait until it has ended; what it brings need not come twice.",
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def whole(self, digest: str) -> Path:
+        """Where a blob lies that is whole."""
+        return self.root / digest.removeprefix("sha256:")
+
+    def part(self, digest: str) -> Path:
+        """Where a blob grows."""
+        return self.root / f"{digest.removeprefix('sha256:')}{PART}"
+
+    def come(self, blob: Blob) -> int:
+        """How many of its bytes are here already."""
+        for path in (self.whole(blob.digest), self.part(blob.digest)):
+            with contextlib.suppress(OSError):
+                return min(path.stat().st_size, blob.size)
+        return 0
+
+    def drop(self, digest: str) -> None:
+        """Forget a blob."""
+        self.whole(digest).unlink(missing_ok=True)
+        self.part(digest).unlink(missing_ok=True)
+
+    def note(self, event: str, digest: str, **more: Any) -> None:
+        """A line in the journal: one write, so that a kill leaves whole lines alone."""
+        line = json.dumps({"at": now(), "event": event, "blob": digest, **more}) + "\n"
+        with self._lock:
+            descriptor = os.open(self.root / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(descriptor, line.encode())
+            finally:
+                os.close(descriptor)
+
+    def room_for(self, blobs: Sequence[Blob], at_once: int, kept: bool) -> None:
+        """See that the disk holds what will lie here at one time: all that is ``kept``, else the largest.
+
+        Raises ClusterctlError (``images.no-space``).
+        """
+        missing = sorted((blob.size - self.come(blob) for blob in blobs), reverse=True)
+        require_room(self.root, sum(missing if kept else missing[:at_once]))
+
+    def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
+        """Have the blob here, whole and verified; what came before is not asked for again.
+
+        Raises RegistryError (``images.corrupt``, ``images.unreachable``, ...), or ClusterctlError
+        (``images.no-space``).
+        """
+        whole = self.whole(blob.digest)
+        if whole.is_file() and whole.stat().st_size == blob.size:
+            return whole
+        for attempt in range(1, TRIES_OF_WRONG_BYTES + 1):
+            try:
+                with disk(self.root):
+                    found = self._come_whole(registry, repository, blob)
+            except ClusterctlError:
+                if self.come(blob) == 0:
+                    self.drop(blob.digest)
+                raise
+            if found == blob.digest:
+                self.part(blob.digest).replace(whole)
+                self.note("fetched", blob.digest, bytes=blob.size)
+                return whole
+            self.part(blob.digest).unlink(missing_ok=True)
+            self.note("corrupt", blob.digest, found=found, attempt=attempt)
+        raise RegistryError(
+            f"{registry.way.host} gives other bytes than the digest says, {TRIES_OF_WRONG_BYTES} times",
+            code="images.corrupt",
+            where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+            hint="The source's storage is damaged, or something stands in between. Nothing of it was kept.",
+        )
+
+    def _go_on(self) -> None:
+        if self.stop.is_set():
+            raise ClusterctlError("it was stopped", code="images.stopped", exit_code=EXIT_INTERRUPTED)
+
+    def _come_whole(self, registry: Registry, repository: str, blob: Blob) -> str:
+        """Bring the rest; the digest of all that is here then."""
+        patience, failures = registry.patience, 0
+        with self.part(blob.digest).open("ab+") as stream:
+            if stream.tell() > blob.size:
+                stream.truncate(0)
+            found, size = _hashed(stream)
+            self.note("resumed" if size else "begun", blob.digest, offset=size)
+            while size < blob.size:
+                before = size
+                try:
+                    with registry.blob(repository, blob.digest, size) as (begins, pieces):
+                        if begins != size:
+                            stream.truncate(0)
+                            found, size = hashlib.sha256(), 0
+                        for piece in pieces:
+                            self._go_on()
+                            stream.write(piece)
+                            found.update(piece)
+                            size += len(piece)
+                            if size > blob.size:
+                                return "more than its size"
+                    if size < blob.size:
+                        raise _ended_early(registry, repository, blob)
+                except RegistryError as error:
+                    stream.flush()
+                    failures = 0 if size > before else failures + 1
+                    if error.lasting or failures >= patience.attempts:
+                        raise
+                    self.note("cut-off", blob.digest, offset=size, because=error.what)
+                    patience.pause(max(1, failures))
+            stream.flush()
+            os.fsync(stream.fileno())
+            return f"sha256:{found.hexdigest()}"
+
+
+def _ended_early(registry: Registry, repository: str, blob: Blob) -> RegistryError:
+    return RegistryError(
+        f"{registry.way.host} ended a blob too early",
+        code="images.unreachable",
+        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+        lasting=False,
+    )
+
+
+def free_on(path: Path) -> int:
+    """Bytes that we may still write there."""
+    disk_ = os.statvfs(path)
+    return disk_.f_bavail * disk_.f_frsize
+
+
+def require_room(directory: Path, needed: int) -> None:
+    """Refuse where the disk has less free. Raises ClusterctlError (``images.no-space``)."""
+    free = free_on(next(path for path in (directory, *directory.parents) if path.exists()))
+    if free < needed:
+        raise ClusterctlError(
+            f"{needed / 1e9:.2f} GB are needed here, and {free / 1e9:.2f} GB are free; nothing was moved",
+            code="images.no-space",
+            where=str(directory),
+            hint="Make room, or name another directory.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+
+
+def _hashed(stream: Any) -> tuple[Any, int]:
+    """The hash of what is there, read from its beginning."""
+    found, size = hashlib.sha256(), 0
+    stream.seek(0)
+    while piece := stream.read(PIECE):
+        found.update(piece)
+        size += len(piece)
+    return found, size
+
+
+@contextlib.contextmanager
+def disk(directory: Path) -> Iterator[None]:
+    """Say plainly that the disk filled up meanwhile."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ClusterctlError(
+            "the disk is full" if full else f"a blob cannot be kept: {error.strerror}",
+            code="images.no-space" if full else "cluster.state-not-writable",
+            where=str(directory),
+            hint="Make room, and run the same command again: what has come is kept.",
+            exit_code=EXIT_CLUSTER_BAD,
+        ) from error

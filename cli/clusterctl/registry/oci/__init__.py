@@ -1,0 +1,1 @@
+"""The OCI distribution protocol: what registries are asked, and what they answer."""

@@ -1,0 +1,313 @@
+"""One registry, asked over HTTP: manifests and blobs, with patience, and errors that say who and what."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from clusterctl.registry.oci import errors, manifest
+from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.patience import TRANSIENT, Patience
+from clusterctl.registry.oci.reference import DIGEST
+from clusterctl.registry.oci.tokens import Tokens
+
+CONNECT_S = 15.0
+# Between two pieces of one answer.
+SILENCE_S = 60.0
+# A registry over object storage puts the pieces of a blob together before it answers.
+COMMIT_S = 900.0
+CONNECTIONS = 64
+PIECE = 1 << 20
+GOOD = 300
+
+Content = Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS."""
+
+    host: str
+    plain: bool = False
+    socket: Path | None = None
+    proxy: str = ""
+    authorities: tuple[Path, ...] = ()
+    credentials: Credentials | None = field(default=None, repr=False)
+
+    @property
+    def base(self) -> str:
+        """Where its API begins."""
+        return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
+
+
+class Registry:
+    """One registry. Safe from many threads; a context manager. What it raises are RegistryErrors."""
+
+    def __init__(self, way: Way, patience: Patience | None = None) -> None:
+        self.way = way
+        self.patience = patience or Patience()
+        self._tokens = Tokens(way.host, way.credentials, plain=way.plain)
+        self._client = httpx.Client(
+            transport=None if way.socket is None else httpx.HTTPTransport(uds=str(way.socket)),
+            verify=trust(way.authorities),
+            proxy=(way.proxy or None) if way.socket is None else None,
+            # The proxy is the one that the settings name, for the hosts that they name.
+            trust_env=False,
+            follow_redirects=True,
+            timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+            headers={"User-Agent": "clusterctl"},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def manifest(self, repository: str, wanted: str) -> Manifest:
+        """The manifest of a tag or a digest; that of a digest is verified."""
+        what = f"manifest {repository}{'@' if DIGEST.fullmatch(wanted) else ':'}{wanted}"
+        response = self._ask(
+            "GET", f"{repository}/manifests/{wanted}", _pull(repository), what,
+            headers={"Accept": manifest.ACCEPTED},
+        )  # fmt: skip
+        where = f"{self.way.host}: {what}"
+        if len(response.content) > manifest.LARGEST:
+            raise RegistryError("the manifest is too large to be one", code="images.manifest", where=where)
+        if DIGEST.fullmatch(wanted) and manifest.digest_of(response.content) != wanted:
+            raise RegistryError(
+                "the manifest is not that of its digest", code="images.corrupt", where=where,
+                hint="The registry's storage is damaged, or something stands in between.",
+            )  # fmt: skip
+        return manifest.read(response.content, response.headers.get("content-type", ""), where)
+
+    def has_manifest(self, repository: str, digest: str) -> bool:
+        """Whether it has the manifest, without reading it."""
+        return self._has("manifests", repository, digest, headers={"Accept": manifest.ACCEPTED})
+
+    def has_blob(self, repository: str, digest: str) -> bool:
+        """Whether it has the blob, without reading it."""
+        return self._has("blobs", repository, digest)
+
+    def small_blob(self, repository: str, blob: Blob) -> bytes:
+        """A blob that fits the memory (an image's configuration), verified."""
+        what = f"blob {repository}@{blob.digest}"
+        content = self._ask("GET", f"{repository}/blobs/{blob.digest}", _pull(repository), what).content
+        if manifest.digest_of(content) != blob.digest:
+            raise RegistryError(
+                "the blob is not that of its digest", code="images.corrupt",
+                where=f"{self.way.host}: {what}", hint="Run the same command again.", lasting=False,
+            )  # fmt: skip
+        return content
+
+    @contextlib.contextmanager
+    def blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
+        """A blob's bytes from ``offset``, asked for once: where they really begin, and the pieces.
+
+        A registry that knows no ranges begins at 0.
+        """
+        what = f"blob {repository}@{digest}"
+        headers = {"Range": f"bytes={offset}-"} if offset else {}
+        url = f"{self.way.base}{repository}/blobs/{digest}"
+        try:
+            with contextlib.ExitStack() as opened:
+                response = self._once("GET", url, _pull(repository), opened=opened, headers=headers)
+                if response.status_code >= GOOD:
+                    response.read()
+                    raise errors.refused(response, self.way.host, what)
+                begins = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
+                # As they come: a piece that were filled up first would be lost with a connection that is cut.
+                yield begins, response.iter_raw()
+        except httpx.HTTPError as error:
+            raise errors.not_reached(error, self.way.host, what) from None
+
+    def hash_blob(self, repository: str, digest: str) -> tuple[str, int]:
+        """Read a blob to its end: the digest and size of what came. Asked again where it was cut off."""
+        attempt = 1
+        while True:
+            found, size = hashlib.sha256(), 0
+            try:
+                with self.blob(repository, digest) as (_, pieces):
+                    for piece in pieces:
+                        found.update(piece)
+                        size += len(piece)
+            except RegistryError as error:
+                if error.lasting or attempt >= self.patience.attempts:
+                    raise
+                self.patience.pause(attempt)
+                attempt += 1
+            else:
+                return f"sha256:{found.hexdigest()}", size
+
+    def mount(self, repository: str, digest: str, origin: str) -> bool:
+        """Have the blob of one repository in another, without sending it. False where that is not done."""
+        scope = f"{_push(repository)} {_pull(origin)}"
+        path = f"{repository}/blobs/uploads/?mount={digest}&from={origin}"
+        response = self._ask("POST", path, scope, f"mount {repository}@{digest}")
+        if response.status_code == HTTPStatus.CREATED:
+            return True
+        location = response.headers.get("location", "")
+        if location:
+            # It has begun an upload instead, which nobody wants.
+            with contextlib.suppress(httpx.HTTPError, RegistryError):
+                self._once("DELETE", self._joined(location), scope)
+        return False
+
+    def put_blob(self, repository: str, blob: Blob, content: Content) -> None:
+        """Send a blob as a whole; the registry verifies it. Sent again, whole, where it was cut off."""
+        what = f"upload {repository}@{blob.digest}"
+        attempt = 1
+        while True:
+            try:
+                return self._upload(repository, blob, content, what)
+            except RegistryError as error:
+                if error.lasting or error.code == "images.corrupt" or attempt >= self.patience.attempts:
+                    raise
+            self.patience.pause(attempt)
+            attempt += 1
+            if self.has_blob(repository, blob.digest):
+                return None
+
+    def put_manifest(self, repository: str, found: Manifest, name: str = "") -> None:
+        """Write a manifest under its digest, or under a tag."""
+        what = f"write manifest {repository}{f':{name}' if name else f'@{found.digest}'}"
+        response = self._ask(
+            "PUT", f"{repository}/manifests/{name or found.digest}", _push(repository), what,
+            headers={"Content-Type": found.media_type}, content=found.raw,
+        )  # fmt: skip
+        got = response.headers.get("docker-content-digest", found.digest)
+        if got != found.digest:
+            raise RegistryError(
+                f"the registry keeps it as {got}", code="images.corrupt", where=f"{self.way.host}: {what}"
+            )
+
+    def delete_manifest(self, repository: str, digest: str) -> bool:
+        """Remove a manifest; False where it was not there."""
+        what = f"remove manifest {repository}@{digest}"
+        response = self._ask(
+            "DELETE", f"{repository}/manifests/{digest}", f"repository:{repository}:delete,pull", what,
+            also=(HTTPStatus.NOT_FOUND,),
+        )  # fmt: skip
+        return response.status_code != HTTPStatus.NOT_FOUND
+
+    def _has(self, kind: str, repository: str, digest: str, headers: Mapping[str, str] | None = None) -> bool:
+        response = self._ask(
+            "HEAD", f"{repository}/{kind}/{digest}", _pull(repository), f"look for {repository}@{digest}",
+            headers=headers, also=(HTTPStatus.NOT_FOUND,),
+        )  # fmt: skip
+        return response.status_code != HTTPStatus.NOT_FOUND
+
+    def _upload(self, repository: str, blob: Blob, content: Content, what: str) -> None:
+        scope = _push(repository)
+        begun = self._ask("POST", f"{repository}/blobs/uploads/", scope, what)
+        location = self._joined(begun.headers.get("location", ""))
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(blob.size)}
+        try:
+            response = self._once(
+                "PUT", location.copy_merge_params({"digest": blob.digest}), scope, headers=headers,
+                content=content, timeout=httpx.Timeout(COMMIT_S, connect=CONNECT_S, pool=None),
+            )  # fmt: skip
+        except httpx.HTTPError as error:
+            raise errors.not_reached(error, self.way.host, what) from None
+        if response.status_code >= GOOD:
+            raise errors.refused(response, self.way.host, what)
+
+    def _joined(self, location: str) -> httpx.URL:
+        return httpx.URL(self.way.base).join(location)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        scope: str,
+        what: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        also: tuple[int, ...] = (),
+    ) -> httpx.Response:
+        """Ask until there is an answer that will not change, or patience ends."""
+        for attempt in range(1, self.patience.attempts + 1):
+            response = None
+            try:
+                response = self._once(method, self.way.base + path, scope, headers=headers, content=content)
+            except httpx.HTTPError as error:
+                failure = errors.not_reached(error, self.way.host, what)
+                if failure.lasting:
+                    raise failure from None
+            else:
+                if response.status_code < GOOD or response.status_code in also:
+                    return response
+                failure = errors.refused(response, self.way.host, what)
+                if response.status_code not in TRANSIENT:
+                    raise failure
+            if attempt < self.patience.attempts:
+                self.patience.pause(attempt, response)
+        raise failure
+
+    def _once(
+        self,
+        method: str,
+        url: str | httpx.URL,
+        scope: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | Content | None = None,
+        timeout: httpx.Timeout | None = None,
+        opened: contextlib.ExitStack | None = None,
+    ) -> httpx.Response:
+        """Ask once, and once more where it wants to know who we are."""
+        ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.way.base).copy_with(path="/")
+        for _ in range(2):
+            used = self._tokens.header(scope) if ours else ""
+            sent = {**(headers or {}), **({"Authorization": used} if used else {})}
+            request = self._client.build_request(
+                method, url, headers=sent, content=content() if callable(content) else content,
+                timeout=timeout or self._client.timeout,
+            )  # fmt: skip
+            response = self._client.send(request, stream=opened is not None)
+            if opened is not None:
+                opened.callback(response.close)
+            if response.status_code != HTTPStatus.UNAUTHORIZED or not ours:
+                break
+            response.read()
+            if not self._tokens.renew(self._client, response, scope, used):
+                break
+        return response
+
+
+def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
+    """This machine's own authorities, and those of the files. Raises RegistryError."""
+    context = ssl.create_default_context()
+    for file in authorities:
+        try:
+            context.load_verify_locations(cafile=str(file))
+        except (OSError, ssl.SSLError) as error:
+            raise RegistryError(
+                f"the authority's certificate cannot be read: {error.strerror or error}",
+                code="images.certificate",
+                where=str(file),
+            ) from None
+    return context
+
+
+def _pull(repository: str) -> str:
+    return f"repository:{repository}:pull"
+
+
+def _push(repository: str) -> str:
+    return f"repository:{repository}:pull,push"

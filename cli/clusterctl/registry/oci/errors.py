@@ -1,0 +1,89 @@
+"""What a registry refused, as errors that say who refused what, and what to do."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+import httpx
+
+from clusterctl.console import printable
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+
+LONGEST_MESSAGE = 300
+# https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
+WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
+
+
+class RegistryError(ClusterctlError):
+    """A registry did not do what it was asked. ``lasting``: asking again is of no use."""
+
+    def __init__(
+        self, what: str, *, code: str, where: str = "", hint: str = "", lasting: bool = True
+    ) -> None:
+        super().__init__(what, code=code, where=where, hint=hint, exit_code=EXIT_CLUSTER_BAD)
+        self.lasting = lasting
+
+
+def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
+    """The error for an answer that is none of those wanted."""
+    status, said = response.status_code, message(response)
+    where = f"{host}: {what}"
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
+        return RegistryError(
+            f"{host} refuses our credentials, or wants some: {said}",
+            code="images.login-refused", where=where, hint=hint,
+        )  # fmt: skip
+    if status == HTTPStatus.NOT_FOUND:
+        return RegistryError(
+            f"{host} does not have it: {said}", code="images.not-found", where=where,
+            hint="Compare path, tag and digest with what the registry lists; private images may look absent.",
+        )  # fmt: skip
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RegistryError(
+            f"{host} lets us ask no more for now: {said}", code="images.rate-limited", where=where,
+            hint="Run it again later: it goes on where it stopped. Credentials often raise the limit.",
+            lasting=False,
+        )  # fmt: skip
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return RegistryError(
+            f"{host} fails with {status}: {said}", code="images.registry-fails", where=where,
+            hint="See the registry's own log, and its disk; then run the same command again.",
+            lasting=status == HTTPStatus.NOT_IMPLEMENTED,
+        )  # fmt: skip
+    if any(word in said for word in WRONG_BYTES):
+        return RegistryError(
+            f"{host} got other bytes than the digest says: {said}", code="images.corrupt", where=where,
+            hint="Run the same command again: what was wrong is not kept.", lasting=False,
+        )  # fmt: skip
+    return RegistryError(
+        f"{host} refuses with {status}: {said}", code="images.refused", where=where,
+        hint="Is there a quota, a read-only mode, or a rule for immutable tags?",
+    )  # fmt: skip
+
+
+def message(response: httpx.Response) -> str:
+    """The registry's own words, cut to a line."""
+    try:
+        errors = json.loads(response.content)["errors"]
+        words = "; ".join(f"{e.get('code', '')} {e.get('message', '')}".strip() for e in errors)
+    except (ValueError, LookupError, TypeError, AttributeError, httpx.ResponseNotRead, httpx.StreamError):
+        words = ""
+    return printable(" ".join(words.split()))[:LONGEST_MESSAGE] or f"HTTP {response.status_code}"
+
+
+def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
+    """The error for a registry that gave no whole answer."""
+    said = printable(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return RegistryError(
+            f"the certificate of {host} is not one that we trust: {said}", code="images.certificate",
+            where=f"{host}: {what}",
+            hint="Expired, or of an authority that is not known here: images_ca_file names one more.",
+        )  # fmt: skip
+    return RegistryError(
+        f"{host} gives no whole answer: {said}", code="images.unreachable", where=f"{host}: {what}",
+        hint="Is it up, and is there a way to it (DNS, a proxy, a firewall)? Then run it again.",
+        lasting=False,
+    )  # fmt: skip

@@ -1,0 +1,98 @@
+"""The name of an image: registry, repository, and a tag or a digest."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from clusterctl.errors import ClusterctlError
+
+DOCKER_HUB = "docker.io"
+# Docker Hub answers under another name than the one that images bear.
+HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
+PLAIN = "http://"
+LOCAL_NAME = "localhost"
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+# https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pulling-manifests
+REPOSITORY = re.compile(r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*", re.ASCII)
+HOST = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One image as people name it. ``plain`` is http without TLS, which only this machine may be asked by."""
+
+    registry: str
+    repository: str
+    tag: str = ""
+    digest: str = ""
+    plain: bool = False
+
+    def __str__(self) -> str:
+        scheme = PLAIN if self.plain else ""
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{scheme}{self.registry}/{self.repository}{tag}{digest}"
+
+    @property
+    def host(self) -> str:
+        """Whom to ask: host and port."""
+        return HOSTS.get(self.registry, self.registry)
+
+    @property
+    def wanted(self) -> str:
+        """What to ask for: the digest where there is one, else the tag."""
+        return self.digest or self.tag or "latest"
+
+
+def parse(text: str) -> Reference:
+    """Read the name of an image, in Docker's words. Raises ClusterctlError (``images.reference``)."""
+    plain = text.startswith(PLAIN)
+    rest = text.removeprefix(PLAIN)
+    rest, _, digest = rest.partition("@")
+    head, slash, path = rest.partition("/")
+    named = slash and (plain or head == LOCAL_NAME or any(mark in head for mark in ".:"))
+    registry, path = (head, path) if named else (DOCKER_HUB, rest)
+    path, colon, tag = path.partition(":")
+    if registry in ("index.docker.io", HOSTS[DOCKER_HUB]):
+        registry = DOCKER_HUB
+    if registry == DOCKER_HUB and "/" not in path:
+        path = f"library/{path}"
+    wrong = _wrong(registry, path, tag if colon else None, digest if "@" in text else None)
+    if wrong:
+        raise ClusterctlError(
+            f"{text!r} is no name of an image: {wrong}",
+            code="images.reference",
+            hint="For example: docker.io/paddlepaddle/paddle:3.3.1-gpu-cuda12.9-cudnn9.9",
+        )
+    if plain and not is_this_machine(registry):
+        raise ClusterctlError(
+            f"{registry} would be asked without TLS",
+            code="images.reference",
+            where=text,
+            hint="Plain http is for a registry on this machine alone; name the image without http://.",
+        )
+    return Reference(registry, path, tag, digest, plain)
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether the host (and port) is a loopback address."""
+    name = host.rpartition(":")[0] if re.search(r":[0-9]+$", host) else host
+    try:
+        return name == LOCAL_NAME or ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _wrong(registry: str, path: str, tag: str | None, digest: str | None) -> str:
+    if not HOST.fullmatch(registry):
+        return f"{registry!r} is no host"
+    if not REPOSITORY.fullmatch(path):
+        return f"{path!r} is no path (small letters, digits, and . _ - between them)"
+    if tag is not None and not TAG.fullmatch(tag):
+        return f"{tag!r} is no tag"
+    if digest is not None and not DIGEST.fullmatch(digest):
+        return f"{digest!r} is no digest (sha256: and 64 hexadecimal digits)"
+    return ""

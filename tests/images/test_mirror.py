@@ -1,0 +1,398 @@
+"""`clusterctl lock` and `images mirror|verify|list` against real registries, with what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from registries import (
+    Fault,
+    Proxy,
+    Running,
+    bytes_of,
+    cluster_directory,
+    environment,
+    put_image,
+    put_index,
+)
+
+from clusterctl.cluster.inventory import forget_cached
+from clusterctl.errors import ClusterctlError
+from clusterctl.main import cli
+from clusterctl.registry.oci import patience
+
+MB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between attempts are as many, and short."""
+    monkeypatch.setattr(patience.Patience, "pause", lambda *_: None)
+
+
+def call(directory: Path, *arguments: str) -> Result:
+    forget_cached()
+    return CliRunner().invoke(cli, ["-C", str(directory), *arguments], standalone_mode=False)
+
+
+def good(result: Result) -> Result:
+    assert result.exception is None, result.exception
+    assert result.return_value in (0, None), result.output
+    return result
+
+
+def error(result: Result) -> ClusterctlError:
+    assert isinstance(result.exception, ClusterctlError), result.exception or result.output
+    return result.exception
+
+
+def records(result: Result) -> list[dict]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def mirror(directory: Path, to: Running | Proxy, *more: str) -> Result:
+    return call(directory, "images", "mirror", "--to", f"http://{to.host}", "--json", *more)
+
+
+def spooled(directory: Path) -> list[str]:
+    spool = directory / ".clusterctl/images/spool"
+    return sorted(p.name for p in spool.iterdir() if p.name != "journal.jsonl") if spool.is_dir() else []
+
+
+def journal(directory: Path) -> list[dict]:
+    file = directory / ".clusterctl/images/spool/journal.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def site(tmp_path: Path, host: str, *names: str, **more: object) -> Path:
+    """A cluster whose images come from ``host``: NAME is t/NAME:1 there."""
+    images = [{"source": f"http://{host}/t/{name}:1", "target": f"mirrored/{name}"} for name in names]
+    return cluster_directory(tmp_path / "site", images, **more)
+
+
+def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    shared = bytes_of("base", 3 * MB)
+    one = put_image(
+        source.host, "t/one", "1", [shared, bytes_of(1, 2 * MB)], environment=("CUDA_VERSION=12.9.1",)
+    )
+    two = put_image(source.host, "t/two", "1", [shared, bytes_of(2, MB), bytes_of(2, MB)])
+    directory = site(tmp_path, before_source.host, "one", "two", nvidia_driver_branch="580")
+    good(call(directory, "lock"))
+    locked = yaml.safe_load((directory / "clusterctl.lock").read_text())
+    assert [image["digest"] for image in locked["images"]] == [one.digest, two.digest]
+    assert locked["driver"] == "580"
+    assert locked["images"][0]["cuda"] == "12.9.1"
+    assert locked["images"][0]["minimum_driver"] == "525.60.13"
+    assert [layer["size"] for layer in locked["images"][0]["layers"]] == [3 * MB, 2 * MB]
+
+    planned = records(good(mirror(directory, destination, "--check")))[-1]
+    assert planned["to_bring"] == 2
+    done = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in done[:-1]] == ["copied", "copied"]
+    # The shared layer, and the one that an image holds twice, came once.
+    everything = {b.digest: b.size for made in (one, two) for b in (*made.layers, made.config)}
+    assert before_source.blob_bytes() == sum(everything.values()) + _configs_of_lock(locked)
+    assert done[-1]["bytes"] == planned["bytes"] == sum(everything.values())
+    assert spooled(directory) == []
+    for made, name in ((one, "one"), (two, "two")):
+        for blob in (*made.layers, made.config):
+            assert hashlib.sha256(destination.blob_file(blob.digest).read_bytes()).hexdigest() in blob.digest
+        with destination.client() as client:
+            assert client.manifest(f"mirrored/{name}", "1").digest == made.digest
+
+    asked = len(before_source.seen)
+    again = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in again[:-1]] == ["there", "there"]
+    assert len(before_source.seen) == asked
+    verified = call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}", "--json")
+    assert [one["state"] for one in records(good(verified))[:-1]] == ["there", "there"]
+    listed = call(directory, "images", "list", "--to", f"http://{destination.host}")
+    assert "2 of 2 images" in good(listed).stdout
+    kept = json.loads((directory / ".clusterctl/images/mirrored.json").read_text())
+    assert [(one["repository"], one["digest"]) for one in kept] == [
+        ("mirrored/one", one.digest), ("mirrored/two", two.digest)
+    ]  # fmt: skip
+
+
+def _configs_of_lock(locked: dict) -> int:
+    """`clusterctl lock` has read the configurations through the same proxy."""
+    return sum({image["config"]["digest"]: image["config"]["size"] for image in locked["images"]}.values())
+
+
+def test_one_image_of_a_list_is_an_image_and_the_list_comes_whole_where_all_is_wanted(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    made = {
+        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
+        for name in ("amd64", "arm64")
+    }
+    index = put_index(source.host, "t/many", "1", made)
+    images = [
+        {"source": f"http://{source.host}/t/many:1", "target": "mirrored/one"},
+        {"source": f"http://{source.host}/t/many:1", "target": "mirrored/all", "platforms": ["all"]},
+        {"source": f"http://{source.host}/t/many@{index}", "target": "mirrored/pinned"},
+    ]
+    directory = cluster_directory(tmp_path / "site", images)
+    good(call(directory, "lock"))
+    one, every, pinned = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"]
+    assert (one["index"], one["digest"]) == (index, made["linux/amd64"].digest)
+    assert (every["digest"], every["platforms"]) == (index, ["linux/amd64", "linux/arm64"])
+    assert pinned["digest"] == index
+    good(mirror(directory, destination))
+    with destination.client() as client:
+        assert not client.has_manifest("mirrored/one", index)
+        assert client.manifest("mirrored/all", "1").digest == index
+        assert client.has_manifest("mirrored/pinned", index)
+        assert client.has_manifest("mirrored/all", made["linux/arm64"].digest)
+    good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
+
+
+def test_a_mirror_that_was_killed_goes_on_where_it_was(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/big", "1", [bytes_of("big", 24 * MB), bytes_of("small", MB)])
+    directory = site(tmp_path, before_source.host, "big")
+    good(call(directory, "lock"))
+    big = made.layers[0].digest
+    before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
+    part = directory / ".clusterctl/images/spool" / f"{big.removeprefix('sha256:')}.part"
+    command = [str(Path(sys.executable).with_name("clusterctl")), "-C", str(directory), "images", "mirror"]
+    process = subprocess.Popen(
+        [*command, "--to", f"http://{destination.host}"], env=environment(), start_new_session=True
+    )
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size > 6 * MB):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        threading.Event().wait(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    come = part.stat().st_size
+    before_source.fault = lambda *_: None
+    done = records(good(mirror(directory, destination)))
+    assert done[-1]["failed"] == 0
+    assert done[-1]["bytes"] <= made.size + made.config.size - come
+    ranges = [r for method, path, r in before_source.seen if method == "GET" and big in path]
+    assert ranges == ["", f"bytes={come}-"]
+    assert [e["event"] for e in journal(directory) if e["blob"] == big] == [
+        "begun", "resumed", "fetched", "pushed"
+    ]  # fmt: skip
+    assert spooled(directory) == []
+
+
+def test_what_a_kill_left_half_written_is_found_out(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    spool = directory / ".clusterctl/images/spool"
+    spool.mkdir(parents=True)
+    # As after a power cut: the length is there, the bytes are not.
+    (spool / f"{made.layers[0].digest.removeprefix('sha256:')}.part").write_bytes(b"\0" * MB)
+    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
+    assert "corrupt" in [event["event"] for event in journal(directory)]
+    good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
+
+
+def test_one_bad_image_stops_no_other_and_nothing_of_it_is_kept(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    shared = bytes_of("base", MB)
+    made = {
+        n: put_image(source.host, f"t/{n}", "1", [shared, bytes_of(n, MB)]) for n in ("bad", "good", "gone")
+    }
+    directory = site(tmp_path, before_source.host, "bad", "good", "gone")
+    good(call(directory, "lock"))
+    bad, gone = made["bad"].layers[1].digest, made["gone"].layers[1].digest
+    before_source.fault = lambda _m, path, _n: (
+        Fault(flip=True) if bad in path else Fault(status=404) if gone in path else None
+    )
+    done = mirror(directory, destination)
+    assert done.return_value == 1
+    states = {one["name"]: (one["state"], one.get("code")) for one in records(done)[:-1]}
+    assert states == {
+        "bad": ("failed", "images.corrupt"), "good": ("copied", None), "gone": ("failed", "images.not-found")
+    }  # fmt: skip
+    corrupt = next(one for one in records(done) if one.get("code") == "images.corrupt")
+    assert before_source.host in corrupt["where"]
+    assert bad in corrupt["where"]
+    assert spooled(directory) == []
+    with destination.client() as client:
+        assert client.has_manifest("mirrored/good", made["good"].digest)
+        assert not client.has_manifest("mirrored/bad", made["bad"].digest)
+    before_source.fault = lambda *_: None
+    mended = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in mended[:-1]] == ["there", "copied", "copied"]
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_a_source_that_recovers_is_asked_again_and_one_that_does_not_is_told(
+    status: int, tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    before_source.fault = lambda _m, _p, number: (
+        Fault(status=status, headers={"Retry-After": "1"}) if number <= 2 else None
+    )
+    good(call(directory, "lock"))
+    before_source.fault = lambda _m, path, _n: Fault(status=status) if "/blobs/" in path else None
+    done = mirror(directory, destination)
+    assert done.return_value == 1
+    code = "images.rate-limited" if status == 429 else "images.registry-fails"
+    assert records(done)[0]["code"] == code
+    before_source.fault = lambda _m, _p, number: Fault(status=status) if number % 3 else None
+    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
+
+
+def test_a_connection_that_is_cut_again_and_again_gets_there(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, 8 * MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    layer = made.layers[0].digest
+    before_source.fault = lambda _m, path, _n: Fault(cut=700_000) if layer in path else None
+    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
+    # Every byte came once: each attempt goes on where the last was cut.
+    assert before_source.sent[f"/v2/t/one/blobs/{layer}"] == 8 * MB
+
+
+def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_mends_it(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, 4 * MB), bytes_of(-n, MB)]) for n in (1, 2, 3)]
+    directory = site(tmp_path, before_source.host, "1", "2", "3")
+    good(call(directory, "lock"))
+    kill_at = made[1].layers[0].digest
+
+    def fault(_method: str, path: str, _number: int) -> None:
+        if kill_at in path:
+            destination.kill()
+
+    before_source.fault = fault
+    done = mirror(directory, destination, "--jobs", "1")
+    assert done.return_value == 1
+    failed = [one for one in records(done)[:-1] if one["state"] == "failed"]
+    assert failed
+    assert {one["code"] for one in failed} == {"images.unreachable"}
+    destination.start_again()
+    before_source.fault = lambda *_: None
+    came = before_source.sent[f"/v2/t/2/blobs/{kill_at}"]
+    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
+    assert before_source.sent[f"/v2/t/2/blobs/{kill_at}"] == came == 4 * MB
+    good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
+
+
+def test_damage_in_our_registry_is_named_by_verify(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    made = {n: put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two", "three")}
+    directory = site(tmp_path, source.host, "one", "two", "three")
+    good(call(directory, "lock"))
+    good(mirror(directory, destination))
+    file = destination.blob_file(made["one"].layers[0].digest)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    destination.blob_file(made["two"].layers[0].digest).unlink()
+    destination.kill()
+    destination.start_again()
+    deep = call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}", "--json")
+    assert deep.return_value == 1
+    found = {one["name"]: (one["state"], one.get("code")) for one in records(deep)[:-1]}
+    assert found == {
+        "one": ("failed", "images.corrupt"), "two": ("failed", "images.not-found"), "three": ("there", None)
+    }  # fmt: skip
+    destination.kill()
+    silent = call(directory, "images", "verify", "--to", f"http://{destination.host}", "--json")
+    assert silent.return_value == 3
+    assert {one["state"] for one in records(silent)[:-1]} == {"unknown"}
+
+
+def test_an_image_that_the_driver_cannot_run_is_refused_before_anything_moves(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    put_image(source.host, "t/new", "1", [bytes_of(1, MB)], environment=("NVIDIA_REQUIRE_CUDA=cuda>=13.0",))
+    put_image(source.host, "t/old", "1", [bytes_of(2, MB)], environment=("CUDA_VERSION=11.8.0",))
+    directory = site(tmp_path, before_source.host, "new", "old", nvidia_driver_branch="570")
+    locked = call(directory, "lock")
+    assert locked.return_value == 1
+    assert "needs driver 580.65.06" in locked.stderr
+    before = before_source.blob_bytes()
+    refused = error(mirror(directory, destination))
+    assert (refused.code, refused.exit_code) == ("images.driver", 2)
+    assert "new (CUDA" in refused.what
+    assert "570" in refused.what
+    assert before_source.blob_bytes() == before
+    assert records(good(mirror(directory, destination, "old")))[-1]["changed"] == 1
+
+
+def test_a_disk_that_is_too_small_is_refused_before_anything_moves(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
+) -> None:
+    from clusterctl.registry.images import spool
+
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    before = before_source.blob_bytes()
+    monkeypatch.setattr(spool, "free_on", lambda _: MB // 2)
+    refused = error(mirror(directory, destination))
+    assert (refused.code, refused.exit_code) == ("images.no-space", 1)
+    assert before_source.blob_bytes() == before
+
+
+def test_a_lock_that_is_not_that_of_the_settings_is_refused(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    for name in ("one", "two"):
+        put_image(source.host, f"t/{name}", "1", [bytes_of(name, MB)])
+    directory = site(tmp_path, source.host, "one")
+    assert error(mirror(directory, destination)).code == "images.no-lock"
+    good(call(directory, "lock"))
+    site(tmp_path, source.host, "one", "two")
+    assert error(mirror(directory, destination)).code == "images.stale-lock"
+    good(call(directory, "lock"))
+    assert error(mirror(directory, destination, "three")).code == "images.unknown"
+
+
+def test_a_tag_that_moved_stays_as_locked_until_an_upgrade(tmp_path: Path, source: Running) -> None:
+    first = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    second = put_image(source.host, "t/one", "1", [bytes_of(2, MB)])
+    text = (directory / "clusterctl.lock").read_text()
+    good(call(directory, "lock"))
+    assert (directory / "clusterctl.lock").read_text() == text
+    looked = call(directory, "lock", "--check")
+    assert looked.return_value == 1
+    assert f"was {first.digest}, is {second.digest}" in looked.stdout
+    assert (directory / "clusterctl.lock").read_text() == text
+    good(call(directory, "lock", "--upgrade"))
+    assert second.digest in (directory / "clusterctl.lock").read_text()
+    good(call(directory, "lock", "--check"))
+
+
+def test_two_mirrors_through_one_spool_are_kept_apart(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    from clusterctl.registry.images.spool import Spool
+
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    with Spool(directory / ".clusterctl/images/spool").held():
+        assert error(mirror(directory, destination)).code == "images.held"
+    good(mirror(directory, destination))
