@@ -1,0 +1,1 @@
+"""A stand-in Harbor: simulated, and saying so."""

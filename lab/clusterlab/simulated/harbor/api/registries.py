@@ -1,0 +1,132 @@
+"""Upstream registries: asked how they are before they are written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .asked import Answer, Asked, matching, route
+from .errors import ApiError, bad, missing
+from .store import Object, Store
+from .system import reachable
+
+KIND = "registry"
+TYPES = (
+    "ali-acr", "aws-ecr", "azure-acr", "docker-hub", "docker-registry", "github-ghcr", "gitlab", "google-gcr",
+    "harbor", "jfrog-artifactory",
+)  # fmt: skip
+# These log in while the adapter is made, and all that goes wrong there is an internal error.
+LOG_IN_EARLY = ("docker-hub", "aws-ecr", "ali-acr")
+MASK = "*****"
+LONGEST_NAME = 64
+SECRET = "access_secret"  # noqa: S105 - the name of a field
+
+
+def shown(found: Object) -> Object:
+    """Without the secret, which nobody sees again."""
+    credential = found.get("credential")
+    if credential:
+        said = {"type": credential.get("type", ""), "access_key": credential.get("access_key", "")}
+        found = {**found, "credential": said | ({SECRET: MASK} if credential.get(SECRET) else {})}
+    return {name: value for name, value in found.items() if not (name == "ca_certificate" and not value)}
+
+
+def get(store: Store, number: int) -> Object:
+    """One. Raises ApiError."""
+    found = store.get(KIND, number)
+    if found is None:
+        raise missing(f"registry {number} not found")
+    return found
+
+
+@route("GET", "/registries")
+def every(asked: Asked) -> Answer:
+    """``name`` is fuzzy; ``q=name=`` is exact."""
+    return asked.page([shown(one) for one in matching(asked, asked.store.all(KIND), "name")])
+
+
+@route("GET", "/registries/{id}")
+def one(asked: Asked) -> Answer:
+    """By number."""
+    return Answer(200, shown(get(asked.store, _number(asked))))
+
+
+@route("POST", "/registries")
+def create(asked: Asked) -> Answer:
+    """Fails in an air gap."""
+    body = asked.body
+    made: Object = {
+        "name": asked.text("name"),
+        "type": asked.text("type"),
+        "url": asked.text("url"),
+        "description": asked.text("description"),
+        "insecure": bool(body.get("insecure")),
+        "ca_certificate": asked.text("ca_certificate"),
+        "credential": body.get("credential"),
+    }
+    _check(made)
+    _refuse_double(asked.store, made["name"])
+    return asked.created(asked.store.add(KIND, {**made, "status": "healthy"}))
+
+
+@route("PUT", "/registries/{id}")
+def update(asked: Asked) -> Answer:
+    """Flat keys; another URL without a secret blanks the secret; the type stays."""
+    found, body = get(asked.store, _number(asked)), asked.body
+    stored_url, name = found["url"], found["name"]
+    for key in ("name", "description", "url", "insecure", "ca_certificate"):
+        if body.get(key) is not None:
+            found[key] = body[key]
+    credential: dict[str, Any] = found.get("credential") or {}
+    for key, inner in (("credential_type", "type"), ("access_key", "access_key"), (SECRET, SECRET)):
+        if body.get(key) is not None:
+            credential[inner] = body[key]
+    found["url"] = found["url"].rstrip("/")
+    if found["url"] != stored_url and body.get(SECRET) is None:
+        credential[SECRET] = ""
+    found["credential"] = credential
+    _check(found)
+    if found["name"] != name:
+        _refuse_double(asked.store, found["name"])
+    asked.store.put(KIND, found["id"], found)
+    return Answer()
+
+
+@route("DELETE", "/registries/{id}")
+def delete(asked: Asked) -> Answer:
+    """Not while something uses it."""
+    number = get(asked.store, _number(asked))["id"]
+    ends = [(policy["src"], policy["dest"]) for policy in asked.store.all("replication")]
+    if any(number in pair for pair in ends):
+        raise ApiError(412, f"the registry {number} is referenced by replication policies, cannot delete it")
+    if any(project["registry_id"] == number for project in asked.store.all("project")):
+        raise ApiError(412, f"the registry {number} is referenced by proxy cache project, cannot delete it")
+    asked.store.remove(KIND, number)
+    return Answer()
+
+
+def _number(asked: Asked) -> int:
+    text = asked.names["id"]
+    if not text.isdigit():
+        raise ApiError(422, f"id in path must be of type int64: {text!r}")
+    return int(text)
+
+
+def _check(found: Object) -> None:
+    if not found["name"]:
+        raise bad("name cannot be empty")
+    if len(found["name"]) > LONGEST_NAME:
+        raise bad(f"the max length of name is {LONGEST_NAME}")
+    if not found["url"].startswith(("http://", "https://")):
+        raise bad(f"invalid URL: {found['url']}")
+    found["url"] = found["url"].rstrip("/")
+    if found["type"] not in TYPES:
+        raise ApiError(500, f"adapter factory for {found['type']} not found")
+    if not reachable(found["url"]):
+        if found["type"] in LOG_IN_EARLY and (found.get("credential") or {}).get("access_key"):
+            raise ApiError(500, "dial tcp: connection refused")
+        raise bad("the registry is unhealthy")
+
+
+def _refuse_double(store: Store, name: str) -> None:
+    if any(one["name"] == name for one in store.all(KIND)):
+        raise ApiError(409, f"registry {name} already exists")
