@@ -45,7 +45,7 @@ def in_the_way(text: str) -> list[str]:
         for name in names:
             kind, _, rest = name.removeprefix(prefix).partition(".")
             if name.startswith(prefix) and kind == "mirrors" and rest:
-                found.add("registry.mirrors")
+                found.add(f"registry.{kind}")
             elif name.startswith(prefix) and kind == "configs" and rest.endswith(".tls"):
                 found.add("registry.configs.tls")
     return sorted(found)
