@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "unlock": ("unlock", "Free the nodes of a run whose controller has died."),
     "status": ("status", "What is installed and running on each host now."),
     "images": ("images", "Bring images into the cluster's registry by digest, and keep them."),
+    "registry": ("registry", "What is declared of the cluster's Harbor."),
     "validate": ("validate", "Prove the cluster fit, or name what is wrong."),
     "runs": ("runs", "List and show the runs of this cluster."),
     "report": ("report", "Render the report of a run again."),

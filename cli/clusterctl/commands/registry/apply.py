@@ -1,0 +1,53 @@
+"""`clusterctl registry apply`: make Harbor what is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.commands.hosts.options import agreed, yes_option
+from clusterctl.commands.registry import telling
+from clusterctl.commands.registry.reached import json_option, prune_option, reached, settings
+from clusterctl.engine import mutex
+from clusterctl.errors import EXIT_CLUSTER_BAD
+from clusterctl.registry.harbor import reconcile
+
+
+@click.command("apply")
+@prune_option
+@yes_option
+@json_option
+@click.pass_obj
+def command(named: Path | None, *, prune: bool, yes: bool, as_json: bool) -> int:
+    """Make Harbor what the settings declare; a second time there is nothing to do.
+
+    An object that fails keeps no other from being done. An upstream that Harbor cannot reach is deferred,
+    with what needs it: exit code 3, and running it again goes on from there. Secrets of robots are made here
+    and kept in .clusterctl/secrets/registry-robots.json, or handed to registry_robots_secret_command.
+    """
+    found = settings(named)
+    with mutex.held(found.cluster, "registry apply"), reached(found, prune=prune) as site:
+        reconcile.configure(site)
+        plan = reconcile.plan(site, found.declared)
+        if plan.changes and not as_json:
+            telling.show_plan(plan)
+        elif not as_json:
+            telling.tell_remarks(plan.remarks)
+        if plan.changes and not agreed(f"Change Harbor at {found.access.url}?", yes=yes):
+            console.say("nothing was changed")
+            return EXIT_CLUSTER_BAD
+        tell = telling.emit_outcome if as_json else telling.tell_outcome
+        applied = reconcile.apply(site, plan, tell)
+        calls = site.client.calls
+    code = applied.exit_code
+    if as_json:
+        for remark in plan.remarks:
+            console.emit(remark.as_record())
+        console.emit(telling.summary(plan, code, calls, applied))
+    else:
+        console.write((telling.result(applied) if plan.changes else telling.sentence(plan)) + "\n")
+    if applied.stopped is not None:
+        console.explain(applied.stopped)
+    return code

@@ -1,0 +1,37 @@
+"""`clusterctl registry plan`: how Harbor differs from what is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.commands.registry import telling
+from clusterctl.commands.registry.reached import json_option, prune_option, reached, settings
+from clusterctl.registry.harbor import reconcile
+
+
+@click.command("plan")
+@prune_option
+@json_option
+@click.pass_obj
+def command(named: Path | None, *, prune: bool, as_json: bool) -> int:
+    """Say, object by object, how Harbor differs from what is declared. Changes nothing.
+
+    Objects that nobody declared are named and left alone. Exit code 1 where something can never be as
+    declared: the message says why.
+    """
+    found = settings(named)
+    with reached(found, prune=prune) as site:
+        reconcile.configure(site, reading=True)
+        plan = reconcile.plan(site, found.declared)
+        calls = site.client.calls
+    code = plan.exit_code
+    if as_json:
+        telling.emit_plan(plan)
+        console.emit(telling.summary(plan, code, calls))
+        return code
+    telling.show_plan(plan)
+    console.write(telling.sentence(plan) + "\n")
+    return code

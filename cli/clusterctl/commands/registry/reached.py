@@ -1,0 +1,48 @@
+"""The cluster's Harbor, reached: how each command of `clusterctl registry` begins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster.opened import opened
+from clusterctl.registry.harbor.change import Deferred
+from clusterctl.registry.harbor.client import Client, Refused
+from clusterctl.registry.harbor.reconcile import failed
+from clusterctl.registry.harbor.settings import HarborSettings, harbor_settings
+from clusterctl.registry.harbor.site import Site
+from clusterctl.registry.harbor.vault import Vault
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
+)
+prune_option = click.option(
+    "--prune", is_flag=True, help="Also delete what is not declared. Without it that is only said."
+)
+
+
+def settings(named: Path | None) -> HarborSettings:
+    """What is declared, and where. Raises ClusterctlError (exit 2)."""
+    return harbor_settings(opened(named))
+
+
+@contextlib.contextmanager
+def reached(found: HarborSettings, *, prune: bool = False) -> Iterator[Site]:
+    """Harbor, for as long as the block lasts. Raises ClusterctlError (``registry.*``)."""
+    with Client(found.access) as client:
+        site = Site(
+            client,
+            Vault(found.vault_file),
+            found.cluster.root,
+            secret_command=found.secret_command,
+            prune=prune,
+        )
+        try:
+            yield site
+        except Refused as refused:
+            raise failed(site, refused) from refused
+        except Deferred as deferred:
+            raise failed(site, Refused("a look", 404, str(deferred))) from deferred

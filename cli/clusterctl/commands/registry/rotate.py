@@ -1,0 +1,99 @@
+"""`clusterctl registry rotate`: new secrets for robot accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster.settings.options import did_you_mean
+from clusterctl.commands.hosts.options import agreed, yes_option
+from clusterctl.commands.registry import telling
+from clusterctl.commands.registry.reached import json_option, reached, settings
+from clusterctl.engine import mutex
+from clusterctl.engine.wording import counted
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.harbor import projects, reconcile, robots
+from clusterctl.registry.harbor.declared import Robot
+from clusterctl.registry.harbor.site import Found, Site
+from clusterctl.registry.harbor.vault import now
+
+
+@click.command("rotate")
+@click.argument("names", nargs=-1, metavar="[ROBOT]...")
+@click.option("--all", "every", is_flag=True, help="All robots that are declared.")
+@click.option(
+    "--expiring",
+    type=click.IntRange(0),
+    metavar="DAYS",
+    help="Those that expire within so many days, or have.",
+)
+@yes_option
+@json_option
+@click.pass_obj
+def command(
+    named: Path | None, *, names: tuple[str, ...], every: bool, expiring: int | None, yes: bool, as_json: bool
+) -> int:
+    """Give robot accounts a new secret, and the whole life that is declared counted from today.
+
+    A robot of a project is named PROJECT+ROBOT. The old secret is void at once: bring the new one to the
+    nodes with clusterctl apply. A run that is cut off is completed by clusterctl registry apply.
+    """
+    if bool(names) + every + (expiring is not None) != 1:
+        raise click.UsageError("Name robots, or give one of --all and --expiring.")
+    found = settings(named)
+    declared = _chosen(found.declared.registry_robots, names)
+    with mutex.held(found.cluster, "registry rotate"), reached(found) as site:
+        reconcile.configure(site)
+        there = _look(site, declared)
+        if expiring is not None:
+            end = (now() + timedelta(days=expiring)).timestamp()
+            declared = [one for one in declared if robots.FOR_EVER < there[one.key]["expires_at"] < end]
+        plan = reconcile.Plan([[robots.renewal(site, one, there[one.key]) for one in declared]])
+        question = f"Make the secrets of {counted(len(declared), 'robot')} void and give them new ones?"
+        if plan.changes and not agreed(question, yes=yes):
+            console.say("nothing was changed")
+            return EXIT_CLUSTER_BAD
+        tell = telling.emit_outcome if as_json else telling.tell_outcome
+        applied = reconcile.apply(site, plan, tell)
+        calls = site.client.calls
+    code = applied.exit_code
+    if as_json:
+        console.emit(telling.summary(plan, code, calls, applied))
+    else:
+        console.write((telling.result(applied) or "nothing to do") + "\n")
+    if applied.stopped is not None:
+        console.explain(applied.stopped)
+    return code
+
+
+def _chosen(declared: Iterable[Robot], names: tuple[str, ...]) -> list[Robot]:
+    by_key = {one.key: one for one in declared}
+    for name in names:
+        if name not in by_key:
+            raise ClusterctlError(
+                f"no robot {name} is declared",
+                code="registry.no-robot",
+                where="registry_robots",
+                hint=did_you_mean(name, by_key) or f"Declared: {', '.join(by_key) or 'none'}.",
+            )
+    return [by_key[name] for name in dict.fromkeys(names)] if names else list(by_key.values())
+
+
+def _look(site: Site, declared: Iterable[Robot]) -> dict[str, Found]:
+    """The robots as Harbor has them. Raises ClusterctlError where one is not there yet."""
+    chosen = tuple(declared)
+    projects.look(site, ())
+    there = robots.look(site, chosen, ())
+    missing = [one.key for one in chosen if one.key not in there]
+    if missing:
+        raise ClusterctlError(
+            f"Harbor does not have these robots yet: {', '.join(missing)}",
+            code="registry.no-robot",
+            where=site.client.access.url,
+            hint="Make them first: clusterctl registry apply",
+        )
+    return there

@@ -1,0 +1,128 @@
+"""One thing that differs, what would be done about it, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+# A kind and a name: how objects are told apart, and what one waits for.
+Subject = tuple[str, str]
+
+
+class Action(StrEnum):
+    """What is done to an object."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+class State(StrEnum):
+    """What became of a change."""
+
+    DONE = "done"
+    DEFERRED = "deferred"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field: as it is, and as it is declared."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def as_text(self) -> str:
+        """In a line."""
+        return f"{self.field}: {shown(self.before)} -> {shown(self.after)}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What ``act`` does to one object. It may raise Refused, Deferred or ClusterctlError."""
+
+    kind: str
+    name: str
+    action: Action
+    act: Callable[[], None] = field(repr=False, compare=False)
+    differences: tuple[Difference, ...] = ()
+    needs: tuple[Subject, ...] = ()
+
+    @property
+    def subject(self) -> Subject:
+        """Which object it is."""
+        return (self.kind, self.name)
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "type": "change",
+            "kind": self.kind,
+            "name": self.name,
+            "action": self.action.value,
+            "differences": [
+                {"field": one.field, "before": one.before, "after": one.after} for one in self.differences
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a person should know of an object that is not changed: unknown, cannot be changed, expires."""
+
+    kind: str
+    name: str
+    why: str
+    # It keeps Harbor from becoming what is declared.
+    blocks: bool = False
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "type": "remark",
+            "kind": self.kind,
+            "name": self.name,
+            "why": self.why,
+            "blocks": self.blocks,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one change, and why."""
+
+    change: Change
+    state: State
+    why: str = ""
+
+    def as_record(self) -> dict[str, Any]:
+        """For --json."""
+        return {**self.change.as_record(), "type": "outcome", "state": self.state.value, "why": self.why}
+
+
+class Deferred(Exception):
+    """It cannot be done now, and nothing is wrong with what is declared."""
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """The fields of ``after`` that are otherwise in ``before``."""
+    return tuple(
+        Difference(name, before.get(name), value)
+        for name, value in after.items()
+        if before.get(name) != value
+    )
+
+
+def shown(value: Any) -> str:
+    """A value in a line."""
+    if isinstance(value, list | tuple | set | frozenset):
+        items = sorted(map(shown, value)) if isinstance(value, set | frozenset) else map(shown, value)
+        return f"[{', '.join(items)}]"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value in (None, ""):
+        return "none"
+    return str(value)

@@ -1,0 +1,258 @@
+"""Harbor's API: requests with patience, lists page by page, and errors in Harbor's own words."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_USAGE, ClusterctlError
+from clusterctl.registry.harbor.secret_text import SecretText
+
+PATH = "/api/v2.0"
+PAGE = 100
+CONNECTIONS = 8
+TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+# Worth another try: too many requests, and a core that is just starting behind its proxy.
+TRY_AGAIN = (429, 502, 503)
+TRIES = 6
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+# A page may shift under a reader while someone else makes objects.
+READS_OF_A_LIST = 3
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where Harbor is, and who we are there."""
+
+    url: str
+    user: str
+    password: SecretText
+    authority: Path | None = None
+
+
+class Refused(Exception):
+    """Harbor's answer to one request that it did not serve."""
+
+    def __init__(self, what: str, status: int, message: str) -> None:
+        super().__init__(f"{what}: {message} (HTTP {status})")
+        self.what = what
+        self.status = status
+        self.message = message
+
+    @property
+    def sentence(self) -> str:
+        """Harbor's own words, with the status."""
+        return f"{self.message} (HTTP {self.status})"
+
+
+class Client:
+    """One Harbor. Safe to use from several threads; counts its calls."""
+
+    def __init__(self, access: Access, *, wait: Callable[[float], None] = time.sleep) -> None:
+        self.access = access
+        self.calls = 0
+        self._wait = wait
+        self._counting = threading.Lock()
+        self._http = httpx.Client(
+            base_url=access.url.rstrip("/") + PATH,
+            auth=(access.user, access.password.reveal()),
+            verify=_trust(access),
+            timeout=TIMEOUT,
+            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+            # Harbor asks those who bring its session back for a CSRF token.
+            cookies=http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[])),
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, what: str, path: str, **query: Any) -> Any:
+        """The JSON of one object; None where the answer is empty, as Harbor's is for no schedule."""
+        return _content(what, self._served("GET", what, path, query=query))
+
+    def post(self, what: str, path: str, body: Mapping[str, Any]) -> Created:
+        """Make an object."""
+        answer = self._served("POST", what, path, body=body)
+        return Created(answer.headers.get("location", ""), _content(what, answer))
+
+    def put(self, what: str, path: str, body: Mapping[str, Any]) -> None:
+        """Replace an object."""
+        self._served("PUT", what, path, body=body)
+
+    def patch(self, what: str, path: str, body: Mapping[str, Any]) -> None:
+        """Change a part of an object."""
+        self._served("PATCH", what, path, body=body)
+
+    def delete(self, what: str, path: str) -> None:
+        """Delete an object; one that is already gone is as wanted."""
+        try:
+            self._served("DELETE", what, path)
+        except Refused as refused:
+            if refused.status != httpx.codes.NOT_FOUND:
+                raise
+
+    def every(self, what: str, path: str, key: str = "id", **query: Any) -> list[dict[str, Any]]:
+        """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
+        found: dict[Any, dict[str, Any]] = {}
+        for _ in range(READS_OF_A_LIST):
+            found, total, page = {}, 1, 1
+            while (page - 1) * PAGE < total:
+                answer = self._served("GET", what, path, query={**query, "page": page, "page_size": PAGE})
+                items = _content(what, answer) or []
+                found |= {item[key]: item for item in items}
+                total = int(answer.headers.get("x-total-count", len(found)))
+                page += 1
+            if len(found) == total:
+                return list(found.values())
+        raise ClusterctlError(
+            f"{what} changed while they were read: {len(found)} of {total} were seen",
+            code="registry.api-refused",
+            where=f"{self.access.url}{PATH}{path}",
+            hint="Someone else is changing this Harbor; run it again.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+
+    def _served(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> httpx.Response:
+        answer = self._asked(method, what, path, query, body)
+        if answer.is_success:
+            return answer
+        refused = Refused(what, answer.status_code, _message(answer))
+        if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise self._denied(refused)
+        raise refused
+
+    def _asked(
+        self,
+        method: str,
+        what: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+    ) -> httpx.Response:
+        """One request, asked again while there is hope. A POST that may have been served is not repeated."""
+        left = TRIES
+        while True:
+            left -= 1
+            with self._counting:
+                self.calls += 1
+            try:
+                answer = self._http.request(
+                    method, path, params=query, json=body, headers={"X-Is-Resource-Name": "true"}
+                )
+            except httpx.TransportError as error:
+                never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+                hopeless = _of_certificate(error) or not (never_sent or method != "POST")
+                if hopeless or not left:
+                    raise self._unreachable(what, error) from error
+                self._wait(_pause(TRIES - left))
+                continue
+            if answer.status_code not in TRY_AGAIN or not left:
+                return answer
+            self._wait(_pause(TRIES - left, answer.headers.get("retry-after", "")))
+
+    def _unreachable(self, what: str, error: httpx.TransportError) -> ClusterctlError:
+        words = str(error) or type(error).__name__
+        if _of_certificate(error):
+            return ClusterctlError(
+                f"Harbor's certificate is not one that is trusted here: {words}",
+                code="registry.api-certificate",
+                where=self.access.url,
+                hint="Set registry_api_ca_file to the authority that signed it; renew an expired one.",
+                exit_code=EXIT_CLUSTER_BAD,
+            )
+        return ClusterctlError(
+            f"Harbor does not answer ({what}): {words}",
+            code="registry.api-unreachable",
+            where=self.access.url,
+            hint="Is it up, and the way there open? What was done is done; run it again to go on.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+
+    def _denied(self, refused: Refused) -> ClusterctlError:
+        return ClusterctlError(
+            f"Harbor refuses {self.access.user} ({refused.what}): {refused.sentence}",
+            code="registry.api-denied",
+            where=self.access.url,
+            hint="Check registry_api_user and registry_api_password_file; it must be a system administrator.",
+            exit_code=EXIT_USAGE,
+        )
+
+
+@dataclass(frozen=True)
+class Created:
+    """What Harbor says of an object that it has made."""
+
+    location: str
+    content: Any = None
+
+    @property
+    def id(self) -> int:
+        """The number at the end of its location, by which Harbor knows it."""
+        return int(self.location.rstrip("/").rpartition("/")[2])
+
+
+def _trust(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if access.authority is not None:
+        try:
+            context.load_verify_locations(cafile=access.authority)
+        except (OSError, ssl.SSLError) as error:
+            raise ClusterctlError(
+                f"the authority of Harbor's certificate cannot be read: {error}",
+                code="registry.api-certificate",
+                where=str(access.authority),
+                hint="Set registry_api_ca_file to a file in PEM.",
+                exit_code=EXIT_CLUSTER_BAD,
+            ) from error
+    return context
+
+
+def _of_certificate(error: BaseException) -> bool:
+    return "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _pause(failed: int, asked: str = "") -> float:
+    """Seconds until the next try: what Harbor asks for, else longer each time, never all at once."""
+    if asked.isdigit():
+        return min(float(asked), LONGEST_WAIT_S)
+    ceiling = min(FIRST_WAIT_S * 2 ** (failed - 1), LONGEST_WAIT_S)
+    return random.uniform(ceiling / 2, ceiling)  # noqa: S311 - spreads load, guards nothing
+
+
+def _content(what: str, answer: httpx.Response) -> Any:
+    if not answer.content.strip():
+        return None
+    try:
+        return answer.json()
+    except ValueError:
+        raise Refused(what, answer.status_code, "the answer is no JSON; is this Harbor's address?") from None
+
+
+def _message(answer: httpx.Response) -> str:
+    """Harbor's own words, from its list of errors; else the beginning of whatever came."""
+    try:
+        errors = answer.json()["errors"]
+        return "; ".join(str(error["message"]) for error in errors)
+    except (ValueError, KeyError, TypeError):
+        return " ".join(answer.text.split())[:200] or answer.reason_phrase

@@ -1,0 +1,153 @@
+"""Upstream registries. Harbor asks an upstream how it is before it writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, Remark, differences
+from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.declared import Endpoint
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
+
+KIND = "endpoint"
+PATH = "/registries"
+INTERNAL_ERROR = 500
+
+
+def look(site: Site) -> dict[str, Found]:
+    """All there are, by name."""
+    found = by_name(site.client.every("endpoints", PATH))
+    site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
+    return found
+
+
+def findings(site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """What differs."""
+    for one in declared:
+        secret = site.secret(
+            one.access_secret_file, one.access_secret_command, f"the secret of endpoint {one.name}"
+        )
+        yield from _one(site, one, secret, found.get(one.name))
+
+
+def surplus_findings(
+    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
+) -> Iterator[Finding]:
+    """What nobody declared."""
+    for name in sorted(set(found) - {one.name for one in declared}):
+        number = found[name]["id"]
+        yield from surplus(
+            site, KIND, name, partial(site.client.delete, f"{KIND} {name}", f"{PATH}/{number}")
+        )
+
+
+def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | None) -> Iterator[Finding]:
+    if found is None:
+        after = _wanted(one)
+        created = tuple(
+            Difference(name, None, value) for name, value in after.items() if value not in ("", False)
+        )
+        yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one, secret), created)
+        return
+    if found["type"] != one.type:
+        yield Remark(
+            KIND, one.name, f"is of type {found['type']}, and Harbor changes none to {one.type}", blocks=True
+        )
+        return
+    differing = _differences(site, one, secret, found)
+    if differing:
+        yield Change(
+            KIND, one.name, Action.UPDATE, partial(_update, site, one, secret, found["id"]), differing
+        )
+
+
+def _differences(
+    site: Site, one: Endpoint, secret: SecretText | None, found: Found
+) -> tuple[Difference, ...]:
+    differing = differences(_canonical(found), _wanted(one))
+    has_secret = bool((found.get("credential") or {}).get("access_secret"))
+    if secret is not None and not (has_secret and site.vault.knows(_key(one), secret)):
+        differing += (Difference("access_secret", "another, or unknown", "as declared"),)
+    return differing
+
+
+def _wanted(one: Endpoint) -> dict[str, Any]:
+    return {
+        "type": one.type,
+        "url": one.url,
+        "description": one.description,
+        "insecure": one.insecure,
+        "ca_certificate": one.ca_certificate.strip(),
+        "access_key": one.access_key,
+    }
+
+
+def _canonical(found: Found) -> dict[str, Any]:
+    return {
+        "type": found["type"],
+        "url": found["url"].rstrip("/"),
+        "description": found.get("description", ""),
+        "insecure": bool(found.get("insecure")),
+        "ca_certificate": (found.get("ca_certificate") or "").strip(),
+        "access_key": (found.get("credential") or {}).get("access_key", ""),
+    }
+
+
+def _create(site: Site, one: Endpoint, secret: SecretText | None) -> None:
+    body: dict[str, Any] = {
+        "name": one.name,
+        "type": one.type,
+        "url": one.url,
+        "description": one.description,
+        "insecure": one.insecure,
+    }
+    if one.ca_certificate:
+        body["ca_certificate"] = one.ca_certificate
+    if secret is not None:
+        body["credential"] = {"type": "basic", "access_key": one.access_key, "access_secret": secret.reveal()}
+
+    def create() -> None:
+        created = _patiently(lambda: site.client.post(f"endpoint {one.name}", PATH, body))
+        site.ids[KIND, one.name] = created.id
+        _remember(site, one, secret)
+
+    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
+
+
+def _update(site: Site, one: Endpoint, secret: SecretText | None, number: int) -> None:
+    """All fields, flat; the secret always, for Harbor blanks it when the address changes without it."""
+    body: dict[str, Any] = {
+        "name": one.name,
+        "url": one.url,
+        "description": one.description,
+        "insecure": one.insecure,
+        "ca_certificate": one.ca_certificate,
+        "credential_type": "basic" if secret else "",
+        "access_key": one.access_key,
+        "access_secret": secret.reveal() if secret else "",
+    }
+    _patiently(lambda: site.client.put(f"endpoint {one.name}", f"{PATH}/{number}", body))
+    _remember(site, one, secret)
+
+
+def _remember(site: Site, one: Endpoint, secret: SecretText | None) -> None:
+    site.vault.given(_key(one), secret)
+
+
+def _key(one: Endpoint) -> str:
+    return f"{KIND} {one.name}"
+
+
+def _patiently(ask: Any) -> Any:
+    """Harbor writes no upstream down that it cannot reach, or that refuses it; some kinds say but 500."""
+    try:
+        return ask()
+    except Refused as refused:
+        if "unhealthy" in refused.message or refused.status == INTERNAL_ERROR:
+            raise Deferred(
+                f"Harbor does not reach the upstream, or is refused there: {refused.sentence}"
+            ) from refused
+        raise

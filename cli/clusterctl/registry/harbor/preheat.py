@@ -1,0 +1,216 @@
+"""Peer-to-peer preheating: the networks, and what of a project goes there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from clusterctl.registry.harbor import projects
+from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
+from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
+
+KIND, POLICY = "preheat instance", "preheat policy"
+PATH = "/p2p/preheat/instances"
+
+
+def look(site: Site) -> dict[str, Found]:
+    """All networks, by name."""
+    found = by_name(site.client.every("preheat instances", PATH))
+    site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
+    return found
+
+
+def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
+    """The policies of these projects, by ``project/name``. There can be none without a network."""
+    if not any(kind == KIND for kind, _ in site.ids):
+        return {}
+    there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
+    lists = each(lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
+    return {
+        f"{project}/{one['name']}": one
+        for project, policies in zip(there, lists, strict=True)
+        for one in policies
+    }
+
+
+def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """Networks that differ."""
+    for one in declared:
+        secret = site.secret(one.password_file, (), f"the password of {KIND} {one.name}")
+        there = found.get(one.name)
+        if there is None:
+            after = tuple(Difference(n, None, v) for n, v in _wanted(one).items() if v not in ("", False))
+            act = partial(_create, site, one, secret)
+            yield Change(KIND, one.name, Action.CREATE, act, after)
+        elif there["vendor"] != one.vendor:
+            why = f"is of {there['vendor']}, and Harbor changes none to {one.vendor}"
+            yield Remark(KIND, one.name, why, blocks=True)
+        else:
+            differing = differences(_canonical(there), _wanted(one))
+            if secret is not None and not site.vault.knows(_key(one), secret):
+                differing += (Difference("password", "another, or unknown", "as declared"),)
+            if differing:
+                act = partial(_update, site, one, secret, there["id"])
+                yield Change(KIND, one.name, Action.UPDATE, act, differing)
+
+
+def policy_findings(
+    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found]
+) -> Iterator[Finding]:
+    """Policies that differ."""
+    for one in declared:
+        name = f"{one.project}/{one.name}"
+        there = found.get(name)
+        needs = ((projects.KIND, one.project), (KIND, one.instance))
+        if there is None:
+            after = tuple(
+                Difference(n, None, v) for n, v in _wanted_policy(one).items() if v not in ("", False)
+            )
+            act = partial(_create_policy, site, one)
+            yield Change(POLICY, name, Action.CREATE, act, after, needs)
+        elif differing := differences(_canonical_policy(site, there), _wanted_policy(one)):
+            act = partial(_update_policy, site, one, there["id"])
+            yield Change(POLICY, name, Action.UPDATE, act, differing, needs)
+
+
+def surplus_findings(
+    site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
+) -> Iterator[Finding]:
+    """Networks that nobody declared."""
+    for name in sorted(set(found) - {one.name for one in declared}):
+        where = f"{PATH}/{quote(name, safe='')}"
+        yield from surplus(site, KIND, name, partial(site.client.delete, f"{KIND} {name}", where))
+
+
+def surplus_policies(
+    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found]
+) -> Iterator[Finding]:
+    """Policies that nobody declared, in projects that are declared."""
+    for key in sorted(set(found) - {f"{one.project}/{one.name}" for one in declared}):
+        project, _, name = key.partition("/")
+        where = f"{_path(project)}/{quote(name, safe='')}"
+        yield from surplus(site, POLICY, key, partial(site.client.delete, f"{POLICY} {key}", where))
+
+
+def _key(one: Instance) -> str:
+    return f"{KIND} {one.name}"
+
+
+def _wanted(one: Instance) -> dict[str, Any]:
+    return {
+        "vendor": one.vendor,
+        "endpoint": one.endpoint,
+        "description": one.description,
+        "enabled": one.enabled,
+        "default": one.default,
+        "insecure": one.insecure,
+        "auth_mode": "BASIC" if one.user else "NONE",
+    }
+
+
+def _canonical(found: Found) -> dict[str, Any]:
+    return {
+        "vendor": found["vendor"],
+        "endpoint": found["endpoint"].rstrip("/"),
+        "description": found.get("description", ""),
+        "enabled": bool(found.get("enabled")),
+        "default": bool(found.get("default")),
+        "insecure": bool(found.get("insecure")),
+        "auth_mode": found.get("auth_mode") or "NONE",
+    }
+
+
+def _instance_body(one: Instance, secret: SecretText | None) -> dict[str, Any]:
+    auth = {"auth_info": {one.user: secret.reveal()}} if secret else {}
+    return {"name": one.name, **_wanted(one), **auth}
+
+
+def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
+    def create() -> None:
+        site.client.post(_key(one), PATH, _instance_body(one, secret))
+        # Its location holds the name; policies want the number.
+        found = site.client.get(_key(one), f"{PATH}/{quote(one.name, safe='')}")
+        site.ids[KIND, one.name] = found["id"]
+        site.vault.given(_key(one), secret)
+
+    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
+
+
+def _update(site: Site, one: Instance, secret: SecretText | None, number: int) -> None:
+    body = {"id": number, **_instance_body(one, secret)}
+    site.client.put(_key(one), f"{PATH}/{quote(one.name, safe='')}", body)
+    site.vault.given(_key(one), secret)
+
+
+def _path(project: str) -> str:
+    return f"{projects.path(project)}/preheat/policies"
+
+
+def _wanted_policy(one: PreheatPolicy) -> dict[str, Any]:
+    filters = {"repository": one.repositories, "tag": one.tags}
+    if one.labels:
+        filters["label"] = ",".join(sorted(one.labels))
+    return {
+        "instance": one.instance,
+        "description": one.description,
+        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "trigger": one.trigger,
+        "cron": one.cron,
+        "enabled": one.enabled,
+    }
+
+
+def _canonical_policy(site: Site, found: Found) -> dict[str, Any]:
+    """Filters and trigger are JSON within JSON."""
+    trigger = json.loads(found.get("trigger") or "{}")
+    filters = {one["type"]: one["value"] for one in json.loads(found.get("filters") or "[]")}
+    if "label" in filters:
+        filters["label"] = ",".join(sorted(str(filters["label"]).split(",")))
+    return {
+        "instance": site.name_of(KIND, found.get("provider_id") or 0),
+        "description": found.get("description", ""),
+        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "trigger": trigger.get("type", "manual"),
+        "cron": (trigger.get("trigger_setting") or {}).get("cron", ""),
+        "enabled": bool(found.get("enabled")),
+    }
+
+
+def _policy_body(site: Site, one: PreheatPolicy) -> dict[str, Any]:
+    filters = [{"type": "repository", "value": one.repositories}, {"type": "tag", "value": one.tags}]
+    if one.labels:
+        filters.append({"type": "label", "value": ",".join(one.labels)})
+    return {
+        "name": one.name,
+        "description": one.description,
+        "project_id": site.id_of(projects.KIND, one.project),
+        "provider_id": site.id_of(KIND, one.instance),
+        "filters": json.dumps(filters),
+        "trigger": json.dumps({"type": one.trigger, "trigger_setting": {"cron": one.cron}}),
+        "enabled": one.enabled,
+    }
+
+
+def _create_policy(site: Site, one: PreheatPolicy) -> None:
+    key = f"{one.project}/{one.name}"
+
+    def create() -> None:
+        site.client.post(f"{POLICY} {key}", _path(one.project), _policy_body(site, one))
+
+    make(
+        create,
+        lambda: look_policies(site, (one.project,)).get(key),
+        lambda found: _update_policy(site, one, found["id"]),
+    )
+
+
+def _update_policy(site: Site, one: PreheatPolicy, number: int) -> None:
+    """The number stands in the body: without it Harbor looks for policy 0."""
+    where = f"{_path(one.project)}/{quote(one.name, safe='')}"
+    body = {"id": number, **_policy_body(site, one)}
+    site.client.put(f"{POLICY} {one.project}/{one.name}", where, body)

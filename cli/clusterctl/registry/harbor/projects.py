@@ -1,0 +1,191 @@
+"""Projects: plain ones, and caches of an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from clusterctl.registry.harbor import endpoints, retention
+from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
+from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.declared import UNLIMITED, Project
+from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
+
+KIND = "project"
+PATH = "/projects"
+# Harbor makes it, and cannot do without.
+BUILT_IN = "library"
+QUOTA, RETENTION = "quota", frozenset({"retention", "retention_schedule"})
+SEVERITIES = ("low", "medium", "high", "critical")
+
+
+def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Found]:
+    """All there are, by name; those that are declared with quota and retention."""
+    found = by_name(site.client.every("projects", PATH, key="project_id"))
+    site.ids |= {(KIND, name): one["project_id"] for name, one in found.items()}
+    quotas = _quotas(site) if any(one.name in found for one in declared) else {}
+
+    def complete(one: Project) -> None:
+        project = found[one.name]
+        project["_quota"] = quotas.get(project["project_id"])
+        project["_retention"] = retention.look(site, project)
+
+    each(complete, [one for one in declared if one.name in found])
+    return found
+
+
+def findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """What differs."""
+    for one in declared:
+        there = found.get(one.name)
+        if one.quota != UNLIMITED and not (there["_quota"] if there else site.quotas):
+            why = "has no quota: Harbor's quotas are switched off (quota_per_project_enable)"
+            yield Remark(KIND, one.name, why, blocks=True)
+        if there is None:
+            after = [item for item in _wanted(site, one).items() if item[1] not in (False, [], "")]
+            created = tuple(Difference(name, None, value) for name, value in after)
+            needs = ((endpoints.KIND, one.proxy_of),) if one.proxy_of else ()
+            yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one), created, needs)
+        else:
+            yield from _existing(site, one, there)
+
+
+def surplus_findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """What nobody declared. Harbor itself deletes no project that has repositories."""
+    for name in sorted(set(found) - {one.name for one in declared} - {BUILT_IN}):
+        yield from surplus(site, KIND, name, partial(site.client.delete, f"project {name}", path(name)))
+
+
+def path(name: str) -> str:
+    """Where a project is; its name is told from a number by a header."""
+    return f"{PATH}/{quote(name, safe='')}"
+
+
+def _quotas(site: Site) -> dict[int, Found]:
+    found = site.client.every("quotas", "/quotas", reference="project")
+    return {one["ref"]["id"]: one for one in found if one.get("ref")}
+
+
+def _existing(site: Site, one: Project, found: Found) -> Iterator[Finding]:
+    upstream = site.name_of(endpoints.KIND, found.get("registry_id") or 0)
+    if upstream != one.proxy_of:
+        was, wanted = (f"a proxy of {name}" if name else "no proxy" for name in (upstream, one.proxy_of))
+        why = f"is {was}, and Harbor makes it never {wanted}; delete it, or declare another name"
+        yield Remark(KIND, one.name, why, blocks=True)
+        return
+    differing = differences(_canonical(one, found), _wanted(site, one))
+    if found["_quota"] is None:
+        differing = tuple(part for part in differing if part.field != QUOTA)
+    if differing:
+        yield Change(KIND, one.name, Action.UPDATE, partial(_update, site, one, found, differing), differing)
+
+
+def _wanted(site: Site, one: Project) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "public": one.public,
+        "scan_on_push": one.scan_on_push,
+        "sbom_on_push": one.sbom_on_push,
+        "refuse_vulnerable": one.refuse_vulnerable,
+        "signature": one.signature,
+        QUOTA: one.quota,
+        **retention.wanted(one),
+    }
+    if one.proxy_of:
+        fields["max_upstream_connections"] = one.max_upstream_connections
+    return fields
+
+
+def _canonical(one: Project, found: Found) -> dict[str, Any]:
+    metadata = found.get("metadata") or {}
+
+    def is_on(name: str) -> bool:
+        return str(metadata.get(name) or "").lower() == "true"
+
+    signatures = [
+        word
+        for word, key in (("cosign", "enable_content_trust_cosign"), ("notation", "enable_content_trust"))
+        if is_on(key) and not (one.proxy_of and word == "notation")
+    ]
+    fields: dict[str, Any] = {
+        "public": is_on("public"),
+        "scan_on_push": is_on("auto_scan"),
+        "sbom_on_push": is_on("auto_sbom_generation"),
+        "refuse_vulnerable": (metadata.get("severity") or "low").lower() if is_on("prevent_vul") else "never",
+        "signature": " and ".join(signatures) or "none",
+        QUOTA: (found["_quota"] or {}).get("hard", {}).get("storage"),
+        **retention.canonical(found["_retention"]),
+    }
+    if one.proxy_of:
+        fields["max_upstream_connections"] = int(metadata.get("max_upstream_conn") or -1)
+    return fields
+
+
+def _metadata(one: Project) -> dict[str, str]:
+    """All values are strings for Harbor."""
+    metadata = {
+        "public": one.public,
+        "auto_scan": one.scan_on_push,
+        "auto_sbom_generation": one.sbom_on_push,
+        "prevent_vul": one.refuse_vulnerable != "never",
+        "enable_content_trust_cosign": one.signature == "cosign",
+        "enable_content_trust": one.signature == "notation",
+    }
+    words = {name: str(value).lower() for name, value in metadata.items()}
+    if one.refuse_vulnerable in SEVERITIES:
+        words["severity"] = one.refuse_vulnerable
+    if one.proxy_of:
+        words["max_upstream_conn"] = str(one.max_upstream_connections)
+    return words
+
+
+def _create(site: Site, one: Project) -> None:
+    body: dict[str, Any] = {
+        "project_name": one.name,
+        "metadata": _metadata(one),
+        "storage_limit": one.quota,
+    }
+    if one.proxy_of:
+        body["registry_id"] = site.id_of(endpoints.KIND, one.proxy_of)
+
+    def create() -> None:
+        number = site.client.post(f"project {one.name}", PATH, body).id
+        site.ids[KIND, one.name] = number
+        policy = _retention_id(site, one) if one.proxy_of else ""
+        retention.write(site, one, number, policy)
+
+    def take(found: Found) -> None:
+        for finding in _existing(site, one, found):
+            if isinstance(finding, Remark):
+                raise Refused(f"project {one.name}", 409, f"someone else has just made it; it {finding.why}")
+            finding.act()
+
+    make(create, lambda: _find(site, one), take)
+
+
+def _update(site: Site, one: Project, found: Found, differing: tuple[Difference, ...]) -> None:
+    fields = {part.field for part in differing}
+    number = found["project_id"]
+    if fields - RETENTION - {QUOTA}:
+        site.client.put(f"project {one.name}", path(one.name), {"metadata": _metadata(one)})
+    if QUOTA in fields:
+        body = {"hard": {"storage": one.quota}}
+        site.client.put(f"quota of project {one.name}", f"/quotas/{found['_quota']['id']}", body)
+    if fields & RETENTION:
+        retention.write(site, one, number, (found.get("metadata") or {}).get("retention_id") or "")
+
+
+def _find(site: Site, one: Project) -> Found | None:
+    """One project by its exact name, with all that is compared."""
+    found: Found = site.client.get(f"project {one.name}", path(one.name))
+    number = found["project_id"]
+    site.ids[KIND, one.name] = number
+    quotas = site.client.every("quotas", "/quotas", reference="project", reference_id=str(number))
+    return {**found, "_quota": next(iter(quotas), None), "_retention": retention.look(site, found)}
+
+
+def _retention_id(site: Site, one: Project) -> str:
+    """The policy that Harbor has just made for a proxy: it drops what was not pulled for seven days."""
+    found = site.client.get(f"project {one.name}", path(one.name))
+    return (found.get("metadata") or {}).get("retention_id") or ""

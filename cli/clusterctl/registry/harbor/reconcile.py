@@ -1,0 +1,200 @@
+"""Plan and apply: look at all that is there, say what differs, and do it in an order that holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
+from clusterctl.registry.harbor import (
+    endpoints,
+    immutables,
+    preheat,
+    projects,
+    replications,
+    robots,
+    schedules,
+)
+from clusterctl.registry.harbor.change import Change, Deferred, Outcome, Remark, State, Subject
+from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.site import Finding, Site, each
+
+# After these there is no use in asking Harbor for anything more.
+ENDS_ALL = ("registry.api-unreachable", "registry.api-denied", "registry.api-certificate")
+
+
+@dataclass
+class Plan:
+    """What would be done: stages one after the other, within a stage at the same time."""
+
+    stages: list[list[Change]] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+
+    @property
+    def changes(self) -> list[Change]:
+        """All of them, in order."""
+        return [change for stage in self.stages for change in stage]
+
+    @property
+    def exit_code(self) -> int:
+        """Bad where something stands in the way of what is declared."""
+        return EXIT_CLUSTER_BAD if any(remark.blocks for remark in self.remarks) else EXIT_GOOD
+
+    def add(self, *sources: Iterable[Finding]) -> None:
+        """A stage from what was found."""
+        found = [finding for source in sources for finding in source]
+        self.remarks += [one for one in found if isinstance(one, Remark)]
+        self.stages.append([one for one in found if isinstance(one, Change)])
+
+
+@dataclass
+class Applied:
+    """What became of a plan. ``stopped`` is why it ended before its end."""
+
+    plan: Plan
+    outcomes: list[Outcome] = field(default_factory=list)
+    stopped: ClusterctlError | None = None
+
+    def count(self, state: State) -> int:
+        """How many ended so."""
+        return sum(1 for one in self.outcomes if one.state is state)
+
+    @property
+    def exit_code(self) -> int:
+        """Bad where something failed, incomplete where something must wait."""
+        if self.stopped is not None:
+            return self.stopped.exit_code
+        if self.count(State.FAILED):
+            return EXIT_CLUSTER_BAD
+        return self.plan.exit_code or (EXIT_INCOMPLETE if self.count(State.DEFERRED) else EXIT_GOOD)
+
+
+def configure(site: Site, *, reading: bool = False) -> None:
+    """What Harbor is set to, as far as it matters here.
+
+    Raises ClusterctlError (``registry.read-only``), but for those who are only ``reading``.
+    """
+    configuration = site.client.get("configuration", "/configurations") or {}
+    site.robot_prefix = _value(configuration, "robot_name_prefix", "robot$")
+    site.quotas = bool(_value(configuration, "quota_per_project_enable", True))
+    if _value(configuration, "read_only", False) and not reading:
+        raise ClusterctlError(
+            "Harbor is in read-only mode, so nothing can be changed",
+            code="registry.read-only",
+            where=site.client.access.url,
+            hint="A backup may be running. If none is, switch it back in Harbor's system settings.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+
+
+def plan(site: Site, declared: Declared) -> Plan:
+    """Look at everything, and compare. Raises ClusterctlError (``registry.*``)."""
+    wanted, instances = declared.registry_projects, declared.registry_preheat.instances
+    policies = declared.registry_preheat.policies
+    named = tuple(one.name for one in wanted)
+    try:
+        ends = endpoints.look(site)
+        there = projects.look(site, wanted)
+        rules = immutables.look(site, wanted)
+        copies = replications.look(site)
+        accounts = robots.look(site, declared.registry_robots, named)
+        clocks = schedules.look(site, declared.registry_schedules)
+        networks = preheat.look(site)
+        heats = preheat.look_policies(site, (*named, *(one.project for one in policies)))
+        made = Plan()
+        made.add(endpoints.findings(site, declared.registry_endpoints, ends))
+        made.add(projects.findings(site, wanted, there))
+        made.add(
+            immutables.findings(site, wanted, rules),
+            replications.findings(site, declared.registry_replications, copies),
+            robots.findings(site, declared.registry_robots, accounts),
+            schedules.findings(site, declared.registry_schedules, clocks),
+            preheat.findings(site, instances, networks),
+        )
+        made.add(preheat.policy_findings(site, policies, heats))
+        made.add(
+            immutables.surplus_findings(site, wanted, rules),
+            replications.surplus_findings(site, declared.registry_replications, copies),
+            robots.surplus_findings(site, declared.registry_robots, accounts),
+            preheat.surplus_policies(site, policies, heats),
+        )
+        made.add(
+            preheat.surplus_findings(site, instances, networks),
+            projects.surplus_findings(site, wanted, there),
+        )
+        made.add(endpoints.surplus_findings(site, declared.registry_endpoints, ends))
+    except Refused as refused:
+        raise failed(site, refused) from refused
+    return made
+
+
+def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
+    """Do it. One object that fails does not keep others from being done, but for those that need it."""
+    applied = Applied(made)
+    lacking: set[Subject] = set()
+    lock, over = threading.Lock(), threading.Event()
+
+    def one(change: Change) -> None:
+        if over.is_set():
+            return
+        try:
+            outcome = _outcome(change, lacking)
+        except ClusterctlError as error:
+            over.set()
+            with lock:
+                applied.stopped = applied.stopped or error
+            return
+        with lock:
+            applied.outcomes.append(outcome)
+            tell(outcome)
+
+    if not made.changes:
+        return applied
+    robots.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
+    try:
+        for stage in made.stages:
+            each(one, stage)
+            if over.is_set():
+                break
+            lacking |= {o.change.subject for o in applied.outcomes if o.state is not State.DONE}
+    finally:
+        site.vault.save()
+    return applied
+
+
+def failed(site: Site, refused: Refused) -> ClusterctlError:
+    """Harbor's refusal of a look, as an error that ends the command."""
+    return ClusterctlError(
+        f"Harbor does not say what there is ({refused.what}): {refused.sentence}",
+        code="registry.api-refused",
+        where=site.client.access.url,
+        hint="Look at Harbor's health and its logs, and run it again.",
+        exit_code=EXIT_CLUSTER_BAD,
+    )
+
+
+def _outcome(change: Change, lacking: set[Subject]) -> Outcome:
+    missing = [name for kind, name in change.needs if (kind, name) in lacking]
+    if missing:
+        return Outcome(change, State.DEFERRED, f"waits for {', '.join(missing)}")
+    try:
+        change.act()
+    except Deferred as deferred:
+        return Outcome(change, State.DEFERRED, str(deferred))
+    except Refused as refused:
+        return Outcome(change, State.FAILED, refused.sentence)
+    except ClusterctlError as error:
+        if error.code in ENDS_ALL:
+            raise
+        return Outcome(change, State.FAILED, error.what)
+    return Outcome(change, State.DONE)
+
+
+def _value(configuration: dict[str, Any], name: str, default: Any) -> Any:
+    """An item of Harbor's configuration: a value, and whether it may be edited."""
+    item = configuration.get(name)
+    value = item.get("value") if isinstance(item, dict) else None
+    return default if value is None else value

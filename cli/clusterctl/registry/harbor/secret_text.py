@@ -1,0 +1,111 @@
+"""A secret that no message, log or traceback shows by mistake."""
+
+from __future__ import annotations
+
+import secrets
+import string
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from clusterctl.errors import ClusterctlError
+
+LENGTH = 40
+COMMAND_LIMIT_S = 60
+OTHERS_MAY_READ = 0o077
+
+
+class SecretText:
+    """Text that prints as asterisks."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return "SecretText(*****)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SecretText) and secrets.compare_digest(self._text, other._text)
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def reveal(self) -> str:
+        """The text itself, for the one who must send it."""
+        return self._text
+
+
+def new_secret() -> SecretText:
+    """A secret as Harbor wants a robot's: 8 to 128 characters with upper, lower and digit."""
+    alphabet = string.ascii_letters + string.digits
+    while True:
+        text = "".join(secrets.choice(alphabet) for _ in range(LENGTH))
+        if (
+            any(c.isupper() for c in text)
+            and any(c.islower() for c in text)
+            and any(c.isdigit() for c in text)
+        ):
+            return SecretText(text)
+
+
+def read_secret_file(path: Path, what: str) -> SecretText:
+    """The first line of a file that its owner alone may read.
+
+    Raises ClusterctlError (``registry.secret-file``, exit 2).
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise _bad_file(f"{what} cannot be read: {words}", path) from error
+    if mode & OTHERS_MAY_READ:
+        raise _bad_file(f"{what} stands in a file that others may read", path)
+    line = text.partition("\n")[0].rstrip("\r")
+    if not line:
+        raise _bad_file(f"{what} is empty", path)
+    return SecretText(line)
+
+
+def secret_of_command(command: Sequence[str], what: str) -> SecretText:
+    """The first line that a program prints. Raises ClusterctlError (``registry.secret-command``, exit 2)."""
+    lines = _run(command, what, "").splitlines()
+    if not lines or not lines[0]:
+        raise _bad_command(command, f"{what}: the secret command printed nothing")
+    return SecretText(lines[0])
+
+
+def hand_to_command(command: Sequence[str], name: str, secret: SecretText) -> None:
+    """Give a robot's secret to the site's own keeper: the name in its arguments, the secret on its input.
+
+    Raises ClusterctlError (``registry.secret-command``, exit 2).
+    """
+    _run([word.replace("{name}", name) for word in command], f"robot {name}", secret.reveal() + "\n")
+
+
+def _run(command: Sequence[str], what: str, given: str) -> str:
+    try:
+        done = subprocess.run(
+            list(command), input=given, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
+        words = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}"
+        raise _bad_command(command, f"{what}: the secret command does not run: {words}") from error
+    if done.returncode:
+        # Its words may hold the secret; only the program's own name and status are said.
+        raise _bad_command(command, f"{what}: the secret command failed with status {done.returncode}")
+    return done.stdout
+
+
+def _bad_file(what: str, path: Path) -> ClusterctlError:
+    return ClusterctlError(
+        what, code="registry.secret-file", where=str(path), hint="Make it one line in a file of mode 0600."
+    )
+
+
+def _bad_command(command: Sequence[str], what: str) -> ClusterctlError:
+    return ClusterctlError(
+        what, code="registry.secret-command", where=command[0], hint="Run it by hand to see what it says."
+    )

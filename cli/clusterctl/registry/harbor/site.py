@@ -1,0 +1,83 @@
+"""What all kinds of objects share while one Harbor is reconciled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
+from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
+from clusterctl.registry.harbor.secret_text import SecretText, read_secret_file, secret_of_command
+from clusterctl.registry.harbor.vault import Vault
+
+CONFLICT = 409
+Found = dict[str, Any]
+Finding = Change | Remark
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass
+class Site:
+    """One Harbor with its vault, and the numbers by which Harbor knows its objects."""
+
+    client: Client
+    vault: Vault
+    directory: Path
+    secret_command: tuple[str, ...] = ()
+    robot_prefix: str = "robot$"
+    quotas: bool = True
+    prune: bool = False
+    ids: dict[Subject, int] = field(default_factory=dict)
+
+    def id_of(self, kind: str, name: str) -> int:
+        """The number of an object that must be there. Raises Deferred where it is not."""
+        try:
+            return self.ids[kind, name]
+        except KeyError:
+            raise Deferred(f"there is no {kind} {name} yet") from None
+
+    def name_of(self, kind: str, number: int) -> str:
+        """The name of an object by its number; empty where it is unknown."""
+        return next((name for (k, name), n in self.ids.items() if (k, n) == (kind, number)), "")
+
+    def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretText | None:
+        """A declared secret from where it is kept; None where there is none."""
+        if file:
+            return read_secret_file(self.directory / Path(file).expanduser(), what)
+        return secret_of_command(command, what) if command else None
+
+
+def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """The results, in order, of as many calls at a time as Harbor is given."""
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        return list(pool.map(function, items))
+
+
+def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
+    """Objects by the name they go by."""
+    return {one[key]: one for one in found}
+
+
+def make(
+    create: Callable[[], None], find: Callable[[], Found | None], update: Callable[[Found], None]
+) -> None:
+    """Create an object; where someone was faster (409), read it again and make it as declared."""
+    try:
+        create()
+    except Refused as refused:
+        found = find() if refused.status == CONFLICT else None
+        if found is None:
+            raise
+        update(found)
+
+
+def surplus(site: Site, kind: str, name: str, remove: Callable[[], None]) -> Iterator[Finding]:
+    """An object that nobody declared: reported, and deleted only when asked to prune."""
+    if site.prune:
+        yield Change(kind, name, Action.DELETE, remove)
+    else:
+        yield Remark(kind, name, "is not declared; it is left alone (--prune deletes it)")

@@ -1,0 +1,118 @@
+"""The file of secrets: what we made for robots, and by what we know that a secret has changed.
+
+It is written before Harbor is told and after: a run that dies in between leaves ``set: false``, and the
+next one sets that secret again. Mode 0600, in .clusterctl/secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ, SecretText
+
+FILE = "registry-robots.json"
+
+
+class Vault:
+    """Robots' secrets by their name without Harbor's prefix; fingerprints of the secrets of others."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        content = _read(path)
+        self._robots: dict[str, dict[str, Any]] = content.get("robots", {})
+        self._prints: dict[str, str] = content.get("fingerprints", {})
+        self._key: str = content.get("key") or secrets.token_hex(32)
+
+    def robot(self, key: str) -> Mapping[str, Any]:
+        """What is known of a robot: user, secret, made, id, set; nothing where it is not known."""
+        return self._robots.get(key, {})
+
+    def is_set(self, key: str, robot_id: int) -> bool:
+        """Whether this very robot has the secret that we know of."""
+        entry = self.robot(key)
+        return bool(entry.get("set")) and entry.get("id") == robot_id
+
+    def begin(self, key: str, secret: SecretText, *, keep: bool, now: datetime) -> None:
+        """A secret that is about to be given to Harbor. Without ``keep`` it is known by its date alone."""
+        with self._lock:
+            kept = {"secret": secret.reveal()} if keep else {}
+            self._robots[key] = {**kept, "made": now.isoformat(timespec="seconds"), "set": False}
+
+    def done(self, key: str, user: str, robot_id: int) -> None:
+        """Harbor has it."""
+        with self._lock:
+            self._robots[key] = {"user": user, "id": robot_id, **self._robots[key], "set": True}
+
+    def made(self, key: str) -> datetime | None:
+        """When the secret was made."""
+        text = self.robot(key).get("made")
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+
+    def forget(self, key: str) -> None:
+        """The robot is gone."""
+        with self._lock:
+            self._robots.pop(key, None)
+
+    def knows(self, what: str, secret: SecretText) -> bool:
+        """Whether ``what`` was last given this very secret by us."""
+        return hmac.compare_digest(self._prints.get(what, ""), self._print(secret))
+
+    def given(self, what: str, secret: SecretText | None) -> None:
+        """Remember by a fingerprint what was given to Harbor; None forgets it."""
+        with self._lock:
+            self._prints.pop(what, None)
+            if secret is not None:
+                self._prints[what] = self._print(secret)
+
+    def save(self) -> None:
+        """Write it, whole or not at all. Raises ClusterctlError (``cluster.state-not-writable``)."""
+        with self._lock:
+            content = {"robots": self._robots, "fingerprints": self._prints, "key": self._key}
+            replace_file(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def _print(self, secret: SecretText) -> str:
+        return hmac.new(self._key.encode(), secret.reveal().encode(), hashlib.sha256).hexdigest()
+
+
+def now() -> datetime:
+    """The time, as it is written down."""
+    return datetime.now(UTC)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_mode & OTHERS_MAY_READ:
+            raise _broken(
+                path, "others may read it", "Make it mode 0600, and rotate: clusterctl registry rotate"
+            )
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: content[name] for name in ("robots", "fingerprints", "key")}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _broken(
+            path, str(error.strerror), "Work as the user who owns the cluster directory."
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        hint = "Move it away: every declared robot then gets a new secret."
+        raise _broken(path, "it is not what clusterctl writes", hint) from error
+
+
+def _broken(path: Path, why: str, hint: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the file of robots' secrets cannot be used: {why}",
+        code="registry.vault",
+        where=str(path),
+        hint=hint,
+    )

@@ -1,0 +1,94 @@
+"""A stand-in Harbor, what a site may declare of it, and one round of the reconciler."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clusterctl.registry.harbor import reconcile
+from clusterctl.registry.harbor.change import Outcome
+from clusterctl.registry.harbor.client import Access, Client
+from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.reconcile import Applied
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.harbor.site import Site
+from clusterctl.registry.harbor.vault import Vault
+
+PASSWORD = "Harbor12345"
+
+
+def everything(upstream: str) -> dict[str, Any]:
+    """One of each kind at least, with the fields that have traps."""
+    return {
+        "registry_endpoints": [{"name": "up", "type": "docker-registry", "url": upstream}],
+        "registry_projects": [
+            {
+                "name": "gpu",
+                "public": True,
+                "quota": "500G",
+                "scan_on_push": True,
+                "refuse_vulnerable": "critical",
+                "signature": "cosign",
+                "retention": [{"keep": "latest_pushed", "count": 10}, {"keep": "always", "tags": "v*"}],
+                "immutable_tags": [{"tags": "v*"}, {"tags": "!dev-*", "repositories": "paddle/**"}],
+            },
+            {"name": "hub", "proxy_of": "up", "max_upstream_connections": 4,
+             "retention": [{"keep": "pulled_within_days", "count": 60}]},
+            {"name": "2026"},
+        ],
+        "registry_replications": [
+            {"name": "fetch", "source": "up", "namespace": "gpu", "trigger": "scheduled",
+             "cron": "0 30 2 * * *", "deletions": True,
+             "filters": [{"type": "name", "value": "library/**"}, {"type": "label", "value": ["b", "a"]},
+                         {"type": "tag", "value": "dev-*", "excludes": True}]},
+        ],
+        "registry_robots": [
+            {"name": "pull", "days": 30, "permissions": [{"namespace": "*", "access": ["repository:pull"]}]},
+            {"name": "ops", "permissions": [
+                {"namespace": "/", "access": ["project:list", "catalog:read"]},
+                {"namespace": "gpu", "access": ["repository:pull", "repository:push"]}]},
+            {"name": "push", "project": "gpu", "disabled": True, "description": "of the build",
+             "permissions": [{"namespace": "gpu", "access": ["repository:push", "repository:pull"]}]},
+        ],
+        "registry_schedules": {
+            "gc": {"cron": "0 0 3 * * 0", "workers": 4, "delete_untagged": True},
+            "scan_all": {"cron": "0 0 4 * * 0"},
+        },
+        "registry_preheat": {
+            "instances": [{"name": "dragon", "vendor": "dragonfly", "endpoint": "http://dragonfly.lan:8080"}],
+            "policies": [{"name": "golden", "project": "gpu", "instance": "dragon", "labels": ["b", "a"]}],
+        },
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def site_of(url: str, directory: Path, *, prune: bool = False, password: str = PASSWORD) -> Iterator[Site]:
+    """Harbor at ``url``, without patience between two tries."""
+    access = Access(url, "admin", SecretText(password))
+    with Client(access, wait=lambda _: None) as client:
+        yield Site(client, Vault(directory / "robots.json"), directory, prune=prune)
+
+
+def applied(
+    url: str, directory: Path, raw: Mapping[str, Any], *, prune: bool = False, check: bool = False
+) -> Applied:
+    """One round as the command does it; with ``check`` the plan alone."""
+    told: list[Outcome] = []
+    with site_of(url, directory, prune=prune) as site:
+        reconcile.configure(site)
+        plan = reconcile.plan(site, Declared.model_validate(raw))
+        done = Applied(plan) if check else reconcile.apply(site, plan, told.append)
+    assert told == done.outcomes
+    return done
+
+
+def changes(done: Applied) -> list[tuple[str, str, str]]:
+    """What a plan would do: action, kind and name."""
+    return [(one.action.value, one.kind, one.name) for one in done.plan.changes]
+
+
+def states(done: Applied) -> dict[tuple[str, str], str]:
+    """What became of each object."""
+    return {one.change.subject: one.state.value for one in done.outcomes}
