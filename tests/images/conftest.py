@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from registries import Proxy, Running, proxy, registry
 
+from clusterctl.registry.oci import patience
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Iterator[Running]:
@@ -28,3 +30,9 @@ def destination(tmp_path: Path) -> Iterator[Running]:
     """Where images go."""
     with registry(tmp_path / "destination") as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between attempts are as many, and short."""
+    monkeypatch.setattr(patience.Patience, "pause", lambda *_: None)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from driving import MB, call, error, good, journal, mirror, records, site, spooled
 from registries import (
     Fault,
     Proxy,
@@ -24,59 +24,6 @@ from registries import (
     put_image,
     put_index,
 )
-
-from clusterctl.cluster.inventory import forget_cached
-from clusterctl.errors import ClusterctlError
-from clusterctl.main import cli
-from clusterctl.registry.oci import patience
-
-MB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between attempts are as many, and short."""
-    monkeypatch.setattr(patience.Patience, "pause", lambda *_: None)
-
-
-def call(directory: Path, *arguments: str) -> Result:
-    forget_cached()
-    return CliRunner().invoke(cli, ["-C", str(directory), *arguments], standalone_mode=False)
-
-
-def good(result: Result) -> Result:
-    assert result.exception is None, result.exception
-    assert result.return_value in (0, None), result.output
-    return result
-
-
-def error(result: Result) -> ClusterctlError:
-    assert isinstance(result.exception, ClusterctlError), result.exception or result.output
-    return result.exception
-
-
-def records(result: Result) -> list[dict]:
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def mirror(directory: Path, to: Running | Proxy, *more: str) -> Result:
-    return call(directory, "images", "mirror", "--to", f"http://{to.host}", "--json", *more)
-
-
-def spooled(directory: Path) -> list[str]:
-    spool = directory / ".clusterctl/images/spool"
-    return sorted(p.name for p in spool.iterdir() if p.name != "journal.jsonl") if spool.is_dir() else []
-
-
-def journal(directory: Path) -> list[dict]:
-    file = directory / ".clusterctl/images/spool/journal.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
-def site(tmp_path: Path, host: str, *names: str, **more: object) -> Path:
-    """A cluster whose images come from ``host``: NAME is t/NAME:1 there."""
-    images = [{"source": f"http://{host}/t/{name}:1", "target": f"mirrored/{name}"} for name in names]
-    return cluster_directory(tmp_path / "site", images, **more)
 
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
@@ -186,7 +133,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
     ranges = [r for method, path, r in before_source.seen if method == "GET" and big in path]
     assert ranges == ["", f"bytes={come}-"]
     assert [e["event"] for e in journal(directory) if e["blob"] == big] == [
-        "begun", "resumed", "fetched", "pushed"
+        "begun", "resumed", "fetched", "settled"
     ]  # fmt: skip
     assert spooled(directory) == []
 

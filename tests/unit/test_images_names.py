@@ -205,7 +205,8 @@ def test_an_image_that_needs_no_driver_is_served_by_any():
 
 def image(name: str = "one", **more: object) -> LockedImage:
     said = {
-        "name": name, "source": "docker.io/x/y:1", "target": "x/y", "digest": A, "platforms": ("linux/amd64",),
+        "name": name, "source": "docker.io/x/y:1", "target": "x/y",
+        "digest": A, "platforms": ("linux/amd64",),
         "manifest": A, "config": LockedBlob(digest=A, size=1),
         "layers": (LockedBlob(digest=A, size=5), LockedBlob(digest=B, size=7), LockedBlob(digest=B, size=7)),
     }  # fmt: skip

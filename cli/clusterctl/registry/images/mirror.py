@@ -6,21 +6,30 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
+from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.outcome import Outcome, State
-from clusterctl.registry.images.resolve import closure
-from clusterctl.registry.images.spool import Spool, disk
-from clusterctl.registry.oci.client import PIECE, Registry
+from clusterctl.registry.oci.client import Content, Registry
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.reference import parse
 
 TICK_S = 0.5
 
 Opened = Callable[[LockedImage], Registry]
+
+
+class Origin(Protocol):
+    """Where images come from: registries, or a bundle."""
+
+    def manifests(self, image: LockedImage) -> list[Manifest]:
+        """Its manifest with all that it lists, children first. Raises ClusterctlError."""
+
+    def content(self, errand: Errand) -> Content:
+        """The blob of an errand, ready to be read several times. Raises ClusterctlError."""
+
+    def settled(self, blob: Blob, *, keep: bool) -> None:
+        """Nobody asks for the blob any more in this run; ``keep``: another run may."""
 
 
 @dataclass
@@ -57,6 +66,11 @@ class Plan:
     errands: list[Errand] = field(default_factory=list)
 
     @property
+    def names(self) -> list[str]:
+        """The images that were asked for."""
+        return [*(image.name for image in self.there), *(wanted.image.name for wanted in self.wanted)]
+
+    @property
     def to_fetch(self) -> tuple[Blob, ...]:
         """Blobs that the destination has nowhere."""
         return tuple(errand.blob for errand in self.errands if not errand.home)
@@ -77,11 +91,11 @@ class Course:
     bytes_done: int = 0
 
 
-def survey(images: Sequence[LockedImage], opened: Opened, destination: Registry, jobs: int) -> Plan:
-    """Ask source and destination what there is, and what is missing. Moves nothing."""
+def survey(images: Sequence[LockedImage], origin: Origin, destination: Registry, jobs: int) -> Plan:
+    """Ask origin and destination what there is, and what is missing. Moves nothing."""
     plan = Plan()
     with ThreadPoolExecutor(jobs) as pool:
-        looked = list(pool.map(lambda image: _looked(image, opened, destination), images))
+        looked = list(pool.map(lambda image: _looked(image, origin, destination), images))
     for image, found in zip(images, looked, strict=True):
         if found is None:
             plan.there.append(image)
@@ -99,11 +113,11 @@ def survey(images: Sequence[LockedImage], opened: Opened, destination: Registry,
 
 def carry_out(
     plan: Plan,
-    opened: Opened,
+    origin: Origin,
     destination: Registry,
-    spool: Spool,
     *,
     jobs: int,
+    stop: threading.Event,
     on_tick: Callable[[Course], None] = lambda _: None,
 ) -> list[Outcome]:
     """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come."""
@@ -122,7 +136,7 @@ def carry_out(
 
     def run(errand: Errand) -> None:
         if any(image.error is None for image in errand.of):
-            _run(errand, opened, destination, spool)
+            _run(errand, origin, destination)
         for image in done(errand):
             _finish(image, destination)
 
@@ -135,7 +149,7 @@ def carry_out(
                 future.result()
             on_tick(course)
     except BaseException:
-        spool.stop.set()
+        stop.set()
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
@@ -145,14 +159,13 @@ def carry_out(
     ]
 
 
-def _looked(image: LockedImage, opened: Opened, destination: Registry) -> Wanted | None:
+def _looked(image: LockedImage, origin: Origin, destination: Registry) -> Wanted | None:
     """None where the destination has it all: a registry takes a manifest only after what it names."""
     wanted = Wanted(image)
     try:
         if destination.has_manifest(image.target, image.digest) and _is_tagged(image, destination):
             return None
-        source = opened(image)
-        wanted.manifests = closure(source, parse(image.source).repository, image.digest)
+        wanted.manifests = origin.manifests(image)
     except ExplainedError as error:
         wanted.error = error
     return wanted
@@ -198,46 +211,29 @@ def _count(errands: Sequence[Errand], image: Wanted) -> int:
     return sum(any(one is image for one in errand.of) for errand in errands)
 
 
-def _run(errand: Errand, opened: Opened, destination: Registry, spool: Spool) -> None:
+def _run(errand: Errand, origin: Origin, destination: Registry) -> None:
     """Bring one blob to every repository that lacks it; who waits for it in vain learns why."""
-    blob, home = errand.blob, errand.home
+    blob, home, content = errand.blob, errand.home, None
     failures: dict[str, ExplainedError] = {}
     for number, target in enumerate(errand.targets):
         try:
             if home and destination.mount(target, blob.digest, home):
-                spool.note("mounted", blob.digest, target=target, origin=home)
                 continue
-            path = _fetched(errand, opened, spool)
-            if isinstance(path, ExplainedError):
-                failures |= dict.fromkeys(errand.targets[number:], path)
-                break
-            destination.put_blob(target, blob, partial(pieces_of, path))
-            spool.note("pushed", blob.digest, target=target)
+            if content is None:
+                try:
+                    content = origin.content(errand)
+                except ExplainedError as error:
+                    failures |= dict.fromkeys(errand.targets[number:], error)
+                    break
+            destination.put_blob(target, blob, content)
             home = home or target
         except ExplainedError as error:
             failures[target] = error
-    for target, failure in failures.items():
-        spool.note("failed", blob.digest, target=target, code=failure.code, because=failure.what)
     for image in errand.of:
         image.error = image.error or failures.get(image.image.target)
     # What is not what its digest says, here or there, is not sent a second time.
-    if not failures or any(failure.code == "images.corrupt" for failure in failures.values()):
-        spool.drop(blob.digest)
-
-
-def _fetched(errand: Errand, opened: Opened, spool: Spool) -> Path | ExplainedError:
-    """The blob, from the first of its images' sources that gives it; else why the first did not."""
-    failures: list[ExplainedError] = []
-    for image in errand.of:
-        before = spool.come(errand.blob)
-        try:
-            path = spool.fetch(opened(image.image), parse(image.image.source).repository, errand.blob)
-        except ExplainedError as error:
-            failures.append(error)
-        else:
-            image.moved += errand.blob.size - before
-            return path
-    return failures[0]
+    wrong = any(failure.code == "images.corrupt" for failure in failures.values())
+    origin.settled(blob, keep=bool(failures) and not wrong)
 
 
 def _finish(image: Wanted, destination: Registry) -> None:
@@ -254,10 +250,3 @@ def _finish(image: Wanted, destination: Registry) -> None:
         destination.manifest(target, digest)
     except ExplainedError as error:
         image.error = error
-
-
-def pieces_of(path: Path) -> Iterator[bytes]:
-    """A file's bytes. Raises ClusterctlError (``cluster.state-not-writable``)."""
-    with disk(path.parent), path.open("rb") as stream:
-        while piece := stream.read(PIECE):
-            yield piece

@@ -1,0 +1,217 @@
+"""`clusterctl images bundle create|load`: images and files over an air gap."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.lock import Lock
+from clusterctl.cluster.opened import opened
+from clusterctl.cluster.spec import setting
+from clusterctl.commands.images import bringing, options
+from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.engine.wording import counted
+from clusterctl.errors import EXIT_GOOD, ClusterctlError
+from clusterctl.registry.images import gate
+from clusterctl.registry.images.bundle import Bundle, Media
+from clusterctl.registry.images.bundling import Bundler, Recipe, Tree
+from clusterctl.registry.images.declared import asked_host, nodes_driver
+from clusterctl.registry.images.mirror import survey
+from clusterctl.registry.images.outcome import exit_code
+from clusterctl.registry.images.places import Sources, writable
+from clusterctl.registry.images.unbundling import Carried, check, put_files
+from clusterctl.registry.oci.patience import Patience
+from clusterctl.rollout import tables
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MB = 1_000_000
+# FAT, which many media come with, holds no file of 4 GiB.
+PART_MB = 4000
+
+
+@click.group("bundle")
+def command() -> None:
+    """Carry images and files to a cluster that reaches no source."""
+
+
+@command.command("create")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--include", multiple=True, metavar="NAME=PATH",
+    help="Files to take along: package mirrors, an installer, wheels. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--part-size", type=click.FloatRange(min=0.001), default=PART_MB, show_default=True, metavar="MB",
+    help="No file of the bundle is larger.",
+)  # fmt: skip
+@options.jobs_option
+@options.json_option
+@click.pass_obj
+def create(
+    named: Path | None,
+    directory: Path,
+    *,
+    include: tuple[str, ...],
+    part_size: float,
+    jobs: int,
+    as_json: bool,
+) -> int:
+    """Make a bundle of every locked image, and of files.
+
+    Whatever cut it off, the same command goes on where it stopped. It is finished when bundle.json is there.
+    Every part is named by its SHA-256.
+    """
+    inventory = opened(named)
+    images = gate.locked_images(inventory)
+    gate.require_driver(images, nodes_driver(inventory))
+    lock = lock_file.read(inventory.directory) or Lock()
+    recipe = Recipe(
+        cluster=str(setting(asked_host(inventory), "cluster_name") or inventory.directory.root.name),
+        lock=lock_file.text_of(lock),
+        images=images,
+        trees=[_tree(word) for word in include],
+        part_size=int(part_size * MB),
+    )
+    stop = threading.Event()
+    with terminated_like_interrupted(), Sources(inventory, Patience(stop=stop)) as sources:
+        bundler = Bundler(directory, sources.of, stop, jobs)
+        with bundler.spool.held():
+            try:
+                outcomes = bundler.make(recipe, lambda: None)
+            except BaseException:
+                stop.set()
+                raise
+    code = exit_code(outcomes)
+    finished = code == EXIT_GOOD
+    bundle = Media([directory]).index() if finished else None
+    size = sum(part.size for part in bundle.parts.values()) if bundle else 0
+    if as_json:
+        for one in outcomes:
+            console.emit(one.as_record())
+        files = len(bundle.files) if bundle else 0
+        console.emit(
+            {"type": "summary", "directory": str(directory), "images": len(outcomes), "files": files,
+             "bytes": size, "finished": finished, "exit": code}
+        )  # fmt: skip
+        return code
+    options.tell_failures(outcomes)
+    if bundle is None:
+        console.say("the bundle is not finished; the same command goes on where it stopped")
+        return code
+    words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
+    console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)
+    return code
+
+
+@command.command("load")
+@click.argument("directories", nargs=-1, required=True, metavar="DIRECTORY...",
+                type=click.Path(path_type=Path, file_okay=False, exists=True))  # fmt: skip
+@click.option(
+    "--files", "files_to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Put the bundle's files there.",
+)  # fmt: skip
+@click.option("--check", is_flag=True, help="Read and verify the whole bundle, and load nothing.")
+@options.to_option
+@options.jobs_option
+@options.json_option
+@password_options
+@click.pass_obj
+def load(
+    named: Path | None,
+    directories: tuple[Path, ...],
+    *,
+    files_to: Path | None,
+    check: bool,
+    to: str,
+    jobs: int,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Bring the images of a bundle into the cluster's registry, and its files into a directory.
+
+    Name every directory that it lies in, if it is on several media. Its lock becomes this cluster's, where
+    there is none. What is there already is not sent again; a damaged part is named.
+    """
+    inventory = opened(named)
+    media = Media(directories)
+    bundle = media.index()
+    media.require(bundle)
+    if check:
+        return _checked(media, bundle, as_json=as_json)
+    lock = _accepted(inventory, bundle)
+    gate.require_driver(lock.images, nodes_driver(inventory))
+    stop = threading.Event()
+    with (
+        terminated_like_interrupted(),
+        writable(inventory, passwords, to, Patience(stop=stop)) as destination,
+    ):
+        origin = Carried(media, bundle)
+        plan = survey(lock.images, origin, destination.registry, jobs)
+        bringing.require_room(plan, destination)
+        work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
+        code = bringing.bring(work, as_json=as_json)
+    if files_to is not None:
+        new = put_files(media, bundle, files_to, lambda: None)
+        console.say(f"{counted(len(bundle.files), 'file')} in {files_to}, {new} of them new")
+    elif bundle.files:
+        console.say(
+            f"{counted(len(bundle.files), 'file')} of the bundle stay in it: --files DIR puts them there"
+        )
+    return code
+
+
+def _tree(word: str) -> Tree:
+    name, _, path = word.partition("=")
+    root = Path(path).expanduser()
+    if not NAME.fullmatch(name) or not path or not root.exists():
+        raise ClusterctlError(
+            f"{word!r} in --include is no NAME=PATH, or there is nothing at that path",
+            code="images.bundle-tree",
+            hint="For example: --include wheels=/srv/wheels --include apt=/srv/mirror",
+        )
+    return Tree(name, root)
+
+
+def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
+    """The bundle's lock, if it is this cluster's, or if this cluster has none yet."""
+    file = lock_file.path(inventory.directory)
+    carried, ours = (
+        lock_file.parse(bundle.lock, Path("the bundle's lock")),
+        lock_file.read(inventory.directory),
+    )
+    if ours is None:
+        lock_file.write(inventory.directory, carried)
+        console.say(f"{lock_file.NAME} is now that of the bundle")
+    elif ours.images != carried.images:
+        raise ClusterctlError(
+            "the bundle was made from another lock than this cluster has",
+            code="images.bundle-lock",
+            where=str(file),
+            hint="Move the file away to take the bundle's, or make the bundle anew from this one.",
+        )
+    return carried
+
+
+def _checked(media: Media, bundle: Bundle, *, as_json: bool) -> int:
+    errors = [error for item in bundle.items if (error := check(media, item)) is not None]
+    size = sum(part.size for part in bundle.parts.values())
+    code = max((error.exit_code for error in errors), default=EXIT_GOOD)
+    if as_json:
+        for error in errors:
+            console.emit({"type": "failure", "code": error.code, "what": error.what, "where": error.where})
+        console.emit({"type": "summary", "parts": len(bundle.parts), "bytes": size, "exit": code})
+        return code
+    for error in errors:
+        console.explain(error)
+    names = ", ".join(image.name for image in bundle.images)
+    table = tables.new_table("made", "of", "images", "files", "size")
+    table.add_row(bundle.made, bundle.cluster, names, str(len(bundle.files)), options.size(size))
+    tables.show(table)
+    return code

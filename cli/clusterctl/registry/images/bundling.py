@@ -1,0 +1,226 @@
+"""Make a bundle: bring images here, cut them and files into parts, and write down what the parts are.
+
+Each thing that is finished has a note in `incoming/`; whoever is killed goes on after the last note.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.registry.images.bundle import (
+    INDEX,
+    PARTS,
+    Bundle,
+    BundledFile,
+    BundledImage,
+    BundledManifest,
+    Item,
+    cut,
+)
+from clusterctl.registry.images.mirror import Opened
+from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.spool import Spool, disk, require_room
+from clusterctl.registry.oci.manifest import Blob, Manifest
+from clusterctl.registry.oci.reference import parse
+from clusterctl.runs.store import now
+
+INCOMING = "incoming"
+NOTE = ".done"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A directory or a file that goes along, under a name."""
+
+    name: str
+    root: Path
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Every file, with its path in the bundle. Links are followed: what they lead to must be there."""
+        if self.root.is_file():
+            return [(f"{self.name}/{self.root.name}", self.root)]
+        found = sorted(path for path in self.root.rglob("*") if path.is_file())
+        return [(f"{self.name}/{path.relative_to(self.root).as_posix()}", path) for path in found]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What goes into a bundle."""
+
+    cluster: str
+    lock: str
+    images: Sequence[LockedImage]
+    trees: Sequence[Tree]
+    part_size: int
+
+
+class Bundler:
+    """One bundle that is being made in ``directory``."""
+
+    def __init__(self, directory: Path, opened: Opened, stop: threading.Event, jobs: int) -> None:
+        self.directory = directory
+        self.spool = Spool(directory / INCOMING, stop)
+        self._opened = opened
+        self._jobs = jobs
+
+    def make(self, recipe: Recipe, on_item: Callable[[], None]) -> list[Outcome]:
+        """Make it, or finish it. The index is written only where all has come.
+
+        Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
+        outcome.
+        """
+        (self.directory / INDEX).unlink(missing_ok=True)
+        with ThreadPoolExecutor(self._jobs) as pool:
+            listed = list(pool.map(self._listed, recipe.images))
+            manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
+            wanted: dict[str, tuple[LockedImage, Blob]] = {}
+            for image, found in zip(recipe.images, listed, strict=True):
+                for manifest in found if isinstance(found, list) else ():
+                    wanted |= {
+                        blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted
+                    }
+            files = [entry for tree in recipe.trees for entry in tree.files()]
+            self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
+
+            def bring(one: tuple[LockedImage, Blob]) -> Item | ExplainedError:
+                item = self._brought(*one, recipe.part_size)
+                on_item()
+                return item
+
+            brought = dict(zip(wanted, pool.map(bring, wanted.values()), strict=True))
+        outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
+        if all(one.error is None for one in outcomes):
+            self._write(recipe, manifests, [one for one in brought.values() if isinstance(one, Item)], files)
+        return outcomes
+
+    def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
+        try:
+            return closure(self._opened(image), parse(image.source).repository, image.digest)
+        except ExplainedError as error:
+            return error
+
+    def _require_room(self, blobs: Sequence[Blob], files: Sequence[Path]) -> None:
+        blobs = [blob for blob in blobs if self._noted(blob.digest) is None]
+        missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
+        sizes = [path.stat().st_size for path in files if self._noted(_key(path)) is None]
+        # The largest lies here twice for a moment: whole, and in parts.
+        twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
+        require_room(self.directory, missing + twice + sum(sizes))
+
+    def _brought(self, image: LockedImage, blob: Blob, most: int) -> Item | ExplainedError:
+        known = self._noted(blob.digest)
+        if known is not None:
+            return known
+        try:
+            path = self.spool.fetch(self._opened(image), parse(image.source).repository, blob)
+            with disk(self.directory):
+                return self._cut(path, blob.digest, most, move=True)
+        except ClusterctlError as error:
+            return error
+
+    def _cut(self, path: Path, key: str, most: int, *, move: bool = False) -> Item:
+        """Cut a file, and note it; a file that is one part, and ours, is only renamed."""
+        parts = self.directory / PARTS
+        size = path.stat().st_size
+        if move and size <= most:
+            parts.mkdir(exist_ok=True)
+            name = path.name
+            item = Item.model_validate(
+                {"sha256": name, "size": size, "parts": [{"sha256": name, "size": size}]}
+            )
+            path.replace(parts / name)
+        else:
+            item = cut(path, parts, most)
+        replace_file(self._note(key), item.model_dump_json() + "\n")
+        if move:
+            path.unlink(missing_ok=True)
+        return item
+
+    def _write(
+        self,
+        recipe: Recipe,
+        manifests: dict[str, list[Manifest] | ExplainedError],
+        blobs: Sequence[Item],
+        files: Sequence[tuple[str, Path]],
+    ) -> None:
+        with disk(self.directory):
+            images = []
+            for image in recipe.images:
+                found = manifests[image.name]
+                listed = found if isinstance(found, list) else []
+                written = [self._manifest(one, recipe.part_size) for one in listed]
+                images.append(BundledImage(name=image.name, manifests=tuple(written)))
+            carried = [self._file(name, path, recipe.part_size) for name, path in files]
+            bundle = Bundle(
+                made=now(), cluster=recipe.cluster, lock=recipe.lock, images=tuple(images),
+                blobs=tuple(blobs), files=tuple(carried),
+            )  # fmt: skip
+            self._sweep(bundle)
+            replace_file(self.directory / INDEX, bundle.model_dump_json(indent=1) + "\n", mode=0o644)
+
+    def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
+        path = self.spool.root / manifest.digest.removeprefix("sha256:")
+        path.write_bytes(manifest.raw)
+        item = self._cut(path, manifest.digest, most, move=True)
+        return BundledManifest(media_type=manifest.media_type, item=item)
+
+    def _file(self, name: str, path: Path, most: int) -> BundledFile:
+        key = _key(path)
+        item = self._noted(key) or self._cut(path, key, most)
+        return BundledFile(path=name, executable=os.access(path, os.X_OK), item=item)
+
+    def _sweep(self, bundle: Bundle) -> None:
+        """Take out parts of an earlier try that nothing needs now."""
+        wanted = set(bundle.parts)
+        for path in (self.directory / PARTS).iterdir():
+            if path.name not in wanted:
+                path.unlink()
+
+    def _note(self, key: str) -> Path:
+        return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"
+
+    def _noted(self, key: str) -> Item | None:
+        """What an earlier run noted of it, if all its parts are still here."""
+        try:
+            item = Item.model_validate(json.loads(self._note(key).read_text(encoding="utf-8")))
+        except (OSError, ValueError, ValidationError):
+            return None
+        for part in item.parts:
+            path = self.directory / PARTS / part.sha256
+            if not path.is_file() or path.stat().st_size != part.size:
+                return None
+        return item
+
+
+def _key(path: Path) -> str:
+    """A file as it is now: changed, it is another."""
+    about = path.stat()
+    return hashlib.sha256(f"{path.resolve()}\0{about.st_size}\0{about.st_mtime_ns}".encode()).hexdigest()
+
+
+def _outcome(
+    image: LockedImage,
+    manifests: list[Manifest] | ExplainedError,
+    brought: dict[str, Item | ExplainedError],
+) -> Outcome:
+    if isinstance(manifests, ExplainedError):
+        return Outcome(image, State.FAILED, manifests)
+    for manifest in manifests:
+        for blob in manifest.blobs:
+            item = brought[blob.digest]
+            if isinstance(item, ExplainedError):
+                return Outcome(image, State.FAILED, item)
+    return Outcome(image, State.COPIED)

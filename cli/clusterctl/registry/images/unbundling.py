@@ -1,0 +1,106 @@
+"""Load a bundle: its images into a registry, its files into a directory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
+from clusterctl.registry.images.mirror import Errand
+from clusterctl.registry.images.spool import disk, require_room
+from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.client import PIECE, Content
+from clusterctl.registry.oci.manifest import Blob, Manifest
+
+
+class Carried:
+    """An origin: the images of a bundle."""
+
+    def __init__(self, media: Media, bundle: Bundle) -> None:
+        self._media = media
+        self._bundle = bundle
+        self._blobs = {f"sha256:{item.sha256}": item for item in bundle.blobs}
+
+    def manifests(self, image: LockedImage) -> list[Manifest]:
+        """Read from the bundle. Raises ClusterctlError (``images.bundle-damaged``, ``images.manifest``)."""
+        entry = next((one for one in self._bundle.images if one.name == image.name), None)
+        found = []
+        for one in entry.manifests if entry else ():
+            raw = self._media.read(one.item)
+            found.append(manifest.read(raw, one.media_type, f"bundle: {image.name}"))
+        if not found or found[-1].digest != image.digest:
+            raise _lacks(image.name)
+        return found
+
+    def content(self, errand: Errand) -> Content:
+        """The blob's parts, one after the other."""
+        item = self._blobs.get(errand.blob.digest)
+        if item is None or item.size != errand.blob.size:
+            raise _lacks(", ".join(image.image.name for image in errand.of))
+        for image in errand.of[:1]:
+            image.moved += item.size
+        return partial(self._media.pieces, item)
+
+    def settled(self, blob: Blob, *, keep: bool) -> None:
+        """The bundle stays as it is."""
+
+
+def put_files(media: Media, bundle: Bundle, directory: Path, on_file: Callable[[], None]) -> int:
+    """Have the bundle's files below ``directory``; how many were not there yet.
+
+    Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``).
+    """
+    targets = [(file, directory / require_inside(file.path)) for file in bundle.files]
+    missing = [(file, target) for file, target in targets if not _is_there(file, target)]
+    require_room(directory, sum(file.item.size for file, _ in missing))
+    for file, target in missing:
+        with disk(directory):
+            _put(media, file, target)
+        on_file()
+    return len(missing)
+
+
+def _put(media: Media, file: BundledFile, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.part")
+    with temporary.open("wb") as stream:
+        for piece in media.pieces(file.item):
+            stream.write(piece)
+    temporary.chmod(0o755 if file.executable else 0o644)
+    temporary.replace(target)
+
+
+def _is_there(file: BundledFile, target: Path) -> bool:
+    if target.is_symlink() or not target.is_file() or target.stat().st_size != file.item.size:
+        return False
+    return _digest(target) == file.item.sha256
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while piece := stream.read(PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def check(media: Media, item: Item) -> ClusterctlError | None:
+    """Read a thing to its end: what is wrong with it, or None."""
+    try:
+        for _ in media.pieces(item):
+            pass
+    except ClusterctlError as error:
+        return error
+    return None
+
+
+def _lacks(name: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the bundle does not hold all of {name} as its lock says",
+        code="images.bundle",
+        hint="Make it again where the sources are reached: clusterctl images bundle create",
+    )

@@ -1,0 +1,55 @@
+"""How the tests of images call clusterctl, and read what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from registries import Proxy, Running, cluster_directory
+
+from clusterctl.cluster.inventory import forget_cached
+from clusterctl.errors import ClusterctlError
+from clusterctl.main import cli
+
+MB = 1 << 20
+
+
+def call(directory: Path, *arguments: str) -> Result:
+    forget_cached()
+    return CliRunner().invoke(cli, ["-C", str(directory), *arguments], standalone_mode=False)
+
+
+def good(result: Result) -> Result:
+    assert result.exception is None, result.exception
+    assert result.return_value in (0, None), result.output
+    return result
+
+
+def error(result: Result) -> ClusterctlError:
+    assert isinstance(result.exception, ClusterctlError), result.exception or result.output
+    return result.exception
+
+
+def records(result: Result) -> list[dict]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def mirror(directory: Path, to: Running | Proxy, *more: str) -> Result:
+    return call(directory, "images", "mirror", "--to", f"http://{to.host}", "--json", *more)
+
+
+def spooled(directory: Path) -> list[str]:
+    spool = directory / ".clusterctl/images/spool"
+    return sorted(p.name for p in spool.iterdir() if p.name != "journal.jsonl") if spool.is_dir() else []
+
+
+def journal(directory: Path) -> list[dict]:
+    file = directory / ".clusterctl/images/spool/journal.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def site(tmp_path: Path, host: str, *names: str, **more: object) -> Path:
+    """A cluster whose images come from ``host``: NAME is t/NAME:1 there."""
+    images = [{"source": f"http://{host}/t/{name}:1", "target": f"mirrored/{name}"} for name in names]
+    return cluster_directory(tmp_path / "site", images, **more)
