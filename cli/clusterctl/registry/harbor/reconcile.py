@@ -121,10 +121,9 @@ def plan(site: Site, declared: Declared) -> Plan:
             robots.surplus_findings(site, declared.registry_robots, accounts),
             preheat.surplus_policies(site, policies, heats),
         )
-        made.add(
-            preheat.surplus_findings(site, instances, networks),
-            projects.surplus_findings(site, wanted, there),
-        )
+        made.add(projects.surplus_findings(site, wanted, there))
+        # Policies of a project that is not declared go with it; only then is their network free.
+        made.add(preheat.surplus_findings(site, instances, networks))
         made.add(endpoints.surplus_findings(site, declared.registry_endpoints, ends))
     except Refused as refused:
         raise failed(site, refused) from refused

@@ -27,7 +27,8 @@ def shown(found: Object) -> Object:
     if credential:
         said = {"type": credential.get("type", ""), "access_key": credential.get("access_key", "")}
         found = {**found, "credential": said | ({SECRET: MASK} if credential.get(SECRET) else {})}
-    return {name: value for name, value in found.items() if not (name == "ca_certificate" and not value)}
+    optional = ("ca_certificate", "credential")
+    return {name: value for name, value in found.items() if value or name not in optional}
 
 
 def get(store: Store, number: int) -> Object:

@@ -146,7 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
         raise ApiError(401, "unauthorized")
 
     def _send(self, answer: Answer) -> None:
-        body = b"" if answer.body is None else json.dumps(answer.body).encode() + b"\n"
+        is_text = isinstance(answer.body, str)
+        body = answer.body.encode() if is_text else json.dumps(answer.body).encode() + b"\n"
+        body = b"" if answer.body is None else body
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
@@ -154,7 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Request-Id", str(uuid.uuid4()))
         self.send_header("Set-Cookie", f"{SESSION}={uuid.uuid4().hex}; Path=/; HttpOnly")
         if body:
-            self.send_header("Content-Type", "application/json; charset=utf-8")
+            kind = "text/plain" if is_text else "application/json"
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":

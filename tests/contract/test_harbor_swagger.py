@@ -1,0 +1,151 @@
+"""What we ask of Harbor, and what the stand-in answers, is as Harbor's own description of its API has it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from harbor_play import PASSWORD, applied, everything, site_of
+from prism_proxy import between, described, violations
+
+from clusterctl.registry.harbor import (
+    client,
+    endpoints,
+    immutables,
+    preheat,
+    projects,
+    reconcile,
+    replications,
+    robots,
+)
+from clusterctl.registry.harbor.change import Change
+from clusterctl.registry.harbor.declared import Declared
+from clusterlab.simulated.harbor.api import system
+from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+DESCRIPTION = Path(__file__).resolve().parents[3] / "shared" / "harbor" / "swagger-v2.15.2.yaml"
+
+# Where the description itself is wrong, and why: method, path, place, message. Each must be met.
+KNOWN: dict[str, tuple[str, str, str, str]] = {
+    "rule parameters are numbers, and described as objects (asked)": (
+        "POST|PUT", r"/retentions.*", r"request\.body\.rules\..*\.params\..*", r".*must be object"),
+    "rule parameters are numbers, and described as objects (answered)": (
+        "GET", r"/retentions/\d+", r"response\.body\.rules\..*\.params\..*", r".*must be object"),
+    "a schedule's parameters are values, and described as objects": (
+        "PUT", r"/system/gc/schedule", r"request\.body\.parameters\..*", r".*must be object"),
+    "a conflict is answered with 409, and not described": (
+        "POST", r"/(robots|projects/[^/]+/immutabletagrules)", r"response", r"Unable to match the ret.*"),
+    "no schedule is an answer without a body, and so without a type": (
+        "GET", r"/system/(gc|scanAll)/schedule", r"response", r"The received media type \"\" does not.*"),
+    "no schedule is no object": (
+        "GET", r"/system/(gc|scanAll)/schedule", r"response\.body", r"Response body must be object"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str, str]]:
+    """Every violation of every request of the client; Prism serves the API without its base."""
+    found: list[tuple[str, str, str, str]] = []
+    usual = httpx.Client.request
+
+    def request(self: httpx.Client, method: str, url: Any, **options: Any) -> httpx.Response:
+        answer = usual(self, method, url, **options)
+        path = httpx.URL(answer.request.url).path
+        found.extend((method, path, *one) for one in violations(answer))
+        return answer
+
+    monkeypatch.setattr(httpx.Client, "request", request)
+    monkeypatch.setattr(client, "PATH", "")
+    return found
+
+
+@pytest.fixture
+def proxied(tmp_path: Path) -> Iterator[tuple[StandIn, str]]:
+    with (
+        serving(tmp_path / "harbor.sqlite") as server,
+        between(described(DESCRIPTION, tmp_path / "swagger.json"), f"{server.url}/api/v2.0") as url,
+    ):
+        yield server, url
+
+
+def otherwise(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same objects, each with another value of something."""
+    raw = copy.deepcopy(raw)
+    raw["registry_endpoints"][0]["description"] = "another"
+    raw["registry_projects"][0] |= {"quota": "1T", "public": False, "retention": [{"keep": "always"}]}
+    raw["registry_replications"][0] |= {"trigger": "manual", "cron": "", "filters": []}
+    raw["registry_robots"][0]["days"] = 60
+    raw["registry_schedules"]["gc"]["cron"] = "0 0 5 * * 0"
+    raw["registry_schedules"]["scan_all"]["cron"] = ""
+    raw["registry_preheat"]["instances"][0]["insecure"] = True
+    raw["registry_preheat"]["policies"][0]["tags"] = "v*"
+    return raw
+
+
+def test_every_request_and_every_answer_is_as_described(
+    proxied: tuple[StandIn, str], upstream: str, tmp_path: Path, seen: list[tuple[str, str, str, str]]
+) -> None:
+    server, url = proxied
+    raw = everything(upstream)
+    assert applied(url, tmp_path, everything("http://127.0.0.1:9")).exit_code == 3
+    for declared in (raw, raw, otherwise(raw)):
+        assert applied(url, tmp_path, declared).exit_code == 0
+    rule = server.store.all("immutable")[0]
+    server.store.put("immutable", rule["id"], {**rule, "disabled": True})
+    assert len(applied(url, tmp_path, otherwise(raw)).outcomes) == 1
+    with site_of(url, tmp_path) as site:
+        declared = Declared.model_validate(raw)
+        reconcile.plan(site, declared)
+        there = robots.look(site, declared.registry_robots, ())
+        renewal = [robots.renewal(site, one, there[one.key]) for one in declared.registry_robots]
+        assert reconcile.apply(site, reconcile.Plan([renewal]), lambda _: None).exit_code == 0
+        # As if someone else were faster: what is there is made once more.
+        for finding in (
+            *robots.findings(site, declared.registry_robots, {}),
+            *immutables.findings(site, declared.registry_projects, {}),
+            *projects.findings(site, declared.registry_projects, {}),
+            *replications.findings(site, declared.registry_replications, {}),
+            *endpoints.findings(site, declared.registry_endpoints, {}),
+            *preheat.findings(site, declared.registry_preheat.instances, {}),
+            *preheat.policy_findings(site, declared.registry_preheat.policies, {}),
+        ):
+            assert isinstance(finding, Change)
+            finding.act()
+    assert {one.change.kind for one in applied(url, tmp_path, raw).outcomes} == {"schedule"}
+    assert applied(url, tmp_path, {}, prune=True).exit_code == 0
+    judge(seen)
+
+
+def test_what_else_the_stand_in_answers_is_as_described(proxied: tuple[StandIn, str], tmp_path: Path) -> None:
+    server, url = proxied
+    number = server.store.all("project")[0]["project_id"]
+    server.store.add("repository", {"name": "library/a/b", "project_id": number})
+    found = []
+    for path in ("/health", "/systeminfo", "/configurations", "/ping", "/p2p/preheat/providers",
+                 "/projects/library/repositories", "/projects?name=lib", "/quotas"):  # fmt: skip
+        answer = httpx.get(f"{url}{path}", auth=("admin", PASSWORD))
+        assert answer.status_code == 200, path
+        assert answer.headers["x-simulated"] == "clusterlab"
+        found += [("GET", path, *one) for one in violations(answer)]
+    assert httpx.head(
+        f"{url}/projects", params={"project_name": "library"}, auth=("admin", PASSWORD)
+    ).is_success
+    assert found == []
+    assert system.VERSION.endswith("-simulated")
+
+
+def judge(seen: list[tuple[str, str, str, str]]) -> None:
+    """Nothing is found but what is known, and all that is known is found."""
+    met, left = set(), []
+    for one in dict.fromkeys(seen):
+        why = next((name for name, known in KNOWN.items() if all(map(re.fullmatch, known, one))), None)
+        met.add(why)
+        if why is None:
+            left.append(one)
+    assert left == [], "\n".join(map(str, left))
+    assert met == set(KNOWN)
