@@ -26,6 +26,7 @@ from clusterctl.errors import (
     ClusterctlError,
 )
 from clusterctl.rollout import leases, opening, parts, pulls, site, tables
+from clusterctl.rollout import offline as offline_apply
 from clusterctl.rollout.preflight import PreflightReport, look
 from clusterctl.rollout.probe.look import Look, Looks, in_short
 from clusterctl.rollout.scope import require_something_to_do
@@ -48,6 +49,9 @@ from clusterctl.runs.store import RunStore
     "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,
     show_default=True, metavar="HOURS", help="No wave takes longer.",
 )  # fmt: skip
+@click.option(
+    "--offline", is_flag=True, help="Refuse what reaches out of the cluster, and prove that no node did."
+)
 @click.option("--check", is_flag=True, help="Change nothing: the same as clusterctl plan.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
@@ -65,6 +69,7 @@ def command(
     canary: int,
     silence_min: float,
     wave_h: float,
+    offline: bool,
     check: bool,
     yes: bool,
     as_json: bool,
@@ -77,8 +82,13 @@ def command(
 
     A host that the same settings have made good before is looked at in one probe first; if it is still as
     it was left, that is all. --full takes every host through Ansible.
+
+    --offline watches every packet with which a host that is changed turns to another. Exit code 1 where one
+    turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard.
     """
     asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
+    if check and offline:
+        raise click.UsageError("--offline watches what apply changes, and --check changes nothing")
     if check:
         return plan_command.run(named, asked, as_json=as_json, passwords=passwords)
     if not yes and not asked.preflight_alone:
@@ -86,6 +96,8 @@ def command(
     chosen = opening.select(named, limit)
     if not asked.preflight_alone:
         require_something_to_do(chosen.hosts, chosen.inventory, asked.tags)
+    inside = offline_apply.require_settings(chosen.inventory, chosen.hosts, asked.tags) if offline else None
+    watching = offline_apply.Watching()
     store = RunStore(chosen.directory)
     declined, limits = False, Limits(wave_h * 3600, silence_min * 60)
     with (
@@ -110,28 +122,22 @@ def command(
             if declined:
                 console.say("nothing was changed")
             else:
-                with leases.held(session, plan.hosts) as failures:
-                    looks.forget(() if failures else plan.hosts)
-                    outcome = (
-                        site.not_begun(session, plan, failures)
-                        if failures
-                        else site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits)
-                    )
-                outcome.add_quiet(first.quiet, first.reasons)
-                outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
-                outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
-                outcome.reasons |= chosen.outside
-                code = outcome.exit_code
+                outcome, watching = _change(session, looks, plan, asked, limits=limits, inside=inside)
+                _complete(outcome, first, plan, chosen)
+                code = outcome.exit_code or watching.exit_code
                 _remember(looks, first.rest(chosen.names), outcome)
         if not outcome.states:
             outcome.states |= report.unfit
-        summary = site.summary(session.run.id, chosen.names, outcome, code)
         pulled = _pulled(chosen, outcome)
-        summary |= {"pulls": [one.as_record() for one in pulled]} if pulled else {}
+        summary = (
+            site.summary(session.run.id, chosen.names, outcome, code)
+            | pulls.summary(pulled)
+            | watching.summary()
+        )
         ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
         store.finish(session.run, code, {**summary, **ended})
-    for one in pulled:
-        console.say(f"images, {pulls.told(one)}")
+    pulls.tell(pulled)
+    offline_apply.tell(watching)
     if outcome.records:
         _tell(chosen, outcome, session, code, as_json=as_json)
     if as_json:
@@ -173,6 +179,33 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
         secret_vars=session.secret_vars,
     )
     leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
+
+
+def _change(
+    session: Session,
+    looks: Looks,
+    plan: WavePlan,
+    asked: parts.Asked,
+    *,
+    limits: Limits,
+    inside: offline_apply.Allowed | None,
+) -> tuple[site.SiteOutcome, offline_apply.Watching]:
+    """Carry the plan out on hosts that are held, and watched where that is asked."""
+    with leases.held(session, plan.hosts) as failures:
+        looks.forget(() if failures else plan.hosts)
+        if failures:
+            return site.not_begun(session, plan, failures), offline_apply.Watching()
+        with offline_apply.watched(session, plan.hosts, inside) as watching:
+            outcome = site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits)
+        return outcome, watching
+
+
+def _complete(outcome: site.SiteOutcome, first: Look, plan: WavePlan, chosen: opening.Selection) -> None:
+    """Add the hosts that no wave touched."""
+    outcome.add_quiet(first.quiet, first.reasons)
+    outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
+    outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
+    outcome.reasons |= chosen.outside
 
 
 def _pulled(chosen: opening.Selection, outcome: site.SiteOutcome) -> list[pulls.WavePull]:
@@ -266,7 +299,7 @@ def _tell(
         console.say(f"stopped: {outcome.stopped}" + ("; later waves were not begun" if later else ""))
     for host, why in outcome.reboots.items():
         console.say(f"{host} wants a reboot: {why} (clusterctl apply --reboot)")
-    if code == EXIT_INCOMPLETE:
+    if outcome.exit_code == EXIT_INCOMPLETE:
         console.say("done, but for the hosts that are busy")
     if any(state is not HostState.GOOD for state in outcome.states.values()) or code != EXIT_GOOD:
         console.say(f"the whole of what Ansible said: {session.run.path('ansible.log')}")

@@ -64,7 +64,7 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         code = outcome.exit_code
         summary = site.summary(session.run.id, chosen.names, outcome, code)
         pulled = _pulls(chosen, rest, asked, outcome)
-        summary |= {"pulls": [one.as_record() for one in pulled]} if pulled else {}
+        summary |= pulls.summary(pulled)
         RunStore(chosen.directory).finish(session.run, code, summary)
     if as_json:
         for one in outcome.records.values():

@@ -1,4 +1,4 @@
-"""Pulls of the training image against the links: the least time before, how near it came after. Pure."""
+"""Pulls of the training image against the links: the least time before, how near it came after."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clusterctl import console
 from clusterctl.cluster.inventory import Host
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.engine.wording import counted, elapsed, listed
@@ -127,6 +128,17 @@ def told(pull: WavePull) -> str:
     return (
         f"{what}; {_time(pull.limit_s)} is the least by {pull.limited_by}: {pull.achieved:.0%} of it reached"
     )
+
+
+def summary(pulled: Sequence[WavePull]) -> dict[str, Any]:
+    """What a run's summary says of its pulls; nothing where there were none."""
+    return {"pulls": [one.as_record() for one in pulled]} if pulled else {}
+
+
+def tell(pulled: Sequence[WavePull]) -> None:
+    """Say what each wave has pulled."""
+    for one in pulled:
+        console.say(f"images, {told(one)}")
 
 
 def _node_pull(host: Host, said: Mapping[str, Any], locked: Mapping[str, Mapping[str, int]]) -> NodePull:
