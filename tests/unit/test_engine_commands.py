@@ -270,7 +270,7 @@ def test_waves_are_as_small_as_asked(cluster, ansible):
 
 
 def offline(cluster, listing, *words, **settings):
-    """Apply offline, where all sources of packages are a mirror of the site unless ``settings`` say otherwise."""
+    """Apply offline; all sources of packages are a mirror of the site unless ``settings`` say otherwise."""
     urls = ("nvidia_driver_repository_url", "nvidia_container_toolkit_repository_url")
     inside = dict.fromkeys(urls, "http://mirror.site/nvidia") | {"site_offline_hosts": ["mirror.site"]}
     for variables in listing["_meta"]["hostvars"].values():
