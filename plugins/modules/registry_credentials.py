@@ -9,6 +9,7 @@ import base64
 import fcntl
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,14 @@ def given_password(path: Path) -> str:
     return password
 
 
+def new_password() -> str:
+    """One that Harbor takes too, which asks for a capital, a small letter and a digit."""
+    while True:
+        password = secrets.token_urlsafe(24)
+        if all(re.search(kind, password) for kind in ("[A-Z]", "[a-z]", "[0-9]")):
+            return password
+
+
 def ensure(
     directory: Path,
     name: str,
@@ -112,7 +121,7 @@ def ensure(
         put(password_file, password + "\n")
         changed.append(password_file)
     if not password:
-        password = secrets.token_urlsafe(24)
+        password = new_password()
         put(password_file, password + "\n")
         changed.append(password_file)
     if not (htpasswd.is_file() and htpasswd_fits(htpasswd.read_text(encoding="utf-8"), user, password)):

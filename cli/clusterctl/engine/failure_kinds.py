@@ -31,6 +31,21 @@ OTHER = Kind(code="task.failed", says="", remedy="")
 # The first that is found holds: what is said by fewer comes before what much else says too.
 KINDS: tuple[Kind, ...] = (
     Kind(
+        code="harbor.refused",
+        says=r"Harbor cannot be installed here|Harbor \S+ was left as it is",
+        remedy="Nothing was touched. Mend what is said on {host}, or set it otherwise, and apply again.",
+    ),
+    Kind(
+        code="harbor.installer",
+        says=r"Harbor's installer was not unpacked|Harbor's installer is not declared",
+        remedy="See harbor_version, harbor_installer_url (or _path) and harbor_installer_sha256.",
+    ),
+    Kind(
+        code="harbor.certificate",
+        says=r" cannot serve: .*(it is not for|its key|it ended|it begins|its chain)",
+        remedy="Bring a certificate that fits (harbor_certificate), or none, for one of clusterctl's own.",
+    ),
+    Kind(
         code="host.key-unknown",
         says=r"No \S+ host key is known",
         remedy="Look at the host's key and keep it: clusterctl hosts scan.",
@@ -147,6 +162,27 @@ KINDS: tuple[Kind, ...] = (
         code="host.docker-down",
         says=r"Docker (runs and )?does not answer|Cannot connect to the Docker daemon",
         remedy="See journalctl -u docker on {host}.",
+    ),
+    Kind(
+        code="harbor.backup",
+        says=r"Harbor's backup could not be",
+        remedy="Mend what is said on {host}, then run it again; what was not whole is no backup, and goes.",
+    ),
+    Kind(
+        code="harbor.restore",
+        says=r"Harbor's backup was not restored",
+        remedy="See that {host} is empty and has the backup, and that harbor_version is its release.",
+    ),
+    Kind(
+        code="harbor.install-failed",
+        says=r"Harbor's installer failed|Harbor's images do not load|Harbor's own migration"
+        r"|Harbor \S+ does not stop|Harbor's proxy does not take",
+        remedy="Mend what its own words name on {host}, and apply again: it is done again from its start.",
+    ),
+    Kind(
+        code="harbor.unhealthy",
+        says=r"Harbor is not healthy",
+        remedy="See the named part's log in /var/log/harbor on {host} (harbor_log_dir), then apply again.",
     ),
     Kind(
         code="host.reboot-needed",

@@ -1,10 +1,10 @@
-"""`clusterctl registry`: the cluster's Harbor, what is declared of it, and its secrets."""
+"""`clusterctl registry`: the cluster's Harbor, what is declared of it, its secrets, its backups."""
 
 from __future__ import annotations
 
 import click
 
-from clusterctl.commands.registry import apply, plan, rotate
+from clusterctl.commands.registry import apply, backup, plan, restore, rotate, upgrade
 
 
 @click.group("registry")
@@ -12,5 +12,7 @@ def command() -> None:
     """What is declared of the cluster's Harbor: projects, upstreams, robots, schedules."""
 
 
-for one in (plan.command, apply.command, rotate.command):
+for one in (
+    plan.command, apply.command, rotate.command, backup.command, restore.command, upgrade.command
+):  # fmt: skip
     command.add_command(one)

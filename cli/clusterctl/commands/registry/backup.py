@@ -1,0 +1,53 @@
+"""`clusterctl registry backup`: images, database and secrets of Harbor, verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.hosts.options import yes_option
+from clusterctl.commands.registry import host
+from clusterctl.rollout.registry_host import Work
+
+PLAYBOOK = "registry_backup.yml"
+QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dumped."
+
+
+@click.command("backup")
+@click.option(
+    "--verify", is_flag=True, help="Take none: read a whole backup again and say whether it is good."
+)
+@click.option("--name", default="", metavar="NAME", help="With --verify: which one. Default: the newest.")
+@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@yes_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    verify: bool,
+    name: str,
+    check: bool,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Back Harbor up on its host (harbor_backup_dir), and read all of it again.
+
+    Images are copied while everybody works on; then Harbor is read-only while its database is dumped, and
+    writable again however that ends. A layer that an earlier backup has is not copied again. Exit code 1
+    where it failed, or where layers were damaged in Harbor before.
+    """
+    if name and not verify:
+        raise click.UsageError("--name says which backup --verify reads.")
+    if name:
+        host.require_name(name)
+    if verify:
+        told = {"clusterctl_registry_backup": "verify_backup", "harbor_backup_name": name}
+        work = Work("registry backup --verify", PLAYBOOK, lasting=False, extra_vars=told)
+        return host.run(named, work, "", yes=True, as_json=as_json, passwords=passwords)
+    work = Work("registry backup", PLAYBOOK, check=check)
+    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)

@@ -1,0 +1,65 @@
+"""What `registry backup`, `restore` and `upgrade` have in common: the question, and what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords
+from clusterctl.commands.hosts.options import agreed
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
+from clusterctl.rollout import opening, registry_host, tables
+from clusterctl.rollout.registry_host import Done, Work
+
+SHOWN = 3
+
+
+def run(
+    named: Path | None, work: Work, question: str, *, yes: bool, as_json: bool, passwords: Passwords
+) -> int:
+    """Ask, do it, tell how it ended. ``question`` may name {host}; empty asks nothing."""
+    chosen = opening.select(named, None)
+    host = registry_host.harbor_host(chosen)
+    if question and not work.check and not agreed(question.format(host=host.name), yes=yes):
+        if not yes:
+            console.say("nothing was changed")
+        return EXIT_CLUSTER_BAD
+    done = registry_host.carry_out(chosen, host, work, passwords=passwords, as_json=as_json)
+    tables.tell_failures(done.failures)
+    if as_json:
+        console.emit(done.as_record())
+    else:
+        _tell(done, check=work.check)
+    if done.exit_code != EXIT_GOOD:
+        console.say(f"the whole of what Ansible said: {registry_host.log_of(chosen, done)}")
+    return done.exit_code
+
+
+def require_name(name: str) -> None:
+    """Refuse what is no name of a backup. Raises ClusterctlError (``registry.no-backup``, exit 2)."""
+    digits = name.replace("T", "", 1).removesuffix("Z")
+    if not (len(name) == len("20260101T000000Z") and digits.isdecimal()):
+        raise ClusterctlError(
+            f"{name!r} is no name of a backup",
+            code="registry.no-backup",
+            hint="They are named by their time, as 20260131T120000Z; leave it away for the newest.",
+        )
+
+
+def _tell(done: Done, *, check: bool) -> None:
+    said = done.said
+    if said.get("files"):
+        size = f"{int(said['files'])} files, {int(said['bytes']) / 1e9:.2f} GB of Harbor {said['version']}"
+        still = f"; read-only for {said['read_only_s']} s" if "read_only_s" in said else ""
+        console.write(f"{said['backup']} on {done.host}: {size}, verified{still}\n")
+        if said.get("database") == "external":
+            console.say("the database is the site's own, and is not in it")
+    elif said:
+        console.write(f"{said['backup']} on {done.host}\n")
+    damaged = list(said.get("damaged") or ())
+    if damaged:
+        more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
+        console.say(f"damaged in Harbor itself before the backup: {', '.join(damaged[:SHOWN])}{more}")
+        console.say("push those layers again: a pull of an image that has one fails")
+    if check and done.exit_code == EXIT_GOOD:
+        console.say("nothing was changed; it could be begun")

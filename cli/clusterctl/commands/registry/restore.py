@@ -1,0 +1,37 @@
+"""`clusterctl registry restore`: a backup of Harbor, put back on an empty host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.hosts.options import yes_option
+from clusterctl.commands.registry import host
+from clusterctl.rollout.registry_host import Work
+
+QUESTION = "Install Harbor on {host} and put {backup} back into it?"
+
+
+@click.command("restore")
+@click.option("--backup", "name", default="", metavar="NAME", help="Which backup. Default: the newest.")
+@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@yes_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None, *, name: str, check: bool, yes: bool, as_json: bool, passwords: Passwords
+) -> int:
+    """Put a backup back on an empty registry host: images and secrets, Harbor itself, then its database.
+
+    The backup must lie in harbor_backup_dir on that host, and harbor_version must be its release. A host
+    with a Harbor or its data is refused. A restore that was cut off goes on where it was.
+    """
+    if name:
+        host.require_name(name)
+    told = {"harbor_backup_name": name} if name else {}
+    work = Work("registry restore", "registry_restore.yml", check=check, extra_vars=told)
+    question = QUESTION.replace("{backup}", name or "the newest backup there")
+    return host.run(named, work, question, yes=yes, as_json=as_json, passwords=passwords)

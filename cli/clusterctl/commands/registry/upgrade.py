@@ -1,0 +1,31 @@
+"""`clusterctl registry upgrade`: Harbor to the declared release, after a verified backup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.hosts.options import yes_option
+from clusterctl.commands.registry import host
+from clusterctl.rollout.registry_host import Work
+
+QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is down for minutes."
+
+
+@click.command("upgrade")
+@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@yes_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@password_options
+@click.pass_obj
+def command(named: Path | None, *, check: bool, yes: bool, as_json: bool, passwords: Passwords) -> int:
+    """Bring Harbor to the release that harbor_version declares, with its installer declared beside it.
+
+    A step that Harbor does not document is refused before anything is touched. The backup is read again as
+    a whole first; Harbor's own tool migrates a copy of the settings, and may refuse. One that was cut off
+    goes on with the next upgrade or apply. There is no way back but registry restore.
+    """
+    work = Work("registry upgrade", "registry_upgrade.yml", check=check)
+    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)

@@ -1,0 +1,113 @@
+"""Work on the registry's host that is no part of the site: a backup of Harbor, its restore, its upgrade."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.spec import setting
+from clusterctl.engine import mutex
+from clusterctl.engine.failure import Failure
+from clusterctl.engine.playbook import PlaybookOutcome
+from clusterctl.engine.silence import SILENCE_LIMIT_S
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.rollout import leases, opening
+from clusterctl.rollout.session import Limits, play
+from clusterctl.runs.store import RunStore
+
+# A registry of many terabytes is read twice by a backup, and nothing is said meanwhile.
+TIME_LIMIT_S = 24 * 3600.0
+SILENT_S = max(SILENCE_LIMIT_S, 12 * 3600.0)
+HARBOR = "harbor"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done by which playbook. ``lasting`` says that it changes the host, and needs its lease."""
+
+    kind: str
+    playbook: str
+    lasting: bool = True
+    check: bool = False
+    extra_vars: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How it ended; ``said`` is what the host said of the backup."""
+
+    run: str
+    host: str
+    exit_code: int
+    changed: int
+    said: Mapping[str, Any]
+    failures: tuple[Failure, ...] = ()
+
+    def as_record(self) -> dict[str, Any]:
+        """The last line of --json."""
+        return {"type": "summary", "run": self.run, "host": self.host, "changed": self.changed,
+                "exit": self.exit_code, **({"backup": dict(self.said)} if self.said else {}),
+                "failures": [one.headline for one in self.failures]}  # fmt: skip
+
+
+def harbor_host(chosen: opening.Selection) -> Host:
+    """The host that runs Harbor. Raises ClusterctlError (``registry.no-harbor``, exit 2)."""
+    hosts = [host for host in chosen.hosts if host in chosen.inventory.registry_hosts]
+    where = str(chosen.directory.hosts_file)
+    if not hosts:
+        raise ClusterctlError(
+            "no host of the group registry can be worked on",
+            code="registry.no-harbor",
+            where=where,
+            hint="Put the registry's host there, or release it: clusterctl hosts release HOST",
+        )
+    if setting(hosts[0], "registry_kind") != HARBOR:
+        raise ClusterctlError(
+            "this cluster's registry is the embedded one, which has no database to keep",
+            code="registry.no-harbor",
+            where=f"{hosts[0].name}: registry_kind",
+            hint="Set registry_kind: harbor. The embedded one's images are plain files in registry_data_dir.",
+        )
+    return hosts[0]
+
+
+def carry_out(
+    chosen: opening.Selection, host: Host, work: Work, *, passwords: Passwords, as_json: bool
+) -> Done:
+    """Run it on the registry's host, as a run that is kept. Raises ClusterctlError where it cannot begin."""
+    arguments = [f"{name}={value}" for name, value in work.extra_vars.items()]
+    with (
+        mutex.held(chosen.directory, work.kind),
+        opening.session(chosen, work.kind, arguments, passwords=passwords, as_json=as_json,
+                        extra_vars=work.extra_vars) as session,
+    ):  # fmt: skip
+        held = work.lasting and not work.check
+        with leases.held(session, (host.name,)) if held else contextlib.nullcontext(()) as refused:
+            if refused:
+                done = Done(session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(refused))
+            else:
+                limits = Limits(TIME_LIMIT_S, SILENT_S)
+                outcome = play(session, work.playbook, [host.name], check=work.check, limits=limits)
+                done = _done(session.run.id, host.name, outcome)
+        RunStore(chosen.directory).finish(session.run, done.exit_code, done.as_record())
+    return done
+
+
+def _done(run: str, host: str, outcome: PlaybookOutcome) -> Done:
+    one = outcome.ledger.hosts[host]
+    said = one.facts.get("backup") or {}
+    code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_GOOD if outcome.good else EXIT_CLUSTER_BAD
+    # Layers that were damaged before are in the backup as they were: it is whole, the registry is not.
+    if code == EXIT_GOOD and said.get("damaged"):
+        code = EXIT_CLUSTER_BAD
+    return Done(run, host, code, one.changed, said, (one.failure,) if one.failure else ())
+
+
+def log_of(chosen: opening.Selection, done: Done) -> Path:
+    """The whole of what Ansible said."""
+    return RunStore(chosen.directory).get(done.run).path("ansible.log")

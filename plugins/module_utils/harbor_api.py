@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Harbor's API on the host that runs it: over TLS that is checked, judged by what the answer says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+# Harbor's own default for a request, and a database that is busy with a dump.
+ANSWER_S = 60
+HEALTHY = "healthy"
+
+
+class HarborError(Exception):
+    """Harbor did not do what it was asked, in its own words."""
+
+
+class _Here(http.client.HTTPSConnection):
+    """A connection to this very host, which must show a certificate for Harbor's name."""
+
+    def __init__(self, address: str, port: int, hostname: str, context: ssl.SSLContext) -> None:
+        super().__init__(hostname, port, timeout=ANSWER_S, context=context)
+        self._address, self._tls = address, context
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self._address, self.port), self.timeout)
+        self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
+
+
+@dataclass(frozen=True)
+class Harbor:
+    """Where Harbor answers, and who asks. ``authority`` is a file; empty means the system's."""
+
+    hostname: str
+    port: int
+    authority: str = ""
+    user: str = ""
+    password: str = ""
+    address: str = "127.0.0.1"
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """One request to /api/v2.0; the answer's JSON, None where it has none. Raises HarborError."""
+        headers = {"Accept": "application/json"}
+        if self.user:
+            token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+            headers["Authorization"] = f"Basic {token}"
+        sent = None
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+            sent = json.dumps(body)
+        connection = _Here(self.address, self.port, self.hostname, self._context())
+        try:
+            connection.request(method, f"/api/v2.0{path}", sent, headers)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise HarborError(f"{self.hostname}:{self.port} does not answer: {error}") from error
+        finally:
+            connection.close()
+        if answer.status >= 300:
+            raise HarborError(f"{method} {path}: {answer.status} {said(text) or answer.reason}")
+        try:
+            return json.loads(text) if text.strip() else None
+        except ValueError:
+            raise HarborError(f"{method} {path}: an answer that is no JSON") from None
+
+    def served(self) -> str:
+        """SHA-256 of the certificate that is shown now. Raises HarborError."""
+        try:
+            with (
+                socket.create_connection((self.address, self.port), ANSWER_S) as plain,
+                self._context().wrap_socket(plain, server_hostname=self.hostname) as secured,
+            ):
+                return hashlib.sha256(secured.getpeercert(binary_form=True) or b"").hexdigest()
+        except OSError as error:
+            raise HarborError(f"{self.hostname}:{self.port}: {error}") from error
+
+    def unhealthy(self) -> list[str]:
+        """Parts that are not healthy, by the body of the answer; none where all are. Raises HarborError."""
+        answer = self.ask("GET", "/health") or {}
+        parts = [
+            f"{part.get('name')} ({part.get('error') or part.get('status')})"
+            for part in answer.get("components") or []
+            if part.get("status") != HEALTHY
+        ]
+        return parts or ([] if answer.get("status") == HEALTHY else [f"Harbor ({answer.get('status')})"])
+
+    def read_only(self) -> bool:
+        """Whether nothing can be pushed now. Raises HarborError."""
+        setting = (self.ask("GET", "/configurations") or {}).get("read_only") or {}
+        return bool(setting.get("value"))
+
+    def set_read_only(self, value: bool) -> None:
+        """Allow pushes, or not. Raises HarborError."""
+        self.ask("PUT", "/configurations", {"read_only": value})
+
+    def _context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.authority or None)
+
+
+def said(text: str) -> str:
+    """Harbor's own message in the body of a refusal."""
+    try:
+        errors = json.loads(text).get("errors") or []
+        return "; ".join(f"{error.get('message')}" for error in errors)
+    except (ValueError, AttributeError):
+        return text.strip()[:200]
+
+
+def wait_until_healthy(harbor: Harbor, seconds: float, pause: Callable[[float], None] = time.sleep) -> str:
+    """Empty once every part is healthy; else what is wrong after that time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            wrong = ", ".join(harbor.unhealthy())
+        except HarborError as error:
+            wrong = str(error)
+        if not wrong or time.monotonic() > deadline:
+            return wrong
+        pause(2)

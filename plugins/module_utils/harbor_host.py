@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Harbor on its host: what was installed, what holds its ports, how its containers are spoken to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.node_files import replace_file
+
+RECORD = "installed.json"
+INSTALLED = "installed"
+COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
+LISTENING = "0A"
+# Series of Harbor that this content knows, oldest first; its documents name each hop.
+SERIES = ("2.12", "2.13", "2.14", "2.15")
+MOST_SERIES_AT_ONCE = 2
+
+
+def read_record(directory: str) -> dict[str, Any]:
+    """What the last installation wrote down; {} where there was none."""
+    try:
+        found = json.loads((Path(directory) / RECORD).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except ValueError:
+        return {"state": "unreadable"}
+    return found if isinstance(found, dict) else {"state": "unreadable"}
+
+
+def write_record(directory: str, record: Mapping[str, Any]) -> None:
+    """Write down what is installed, or is being installed."""
+    replace_file(Path(directory) / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n", 0o600)
+
+
+def series(version: str) -> str:
+    """`v2.15.2` -> `2.15`."""
+    found = re.match(r"v?(\d+\.\d+)\.", version)
+    return found[1] if found else ""
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`v2.15.2-rc1` -> (2, 15, 2)."""
+    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", version)
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
+def why_no_upgrade(before: str, after: str) -> str:
+    """Why Harbor cannot go from one release to another in one step; empty where it can."""
+    if series(before) not in SERIES or series(after) not in SERIES:
+        known = f"{SERIES[0]} to {SERIES[-1]}"
+        return f"{before} to {after} is no hop that is known here (releases {known} are)"
+    if numbers(after) < numbers(before):
+        return f"Harbor has no way back from {before} to {after}; restore a backup of {after} instead"
+    if SERIES.index(series(after)) - SERIES.index(series(before)) > MOST_SERIES_AT_ONCE:
+        step = SERIES[SERIES.index(series(before)) + MOST_SERIES_AT_ONCE]
+        return f"Harbor documents no step from {before} to {after}; go to a {step} release first"
+    return ""
+
+
+def listeners(tables: list[str]) -> dict[int, str]:
+    """Inodes of listening sockets by port, of the texts of /proc/net/tcp and tcp6."""
+    found = {}
+    for table in tables:
+        for line in table.splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 9 and fields[3] == LISTENING:
+                found[int(fields[1].rpartition(":")[2], 16)] = fields[9]
+    return found
+
+
+def holder(inode: str, proc: Path = Path("/proc")) -> str:
+    """Name of the program that has this socket; `somebody` where it cannot be seen."""
+    for link in proc.glob("[0-9]*/fd/*"):
+        try:
+            if str(link.readlink()) == f"socket:[{inode}]":
+                return (link.parent.parent / "comm").read_text(encoding="utf-8").strip()
+        except OSError:
+            continue
+    return "somebody"
+
+
+def compose(release: str, *words: str) -> list[str]:
+    """The command line of Compose for the release that lies there."""
+    return [COMPOSE, "--project-directory", release, "-f", f"{release}/docker-compose.yml", *words]
+
+
+def plain(text: str) -> list[str]:
+    """Lines of an installer's output without its colours."""
+    return [line for line in re.sub(r"\x1b\[[0-9;]*m|\x1b\(B", "", text).splitlines() if line.strip()]

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A backup of Harbor on disk: what is in it, and whether it is still what was written."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+FILES = "files.jsonl"
+DATA = "data"
+DUMP = "database.sql.gz"
+SCHEMA = 1
+PARTIAL = ".partial"
+# Of the data volume. Database, Redis, logs of jobs and Trivy's databases are dumped, or come again.
+KEPT = ("registry", "secret", "ca_download")
+KEY_FILE = "secret/keys/secretkey"
+NAME = re.compile(r"\d{8}T\d{6}Z")
+BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
+# What pg_dump ends with: a dump that was cut off lacks it.
+DUMPED = b"-- PostgreSQL database dump complete"
+TAIL = 4096
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One file of the data volume, as it was."""
+
+    path: str
+    size: int
+    sha256: str
+    mode: int
+    uid: int
+    gid: int
+
+
+def backups(directory: Path) -> list[Path]:
+    """Whole backups, the oldest first."""
+    return sorted(path for path in directory.glob("*") if NAME.fullmatch(path.name) and path.is_dir())
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def files_of(root: Path) -> Iterator[Path]:
+    """Every ordinary file below the kept directories of a data volume, by name."""
+    for name in KEPT:
+        for place, directories, names in os.walk(root / name):
+            directories.sort()
+            for one in sorted(names):
+                path = Path(place, one)
+                if path.is_file() and not path.is_symlink():
+                    yield path
+
+
+def copy_tree(source: Path, target: Path, before: Path | None) -> list[Kept]:
+    """Copy what is kept of a data volume; a blob that an earlier backup has is linked to, not copied.
+
+    A file that is there already with the size and time of its source is not copied again.
+    """
+    known = {one.path: one for one in read_files(before)} if before else {}
+    return [
+        _copy(path, source, target, before, known.get(str(path.relative_to(source))))
+        for path in files_of(source)
+    ]
+
+
+def _copy(path: Path, source: Path, target: Path, before: Path | None, known: Kept | None) -> Kept:
+    inside = str(path.relative_to(source))
+    status, place = path.stat(), target / inside
+    place.parent.mkdir(parents=True, exist_ok=True)
+    blob = BLOB.search(f"/{inside}")
+    found = ""
+    if not _is_copied(place, status):
+        place.unlink(missing_ok=True)
+        if blob and before and known and known.size == status.st_size:
+            os.link(before / DATA / inside, place)
+            found = known.sha256
+        else:
+            found = _copy_bytes(path, place)
+            os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
+            place.chmod(0o600)
+    return Kept(
+        inside,
+        status.st_size,
+        found or digest(place),
+        stat.S_IMODE(status.st_mode),
+        status.st_uid,
+        status.st_gid,
+    )
+
+
+def _is_copied(place: Path, status: os.stat_result) -> bool:
+    if not place.is_file():
+        return False
+    there = place.stat()
+    return (there.st_size, there.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+
+
+def _copy_bytes(source: Path, target: Path) -> str:
+    """Copy, and hash on the way."""
+    found = hashlib.sha256()
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while chunk := reading.read(CHUNK):
+            found.update(chunk)
+            writing.write(chunk)
+    return found.hexdigest()
+
+
+def damaged(files: list[Kept]) -> list[str]:
+    """Blobs whose content is not what their name says: they were damaged before the backup."""
+    found = []
+    for one in files:
+        blob = BLOB.search(f"/{one.path}")
+        if blob and blob[1] != one.sha256:
+            found.append(f"sha256:{blob[1]}")
+    return found
+
+
+def write_files(backup: Path, files: list[Kept]) -> None:
+    """The list of what was kept."""
+    lines = (json.dumps(asdict(one), sort_keys=True) for one in files)
+    (backup / FILES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_files(backup: Path) -> list[Kept]:
+    """The list of what was kept. Raises OSError or ValueError where it cannot be read."""
+    text = (backup / FILES).read_text(encoding="utf-8")
+    return [Kept(**json.loads(line)) for line in text.splitlines()]
+
+
+def write_manifest(backup: Path, said: dict[str, Any]) -> None:
+    """Seal a backup: from here on every change of it is found."""
+    dump = backup / DUMP
+    sealed = {
+        **said,
+        "schema": SCHEMA,
+        "files_sha256": digest(backup / FILES),
+        "database_sha256": digest(dump) if dump.is_file() else "",
+    }
+    text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
+    (backup / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def read_manifest(backup: Path) -> dict[str, Any]:
+    """What a backup says of itself. Raises OSError or ValueError."""
+    found = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise ValueError(f"{backup / MANIFEST} is of another kind than this program reads")
+    return found
+
+
+def whole_dump(path: Path) -> bool:
+    """Whether a dump unpacks to its end, and ends as a whole one does."""
+    tail = b""
+    try:
+        with gzip.open(path, "rb") as stream:
+            while chunk := stream.read(CHUNK):
+                tail = (tail + chunk)[-TAIL:]
+    except (OSError, EOFError):
+        return False
+    return DUMPED in tail
+
+
+def wrong(backup: Path) -> list[str]:
+    """Everything by which a backup is not what was written; none where it could be restored."""
+    try:
+        manifest = read_manifest(backup)
+        files = read_files(backup)
+    except (OSError, ValueError, TypeError) as error:
+        return [f"{backup.name} cannot be read: {error}"]
+    found = []
+    if digest(backup / FILES) != manifest["files_sha256"]:
+        found.append(f"{FILES} was changed")
+    if manifest["database"] == "own":
+        dump = backup / DUMP
+        if not dump.is_file() or digest(dump) != manifest["database_sha256"]:
+            found.append(f"{DUMP} is gone or was changed")
+        elif not whole_dump(dump):
+            found.append(f"{DUMP} is no whole dump")
+    if not any(one.path == KEY_FILE for one in files):
+        found.append(f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again")
+    for one in files:
+        place = backup / DATA / one.path
+        if not place.is_file():
+            found.append(f"{one.path} is gone")
+        elif place.stat().st_size != one.size or digest(place) != one.sha256:
+            found.append(f"{one.path} was changed")
+    return found
+
+
+def put_back(backup: Path, data_dir: Path) -> int:
+    """Write what is kept into a data volume, each file whole or not at all, with its owner; bytes written."""
+    total = 0
+    for one in read_files(backup):
+        place = data_dir / one.path
+        _make_parents(place.parent, data_dir, one)
+        temporary = place.with_name(f".{place.name}.new")
+        shutil.copyfile(backup / DATA / one.path, temporary)
+        os.chown(temporary, one.uid, one.gid)
+        temporary.chmod(one.mode)
+        temporary.replace(place)
+        total += one.size
+    return total
+
+
+def _make_parents(directory: Path, root: Path, one: Kept) -> None:
+    for parent in [*reversed(directory.relative_to(root).parents), directory.relative_to(root)]:
+        place = root / parent
+        if not place.is_dir():
+            place.mkdir(parents=True)
+            os.chown(place, one.uid, one.gid)
+
+
+def prune(directory: Path, keep: int) -> list[str]:
+    """Remove the oldest whole backups beyond `keep` (0 keeps all), and what was never finished."""
+    gone = [path for path in directory.glob(f"*{PARTIAL}") if NAME.fullmatch(path.name.removesuffix(PARTIAL))]
+    if keep:
+        gone += backups(directory)[:-keep]
+    for path in gone:
+        shutil.rmtree(path)
+    return [path.name for path in gone]

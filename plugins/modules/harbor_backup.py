@@ -1,0 +1,244 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A backup of Harbor: read-only for as short as it can be, and writable again however it ends."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils import harbor_kept as kept
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import alone
+from ansible.module_utils.harbor_api import Harbor, HarborError
+from ansible.module_utils.harbor_host import INSTALLED, read_record
+from ansible.module_utils.node_files import replace_file
+
+DOCUMENTATION = r"""
+module: harbor_backup
+short_description: Back Harbor up, verify a backup, or make Harbor writable again
+description:
+  - Blobs are copied while Harbor is written to, since they never change; then it is read-only while the
+    database is dumped and the rest is copied. It is made writable again however that ends.
+  - A blob that an earlier backup has is linked to. A backup has its name only once it is whole and verified.
+options:
+  state:
+    description: What to do; C(writable) ends a read-only mode that an earlier backup could not end
+    type: str
+    choices: [taken, verified, writable]
+    default: taken
+  directory: {description: Where releases are unpacked, type: path, required: true}
+  data_dir: {description: Where Harbor keeps its data, type: path, required: true}
+  backup_dir: {description: Where backups are, type: path, required: true}
+  name: {description: Backup to verify; empty means the newest, type: str, default: ""}
+  keep: {description: Backups that are kept; 0 keeps all, type: int, default: 0}
+  database:
+    description: Whether the database is Harbor's own; an external one is backed up by who runs it
+    type: str
+    choices: [own, external]
+    default: own
+  hostname: {description: Harbor's name, type: str, required: true}
+  port: {description: Port of its TLS, type: int, default: 443}
+  authority: {description: Authority of its certificate, type: path, default: ""}
+  password: {description: The administrator's password, type: str, default: ""}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Back Harbor up
+  harbor_backup:
+    directory: /opt/harbor
+    data_dir: /var/lib/clusterctl/harbor
+    backup_dir: /var/backups/clusterctl/harbor
+    hostname: registry01
+    password: "{{ password }}"
+"""
+
+RETURN = r"""
+backup: {description: Directory of the backup, returned: with a backup, type: str}
+damaged: {description: Blobs that were damaged before, returned: with a backup, type: list}
+"""
+
+READ_ONLY = "read-only.json"
+DUMP_S = 4 * 3600
+LOCK_S = 5
+GIGABYTE = 1e9
+# A dump is about as large as its database, and gzip makes it smaller.
+SPARE_BYTES = 1 << 30
+DUMP = ["docker", "exec", "harbor-db", "pg_dump", "-U", "postgres", "--clean", "--if-exists", "registry"]
+
+
+class BackupError(Exception):
+    """The backup could not be taken."""
+
+
+@contextmanager
+def read_only(harbor: Harbor, directory: str) -> Iterator[None]:
+    """Nobody pushes meanwhile. What was before is written down first, for the case that we are killed."""
+    before = harbor.read_only()
+    mark = Path(directory) / READ_ONLY
+    if mark.is_file():
+        before = bool(json.loads(mark.read_text(encoding="utf-8"))["before"])
+    replace_file(mark, json.dumps({"before": before}) + "\n", 0o600)
+    try:
+        harbor.set_read_only(True)
+        yield
+    finally:
+        writable(harbor, directory)
+
+
+def writable(harbor: Harbor, directory: str) -> bool:
+    """Put back what was before a backup; whether there was anything to put back. Raises HarborError."""
+    mark = Path(directory) / READ_ONLY
+    if not mark.is_file():
+        return False
+    harbor.set_read_only(bool(json.loads(mark.read_text(encoding="utf-8"))["before"]))
+    mark.unlink()
+    return True
+
+
+def dump(target: Path) -> None:
+    """The database as SQL, packed. Raises BackupError where the dump is not whole."""
+    with gzip.open(target, "wb", compresslevel=3) as packed:
+        process = subprocess.Popen(
+            DUMP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        deadline = time.monotonic() + DUMP_S
+        assert process.stdout is not None  # noqa: S101 - asked for, a line above
+        while chunk := process.stdout.read(kept.CHUNK):
+            packed.write(chunk)
+            if time.monotonic() > deadline:
+                process.kill()
+                raise BackupError(f"the database was not dumped within {DUMP_S / 3600:g} h")
+        _, said = process.communicate(timeout=60)
+    if process.returncode != 0:
+        words = said.decode(errors="replace").strip().splitlines()[-2:]
+        raise BackupError(f"the database could not be dumped: {' '.join(words)}")
+    if not kept.whole_dump(target):
+        raise BackupError("the database's dump was cut off")
+
+
+def require_room(data: Path, directory: Path, before: Path | None) -> None:
+    """Refuse to begin what would not fit. Raises BackupError."""
+    known = {one.path: one.size for one in kept.read_files(before)} if before else {}
+    wanted = SPARE_BYTES
+    for path in kept.files_of(data):
+        size, inside = path.stat().st_size, str(path.relative_to(data))
+        wanted += 0 if kept.BLOB.search(f"/{inside}") and known.get(inside) == size else size
+    free = shutil.disk_usage(directory).free
+    if free < wanted:
+        raise BackupError(
+            f"{directory} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}: "
+            "make room, or set harbor_backup_dir to another disk"
+        )
+
+
+def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
+    """Take a backup and verify it. Raises BackupError, HarborError or OSError."""
+    options = module.params
+    record = read_record(options["directory"])
+    if record.get("state") != INSTALLED:
+        raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
+    data, directory = Path(options["data_dir"]), Path(options["backup_dir"])
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept.prune(directory, 0)
+    earlier = kept.backups(directory)
+    before = earlier[-1] if earlier else None
+    require_room(data, directory, before)
+    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    backup = directory / f"{name}{kept.PARTIAL}"
+    backup.mkdir(mode=0o700)
+    kept.copy_tree(data, backup / kept.DATA, before)
+    began = time.monotonic()
+    with read_only(harbor, options["directory"]):
+        if options["database"] == "own":
+            dump(backup / kept.DUMP)
+        files = kept.copy_tree(data, backup / kept.DATA, before)
+    seconds = round(time.monotonic() - began, 1)
+    kept.write_files(backup, files)
+    shutil.copyfile(Path(record["release"]) / "harbor.yml", backup / "harbor.yml")
+    (backup / "harbor.yml").chmod(0o600)
+    said = {
+        "version": record["version"],
+        "created": name,
+        "database": options["database"],
+        "files": len(files),
+        "bytes": sum(one.size for one in files),
+        "read_only_s": seconds,
+    }
+    kept.write_manifest(backup, said)
+    if found := kept.wrong(backup):
+        raise BackupError(f"what was written does not verify: {'; '.join(found[:3])}")
+    backup.rename(directory / name)
+    return {**said, "backup": str(directory / name), "damaged": kept.damaged(files),
+            "removed": kept.prune(directory, options["keep"])}  # fmt: skip
+
+
+def verify(module: AnsibleModule) -> dict[str, Any]:
+    """Read a whole backup again. Raises BackupError."""
+    directory, name = Path(module.params["backup_dir"]), module.params["name"]
+    there = kept.backups(directory)
+    chosen = [path for path in there if path.name == name] if name else there[-1:]
+    if not chosen:
+        names = ", ".join(path.name for path in there[-5:]) or "none"
+        raise BackupError(f"there is no backup {name or 'yet'} in {directory}; there are: {names}")
+    if found := kept.wrong(chosen[0]):
+        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        raise BackupError(f"{chosen[0]} is not what was written: {'; '.join(found[:3])}{more}")
+    manifest = kept.read_manifest(chosen[0])
+    said = {key: manifest[key] for key in ("version", "created", "database", "files", "bytes")}
+    return {**said, "backup": str(chosen[0]), "damaged": kept.damaged(kept.read_files(chosen[0]))}
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["taken", "verified", "writable"], "default": "taken"},
+            "directory": {"type": "path", "required": True},
+            "data_dir": {"type": "path", "required": True},
+            "backup_dir": {"type": "path", "required": True},
+            "name": {"type": "str", "default": ""},
+            "keep": {"type": "int", "default": 0},
+            "database": {"type": "str", "choices": ["own", "external"], "default": "own"},
+            "hostname": {"type": "str", "required": True},
+            "port": {"type": "int", "default": 443},
+            "authority": {"type": "path", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    options, state = module.params, module.params["state"]
+    harbor = Harbor(options["hostname"], options["port"], options["authority"], "admin", options["password"])
+    if module.check_mode and state != "verified":
+        pending = (Path(options["directory"]) / READ_ONLY).is_file()
+        module.exit_json(changed=state == "taken" or pending)
+    try:
+        with alone("harbor-backup", LOCK_S):
+            if state == "writable":
+                module.exit_json(changed=writable(harbor, options["directory"]))
+            said = take(module, harbor) if state == "taken" else verify(module)
+    except (BackupError, HarborError, OSError, ValueError) as error:
+        still = (Path(options["directory"]) / READ_ONLY).is_file()
+        after = " HARBOR IS STILL READ-ONLY: the next apply or backup ends that." if still else ""
+        verb = "verified" if state == "verified" else "ended" if state == "writable" else "taken"
+        module.fail_json(msg=f"Harbor's backup could not be {verb}: {error}.{after}")
+    module.exit_json(
+        changed=state == "taken",
+        backup=said["backup"],
+        damaged=said["damaged"],
+        clusterctl={"facts": {"backup": said}},
+    )
+
+
+if __name__ == "__main__":
+    main()

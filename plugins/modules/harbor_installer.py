@@ -1,0 +1,183 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Harbor's installer: a tarball that is unpacked only when it is byte for byte the one that was declared."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.node_files import replace_file
+
+DOCUMENTATION = r"""
+module: harbor_installer
+short_description: Verify and unpack Harbor's installer
+description:
+  - Compares SHA-256, and the signature where a key is given, before anything is unpacked.
+  - Refuses an archive of another release, or with files outside of its own directory.
+options:
+  archive: {description: The tarball on this host; removed once it is unpacked, type: path, required: true}
+  sha256: {description: Its SHA-256, type: str, required: true}
+  signature: {description: Its detached signature (ASCII armour), type: str, default: ""}
+  key: {description: Public key of who signed it (ASCII armour); empty does not look, type: str, default: ""}
+  version: {description: Harbor's release that it must be of, type: str, required: true}
+  directory: {description: Where releases are unpacked, type: path, required: true}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Unpack the installer
+  harbor_installer:
+    archive: /opt/harbor/harbor-v2.15.2.tgz
+    sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+    version: v2.15.2
+    directory: /opt/harbor
+"""
+
+RETURN = r"""
+release: {description: Directory of the release, returned: always, type: str}
+wanted: {description: Whether the tarball was not unpacked yet, returned: always, type: bool}
+"""
+
+MARK = ".unpacked.json"
+INSIDE = "harbor"
+MUST_HAVE = ("install.sh", "prepare", "common.sh", "harbor.yml.tmpl")
+VERIFY_S = 300
+CHUNK = 1 << 20
+
+
+class RefusedError(Exception):
+    """The archive is not what was declared."""
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as stream:
+        found = hashlib.sha256()
+        while chunk := stream.read(CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def require_digest(archive: Path, wanted: str) -> None:
+    """Refuse an archive that is not byte for byte the declared one."""
+    if not archive.is_file():
+        raise RefusedError("it is not there")
+    found = digest(archive)
+    if found != wanted:
+        raise RefusedError(f"its SHA-256 is {found}, and {wanted} is declared")
+
+
+def dearmor(armoured: str) -> bytes:
+    """The bytes of an ASCII-armoured key: gpgv reads keyrings in binary only."""
+    body = re.search(
+        r"-----BEGIN [^-]+-----\n(?:[^\n]+: [^\n]*\n)*\n(.+?)\n(?:=|-----END)", armoured, re.DOTALL
+    )
+    if not body:
+        raise RefusedError("harbor_installer_key holds no key in ASCII armour")
+    return base64.b64decode(body[1])
+
+
+def require_signature(archive: Path, signature: str, key: str) -> None:
+    """Refuse an archive that was not signed with this key."""
+    with tempfile.TemporaryDirectory() as kept:
+        keyring, signed = Path(kept, "key.gpg"), Path(kept, "signature.asc")
+        keyring.write_bytes(dearmor(key))
+        signed.write_text(signature, encoding="utf-8")
+        rc, _, err = run_bounded(["gpgv", "--keyring", str(keyring), str(signed), str(archive)], VERIFY_S)
+    if rc != 0:
+        said = " ".join(line.removeprefix("gpgv: ") for line in err.splitlines()[-2:])
+        raise RefusedError(f"its signature is not good: {said}")
+
+
+def members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """What is to be unpacked; refuses whatever would lie elsewhere, and everything but files."""
+    found = []
+    for member in archive.getmembers():
+        parts = Path(member.name).parts
+        if parts[:1] != (INSIDE,) or ".." in parts or not (member.isfile() or member.isdir()):
+            raise RefusedError(f"it holds {member.name!r}, which no installer of Harbor does")
+        if member.isfile():
+            found.append(member)
+    return found
+
+
+def release_of(prepare: str) -> str:
+    """Which release an installer's `prepare` is of."""
+    found = re.search(r"goharbor/prepare:(\S+)", prepare)
+    return found[1] if found else "an unknown release"
+
+
+def unpack(archive: Path, target: Path, version: str) -> None:
+    """Unpack beside the target, look at it, then move file by file: settings that lie there stay."""
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as kept, tarfile.open(archive) as stream:
+        for member in members(stream):
+            place = Path(kept, member.name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            source = stream.extractfile(member)
+            if source is not None:
+                with source, place.open("wb") as file:
+                    shutil.copyfileobj(source, file, CHUNK)
+            place.chmod(0o755 if member.mode & 0o111 else 0o644)
+        root = Path(kept, INSIDE)
+        if missing := [name for name in MUST_HAVE if not (root / name).is_file()]:
+            raise RefusedError(f"it lacks {', '.join(missing)}")
+        found = release_of((root / "prepare").read_text(encoding="utf-8"))
+        if found != version:
+            raise RefusedError(f"it is of {found}, and {version} is declared")
+        for path in sorted(root.rglob("*")):
+            place = target / path.relative_to(root)
+            if path.is_dir():
+                place.mkdir(exist_ok=True)
+            else:
+                path.replace(place)
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "archive": {"type": "path", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "signature": {"type": "str", "default": "", "no_log": False},
+            "key": {"type": "str", "default": "", "no_log": False},
+            "version": {"type": "str", "required": True},
+            "directory": {"type": "path", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    archive, wanted_sum = Path(options["archive"]), options["sha256"].lower()
+    release = Path(options["directory"], "releases", options["version"], INSIDE)
+    mark = release / MARK
+    known = json.loads(mark.read_text(encoding="utf-8")) if mark.is_file() else {}
+    wanted = known.get("sha256") != wanted_sum
+    if wanted and not module.check_mode:
+        try:
+            require_digest(archive, wanted_sum)
+            if options["key"]:
+                require_signature(archive, options["signature"], options["key"])
+            unpack(archive, release, options["version"])
+        except (RefusedError, tarfile.TarError, OSError, EOFError) as error:
+            archive.unlink(missing_ok=True)
+            module.fail_json(
+                msg=f"Harbor's installer was not unpacked: {error}. It was removed from this host; see that "
+                "harbor_installer_url, harbor_installer_sha256 and harbor_version belong together."
+            )
+        replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
+        archive.unlink(missing_ok=True)
+    module.exit_json(changed=wanted, wanted=wanted, release=str(release))
+
+
+if __name__ == "__main__":
+    main()

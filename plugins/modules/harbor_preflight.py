@@ -1,0 +1,156 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A host before Harbor touches it: ports, disk, and whoever was here before us."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.harbor_host import holder, listeners, read_record, why_no_upgrade
+
+DOCUMENTATION = r"""
+module: harbor_preflight
+short_description: Refuse a host that Harbor cannot be installed on, before anything is touched
+description:
+  - Looks at ports, free space, an earlier installation and a Harbor of somebody else. Changes nothing.
+options:
+  directory: {description: Where releases are unpacked, type: path, required: true}
+  data_dir: {description: Where Harbor keeps its data, type: path, required: true}
+  version: {description: Release that is declared, type: str, required: true}
+  ports: {description: What wants which port, type: dict, required: true}
+  min_free_gb: {description: Free space that a first installation wants, type: float, default: 20}
+  upgrade: {description: Whether this may be a step from another release, type: bool, default: false}
+author: ["the clusterctl authors"]
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  harbor_preflight:
+    directory: /opt/harbor
+    data_dir: /var/lib/clusterctl/harbor
+    version: v2.15.2
+    ports: {https: 443}
+"""
+
+RETURN = r"""
+installed: {description: Release that is here; empty where none is, returned: always, type: str}
+free_gb: {description: Free space where the data are to be, returned: always, type: float}
+"""
+
+GIGABYTE = 1e9
+# Containers' ports are held by Docker's own program; that they are Harbor's is known by the record.
+OF_DOCKER = ("docker-proxy", "rootlessport")
+LOOK_S = 30
+
+
+def taken(wanted: dict[str, int], held: dict[int, str], *, installed: bool) -> list[str]:
+    """Findings about ports: `held` names the program that listens, by port."""
+    return [
+        f"port {port} ({what}) is held by {held[port]}: stop it, or set another port"
+        for what, port in sorted(wanted.items())
+        if port in held and not (installed and held[port] in OF_DOCKER)
+    ]
+
+
+def twice(wanted: dict[str, int]) -> list[str]:
+    """Findings about ports that two parts want."""
+    ports = list(wanted.values())
+    double = sorted({port for port in ports if ports.count(port) > 1})
+    return [f"port {port} is wanted twice: give each part a port of its own" for port in double]
+
+
+def of_record(record: dict[str, Any], version: str, *, upgrade: bool) -> list[str]:
+    """Findings about what is installed."""
+    if record.get("state") == "unreadable":
+        return ["installed.json cannot be read: write {} into it if no Harbor is here"]
+    before = str(record.get("version", ""))
+    if not before or before == version:
+        return []
+    if not upgrade:
+        why = why_no_upgrade(before, version)
+        way = why or "`clusterctl registry upgrade` backs up, and goes there"
+        return [f"Harbor {before} is here, and {version} is declared: {way}"]
+    why = why_no_upgrade(before, version)
+    return [why] if why else []
+
+
+def strangers(directory: str) -> list[str]:
+    """Findings about containers of a Harbor that is not ours."""
+    rc, out, _ = run_bounded(
+        ["docker", "inspect", "--format", "{{json .Config.Labels}}", "harbor-core"], LOOK_S
+    )
+    if rc != 0:
+        return []
+    label = "com.docker.compose.project.working_dir"
+    where = str((json.loads(out or "{}") or {}).get(label, "somewhere else"))
+    if where.startswith(f"{directory.rstrip('/')}/"):
+        return []
+    return [
+        f"a Harbor that is not ours runs from {where}: take it down (its data stay), or name another host"
+    ]
+
+
+def orphans(data_dir: str, record: dict[str, Any]) -> list[str]:
+    """Findings about data without an installation."""
+    if record or not any(Path(data_dir, "database").glob("*")):
+        return []
+    return [
+        f"{data_dir}/database holds a Harbor's data of an unknown release: restore a backup into an empty "
+        "directory (`clusterctl registry restore`), or set harbor_data_dir to another one"
+    ]
+
+
+def free_gb(path: str) -> float:
+    """Free space for others than root where this path is, or is to be."""
+    there = next(parent for parent in (Path(path), *Path(path).parents) if parent.exists())
+    status = os.statvfs(there)
+    return status.f_bavail * status.f_frsize / GIGABYTE
+
+
+def main() -> None:
+    """Ansible's entry."""
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "path", "required": True},
+            "data_dir": {"type": "path", "required": True},
+            "version": {"type": "str", "required": True},
+            "ports": {"type": "dict", "required": True},
+            "min_free_gb": {"type": "float", "default": 20.0},
+            "upgrade": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    record = read_record(options["directory"])
+    wanted = {what: int(port) for what, port in options["ports"].items()}
+    tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
+    listening = listeners(tables)
+    held = {port: holder(listening[port]) for port in wanted.values() if port in listening}
+    free = free_gb(options["data_dir"])
+    errors = [
+        *of_record(record, options["version"], upgrade=options["upgrade"]),
+        *twice(wanted),
+        *taken(wanted, held, installed=bool(record)),
+        *strangers(options["directory"]),
+        *orphans(options["data_dir"], record),
+    ]
+    if not record and free < options["min_free_gb"]:
+        errors.append(
+            f"{options['data_dir']} has {free:.1f} GB free, and {options['min_free_gb']:g} are wanted: "
+            "make room, or set harbor_data_dir or harbor_min_free_gb"
+        )
+    if errors:
+        module.fail_json(
+            msg=f"Harbor cannot be installed here, and nothing was touched. {'. '.join(errors)}."
+        )
+    module.exit_json(changed=False, installed=str(record.get("version", "")), free_gb=round(free, 1))
+
+
+if __name__ == "__main__":
+    main()

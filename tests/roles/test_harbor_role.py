@@ -1,0 +1,141 @@
+"""harbor.yml for every known release, by Ansible itself, held against what Harbor's `prepare` reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+# What `prepare` takes without asking whether it is there: one that is missing ends it with a KeyError.
+INDEXED = {
+    "hostname", "harbor_admin_password", "data_volume", "https.certificate", "https.private_key",
+    "jobservice.max_job_workers", "jobservice.job_loggers", "jobservice.logger_sweeper_duration",
+    "notification.webhook_job_max_retry", "notification.webhook_job_http_client_timeout", "log.level",
+    "storage_service.redirect.disable", "metric.enabled", "metric.port", "metric.path",
+}  # fmt: skip
+# The settings of harbor.yml.tmpl, of 2.12 to 2.15, those in comments too.
+TEMPLATE = INDEXED | {
+    "http.port", "https.port", "https.strong_ssl_ciphers", "ip_family.ipv6.enabled", "ip_family.ipv4.enabled",
+    "internal_tls.enabled", "internal_tls.dir", "external_url", "storage_service.ca_bundle",
+    "trivy.ignore_unfixed", "trivy.skip_update", "trivy.skip_java_db_update", "trivy.offline_scan",
+    "trivy.security_check", "trivy.insecure", "trivy.timeout", "trivy.github_token", "trivy.db_repository",
+    "trivy.java_db_repository", "jobservice.max_job_duration_hours", "log.local.rotate_count",
+    "log.local.rotate_size", "log.local.location", "log.external_endpoint.protocol",
+    "log.external_endpoint.host", "log.external_endpoint.port", "_version", "external_database.harbor.host",
+    "external_database.harbor.port", "external_database.harbor.db_name", "external_database.harbor.username",
+    "external_database.harbor.password", "external_database.harbor.ssl_mode",
+    "external_database.harbor.max_idle_conns", "external_database.harbor.max_open_conns",
+    "external_redis.host", "external_redis.password", "external_redis.tlsOptions.enable",
+    "external_redis.tlsOptions.rootCA", "external_redis.harbor_db_index", "uaa.ca_file", "proxy.http_proxy",
+    "proxy.https_proxy", "proxy.no_proxy", "proxy.components", "trace.enabled", "upload_purging.enabled",
+    "upload_purging.age", "upload_purging.interval", "upload_purging.dryrun", "cache.enabled",
+    "cache.expire_hours", "core.quota_update_provider", "storage_service.s3.bucket",
+}  # fmt: skip
+FULL = {
+    "harbor_external_url": "https://front.example.org",
+    "harbor_ipv6": True,
+    "harbor_internal_tls_dir": "/etc/harbor/tls/internal",
+    "harbor_external_database": {"host": "db", "username": "harbor", "password": "p#w: \"x'"},
+    "harbor_external_redis": {"host": "redis:6379", "password": "s", "tls": True, "harbor_db_index": 6},
+    "harbor_storage_driver": "s3",
+    "harbor_storage_options": {"bucket": "harbor"},
+    "harbor_storage_ca_bundle": "/etc/ssl/s3.pem",
+    "harbor_trivy_github_token": "t",
+    "harbor_log_endpoint": {"host": "log", "port": 514},
+    "harbor_uaa_ca_file": "/etc/ssl/uaa.pem",
+    "harbor_trace": {"enabled": True, "otel": {"endpoint": "h:4318", "url_path": "/v1/traces"}},
+}
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  vars_files: [{role}/defaults/main.yml, {role}/vars/main.yml, {extra}]
+  tasks:
+    - ansible.builtin.template: {{src: {role}/templates/harbor.yml.j2, dest: {out}, mode: "0600"}}
+"""
+
+
+def render(tmp_path: Path, **settings: Any) -> tuple[str, dict[str, Any]]:
+    """harbor.yml as the role writes it: its text, and what it says."""
+    state = tmp_path / "state/secrets"
+    state.mkdir(parents=True, exist_ok=True)
+    for name in ("harbor-admin", "harbor-database"):
+        (state / f"{name}.password").write_text("Kept1234\n", encoding="utf-8")
+    extra, out, play = (tmp_path / name for name in ("extra.json", "harbor.yml", "play.yml"))
+    base = {"harbor_hostname": "registry01", "harbor_address": "10.0.0.5",
+            "harbor_controller_dir": str(tmp_path / "state")}  # fmt: skip
+    extra.write_text(json.dumps({**base, **settings}), encoding="utf-8")
+    play.write_text(PLAY.format(role=ROOT / "roles/harbor", extra=extra, out=out), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local",
+         "-e", f"ansible_python_interpreter={sys.executable}", str(play)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    text = out.read_text(encoding="utf-8")
+    return text, yaml.safe_load(text)
+
+
+def names(value: Any, prefix: str = "") -> set[str]:
+    """Every setting that stands there, as `log.level`."""
+    found = set()
+    for key, inner in value.items():
+        found |= names(inner, f"{prefix}{key}.") if isinstance(inner, dict) and inner else {f"{prefix}{key}"}
+    return found
+
+
+@pytest.mark.parametrize("version", ["v2.12.4", "2.13.5", "v2.14.4", "v2.15.2"])
+def test_what_prepare_indexes_is_there_in_every_release(tmp_path: Path, version: str) -> None:
+    text, said = render(tmp_path, harbor_version=version)
+    assert names(said) >= INDEXED
+    assert names(said) <= TEMPLATE | {
+        "database.password", "database.max_idle_conns", "database.max_open_conns",
+        "storage_service.filesystem.maxthreads",
+    }  # fmt: skip
+    assert said["_version"] == f"{version.removeprefix('v')[:4]}.0"
+    assert said["harbor_admin_password"] == "Kept1234"
+    assert ("db_repository" in said["trivy"]) == (said["_version"] == "2.15.0")
+    # As `prepare` finds it, with grep and awk.
+    lines = [line for line in text.splitlines() if "data_volume:" in line.partition("#")[0]]
+    assert [line.split()[-1] for line in lines] == ["/var/lib/clusterctl/harbor"]
+
+
+def test_every_setting_of_harbors_template_can_be_declared(tmp_path: Path) -> None:
+    _, said = render(tmp_path, harbor_version="v2.15.2", **FULL)
+    assert TEMPLATE - names(said) == set()
+    assert said["external_database"]["harbor"]["password"] == "p#w: \"x'"
+    assert "database" not in said
+    assert "tls" not in said["external_redis"]
+
+
+def test_redis_of_harbor_itself_takes_other_numbers(tmp_path: Path) -> None:
+    _, said = render(tmp_path, harbor_version="v2.14.0", harbor_redis={"registry_db_index": 3})
+    assert said["redis"] == {"registry_db_index": 3}
+
+
+def test_a_role_that_cannot_work_says_so_before_it_looks_at_the_host(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.yml"
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    declared = {
+        "registry_kind": "harbor", "registry_address": "10.0.0.5", "harbor_version": "v2.16.0",
+        "registry_controller_dir": str(tmp_path / "state"),
+    }  # fmt: skip
+    groups = {"registry": {"hosts": {"registry01": host}, "vars": declared}}
+    inventory.write_text(yaml.safe_dump({"all": {"children": groups}}), encoding="utf-8")
+    play = tmp_path / "play.yml"
+    play.write_text("- {hosts: registry, gather_facts: false, roles: [registry]}\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(inventory), str(play)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Set it to a release of Harbor 2.12, 2.13, 2.14 or 2.15" in done.stdout
+    assert not (tmp_path / "state").exists()

@@ -1,0 +1,347 @@
+"""Harbor on its host: what is refused before anything is touched, what is done, and when nothing is."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import harbor_installer
+import harbor_preflight
+import harbor_release
+import pytest
+from ansible.module_utils import harbor_host
+
+PLUGINS = Path(harbor_installer.__file__).parents[1]
+START = (
+    "import runpy, ansible.module_utils as m;"
+    f"m.__path__.append({str(PLUGINS / 'module_utils')!r});"
+    "import sys; runpy.run_path(sys.argv.pop(), run_name='__main__')"
+)
+PREPARE = "#!/bin/sh\nexec docker run goharbor/prepare:{version} prepare\n"
+
+
+def play(name: str, *, check: bool = False, **params: Any) -> dict[str, Any]:
+    """A module as Ansible runs it: a process, arguments on standard input, JSON out."""
+    arguments = {**params, "_ansible_check_mode": check}
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(PLUGINS / "modules" / f"{name}.py")],
+        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+# --- the installer
+
+
+def tarball(path: Path, version: str = "v2.15.2", extra: dict[str, bytes] | None = None) -> str:
+    """Write an installer; returns its SHA-256."""
+    files = {
+        "harbor/install.sh": b"#!/bin/bash\n",
+        "harbor/prepare": PREPARE.format(version=version).encode(),
+        "harbor/common.sh": b"#\n",
+        "harbor/harbor.yml.tmpl": b"hostname: reg.mydomain.com\n",
+        **(extra or {}),
+    }
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def installer(tmp_path: Path, sha256: str, *, check: bool = False, **more: str) -> dict[str, Any]:
+    wanted = {"version": "v2.15.2", "directory": str(tmp_path / "opt"), "archive": str(tmp_path / "h.tgz")}
+    return play("harbor_installer", check=check, sha256=sha256, **{**wanted, **more})
+
+
+def test_an_installer_is_unpacked_once_and_settings_beside_it_stay(tmp_path: Path) -> None:
+    sha256 = tarball(tmp_path / "h.tgz")
+    planned = installer(tmp_path, sha256, check=True)
+    assert planned["wanted"]
+    assert not (tmp_path / "opt").exists()
+    release = tmp_path / "opt/releases/v2.15.2/harbor"
+    release.mkdir(parents=True)
+    (release / "harbor.yml").write_text("ours\n", encoding="utf-8")
+    assert installer(tmp_path, sha256)["changed"]
+    assert not (tmp_path / "h.tgz").exists()
+    assert (release / "install.sh").stat().st_mode & 0o111
+    assert (release / "harbor.yml").read_text(encoding="utf-8") == "ours\n"
+    assert installer(tmp_path, sha256)["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("version", "extra", "said"),
+    [
+        ("v2.14.0", {}, "it is of v2.14.0, and v2.15.2 is declared"),
+        ("v2.15.2", {"harbor/../../etc/cron.d/x": b"* * * * *"}, "which no installer of Harbor does"),
+        ("v2.15.2", {"elsewhere/x": b""}, "which no installer of Harbor does"),
+    ],
+)
+def test_an_archive_that_is_no_installer_of_this_release_is_refused(
+    tmp_path: Path, version: str, extra: dict[str, bytes], said: str
+) -> None:
+    sha256 = tarball(tmp_path / "h.tgz", version, extra)
+    answer = installer(tmp_path, sha256)
+    assert answer["failed"]
+    assert said in answer["msg"]
+    assert not (tmp_path / "opt/releases/v2.15.2/harbor/install.sh").exists()
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_an_archive_with_another_checksum_is_refused_and_removed(tmp_path: Path) -> None:
+    tarball(tmp_path / "h.tgz")
+    answer = installer(tmp_path, "0" * 64)
+    assert "is declared" in answer["msg"]
+    assert not (tmp_path / "h.tgz").exists()
+
+
+def test_a_cut_off_archive_is_refused_even_with_its_own_checksum(tmp_path: Path) -> None:
+    tarball(tmp_path / "h.tgz", extra={"harbor/big": bytes(range(256)) * 400})
+    whole = (tmp_path / "h.tgz").read_bytes()
+    (tmp_path / "h.tgz").write_bytes(whole[: len(whole) // 2])
+    sha256 = hashlib.sha256(whole[: len(whole) // 2]).hexdigest()
+    assert "was not unpacked" in installer(tmp_path, sha256)["msg"]
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of GnuPG with one key."""
+    home = tmp_path_factory.mktemp("gnupg")
+    home.chmod(0o700)
+    made = subprocess.run(
+        ["gpg", "--homedir", str(home), "--batch", "--passphrase", "", "--quick-gen-key", "h@example.org"],
+        capture_output=True, check=False, timeout=120,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip("GnuPG makes no key here")
+    return home
+
+
+def test_a_signature_is_checked_where_a_key_is_given(tmp_path: Path, signer: Path) -> None:
+    gpg = ["gpg", "--homedir", str(signer), "--batch", "--armor"]
+    sha256 = tarball(tmp_path / "h.tgz")
+    key = subprocess.run([*gpg, "--export"], capture_output=True, text=True, check=True).stdout
+    signed = [*gpg, "--detach-sign", "--output", "-", str(tmp_path / "h.tgz")]
+    signature = subprocess.run(signed, capture_output=True, text=True, check=True).stdout
+    other = subprocess.run(
+        [*gpg, "--detach-sign"], input="else", capture_output=True, text=True, check=True
+    ).stdout
+    content = (tmp_path / "h.tgz").read_bytes()
+    refused = installer(tmp_path, sha256, key=key, signature=other)
+    assert "its signature is not good" in refused["msg"]
+    (tmp_path / "h.tgz").write_bytes(content)
+    assert installer(tmp_path, sha256, key=key, signature=signature)["changed"]
+
+
+# --- before anything is touched
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("v2.14.3", "v2.15.2", ""),
+        ("v2.13.0", "v2.15.2", ""),
+        ("v2.15.1", "v2.15.2", ""),
+        ("v2.12.4", "v2.15.2", "go to a 2.14 release first"),
+        ("v2.15.2", "v2.14.3", "no way back"),
+        ("v2.11.0", "v2.13.0", "no hop that is known here"),
+        ("v2.15.0", "v2.16.0", "no hop that is known here"),
+    ],
+)
+def test_the_hops_that_harbor_documents_are_the_ones_that_are_made(before: str, after: str, why: str) -> None:
+    said = harbor_host.why_no_upgrade(before, after)
+    assert why in said
+    assert bool(said) == bool(why)
+
+
+def test_ports_that_are_held_are_found_with_their_holder() -> None:
+    header = "  sl  local_address rem_address   st\n"
+    row = "   0: 00000000:{port:04X} 00000000:0000 {state} 0:0 00:0 0 0 0 {inode} 1\n"
+    table = header + row.format(port=443, state="0A", inode=77) + row.format(port=80, state="01", inode=78)
+    assert harbor_host.listeners([table]) == {443: "77"}
+    wanted = {"https": 443, "http": 80}
+    assert harbor_preflight.taken(wanted, {443: "apache2"}, installed=True)
+    assert harbor_preflight.taken(wanted, {443: "docker-proxy"}, installed=False)
+    assert harbor_preflight.taken(wanted, {443: "docker-proxy"}, installed=True) == []
+    assert "wanted twice" in harbor_preflight.twice({"https": 443, "metrics": 443})[0]
+
+
+def test_a_port_that_another_program_holds_is_refused_with_its_name(tmp_path: Path) -> None:
+    program = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0));"
+        "print(s.getsockname()[1], flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        port = int(child.stdout.readline())
+        answer = play(
+            "harbor_preflight", directory=str(tmp_path), data_dir=str(tmp_path / "data"), version="v2.15.2",
+            ports={"https": port}, min_free_gb=0,
+        )  # fmt: skip
+        child.communicate("\n", timeout=20)
+    assert f"port {port} (https) is held by python" in answer["msg"]
+    assert "nothing was touched" in answer["msg"]
+
+
+def test_data_of_an_unknown_release_and_a_full_disk_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "data/database/pg15").mkdir(parents=True)
+    looked = {
+        "directory": str(tmp_path),
+        "data_dir": str(tmp_path / "data"),
+        "version": "v2.15.2",
+        "ports": {},
+    }
+    answer = play("harbor_preflight", **looked, min_free_gb=10**9)
+    assert "of an unknown release" in answer["msg"]
+    assert "GB free" in answer["msg"]
+    harbor_host.write_record(str(tmp_path), {"version": "v2.15.2", "state": "installed"})
+    assert play("harbor_preflight", **looked, min_free_gb=10**9)["installed"] == "v2.15.2"
+    harbor_host.write_record(str(tmp_path), {"version": "v2.14.3", "state": "installed"})
+    assert "`clusterctl registry upgrade`" in play("harbor_preflight", **looked)["msg"]
+    assert play("harbor_preflight", **looked, upgrade=True, min_free_gb=0)["installed"] == "v2.14.3"
+
+
+def test_a_record_that_cannot_be_read_is_no_absent_harbor(tmp_path: Path) -> None:
+    (tmp_path / "installed.json").write_text("{", encoding="utf-8")
+    answer = play("harbor_preflight", directory=str(tmp_path), data_dir="/x", version="v2.15.2", ports={})
+    assert "installed.json cannot be read" in answer["msg"]
+
+
+# --- what is done
+
+GOOD = harbor_release.Found(
+    record={"version": "v2.15.2", "settings": "abc", "trivy": False, "state": "installed"},
+    settings="abc",
+    composed=True,
+    certificate_differs=False,
+    unit={"UnitFileState": "enabled", "ActiveState": "active"},
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "todo"),
+    [
+        (GOOD, []),
+        (replace(GOOD, settings="abd"), ["install"]),
+        (replace(GOOD, record={**GOOD.record, "version": "v2.14.3"}), ["install"]),
+        (replace(GOOD, record={**GOOD.record, "trivy": True}), ["install"]),
+        (replace(GOOD, record={**GOOD.record, "state": "installing"}), ["install"]),
+        (replace(GOOD, composed=False), ["install"]),
+        (replace(GOOD, certificate_differs=True), ["certificate"]),
+        (replace(GOOD, certificate_differs=True, settings="abd"), ["install"]),
+        (replace(GOOD, unit={"UnitFileState": "disabled", "ActiveState": "failed"}), ["enable", "start"]),
+        (replace(GOOD, record={}, unit={}), ["install", "enable", "start"]),
+    ],
+)
+def test_the_installer_runs_only_when_release_or_settings_changed(
+    found: harbor_release.Found, todo: list[str]
+) -> None:
+    steps = harbor_release.steps(found, "v2.15.2", trivy=False)
+    assert [what for what, _ in steps] == todo
+    assert all(because for _, because in steps)
+
+
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install: str) -> dict[str, Any]:
+    """A host where docker and systemctl are there and write down what they are asked."""
+    log, bin_ = tmp_path / "asked", tmp_path / "bin"
+    bin_.mkdir()
+    for name in ("docker", "systemctl"):
+        (bin_ / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{log}\n', encoding="utf-8")
+        (bin_ / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:/usr/bin:/bin")
+    release = tmp_path / "opt/releases/v2.15.2/harbor"
+    release.mkdir(parents=True)
+    (release / "install.sh").write_text(install, encoding="utf-8")
+    (release / "install.sh").chmod(0o755)
+    (release / "harbor.yml").write_text("log: {}\n", encoding="utf-8")
+    for name in ("tls.crt", "tls.key"):
+        (tmp_path / name).write_text(name, encoding="utf-8")
+    return {
+        "directory": str(tmp_path / "opt"), "release": str(release), "version": "v2.15.2",
+        "data_dir": str(tmp_path / "data"),
+        "certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"),
+    }  # fmt: skip
+
+
+INSTALL = """#!/bin/bash
+cd "$(dirname "$0")"
+echo "install $*" >>../../../../asked
+touch docker-compose.yml
+mkdir -p ../../../../data/secret/cert
+cp ../../../../tls.crt ../../../../data/secret/cert/server.crt
+cp ../../../../tls.key ../../../../data/secret/cert/server.key
+"""
+
+
+def test_a_release_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    planned = play("harbor_release", check=True, **wanted)
+    assert planned["done"][0] == "install: it is not installed"
+    assert not any("install" in line for line in lines(tmp_path))
+    play("harbor_release", **wanted)
+    play("harbor_release", **wanted)
+    assert [line for line in lines(tmp_path) if line.startswith("install")] == ["install "]
+    play("harbor_release", **wanted, trivy=True)
+    assert [line for line in lines(tmp_path) if line.startswith("install")][-1] == "install --with-trivy"
+
+
+def test_an_installation_that_failed_is_said_in_its_own_words_and_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, "#!/bin/sh\necho 'no space left on device' >&2\nexit 1\n")
+    failed = play("harbor_release", **wanted)
+    assert failed["failed"]
+    assert "no space left on device" in failed["msg"]
+    assert harbor_host.read_record(wanted["directory"])["state"] == "installing"
+    Path(wanted["release"], "install.sh").write_text(INSTALL, encoding="utf-8")
+    done = play("harbor_release", **wanted)["done"]
+    assert done[0] == "install: an earlier installation did not come to its end"
+    assert harbor_host.read_record(wanted["directory"])["state"] == "installed"
+
+
+def test_a_release_of_another_version_is_left_as_it_is_until_an_upgrade_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    old = tmp_path / "opt/releases/v2.14.3/harbor"
+    old.mkdir(parents=True)
+    (old / "docker-compose.yml").touch()
+    (old / "harbor.yml").write_text("_version: 2.14.0\n", encoding="utf-8")
+    record = {"version": "v2.14.3", "release": str(old), "state": "installed"}
+    harbor_host.write_record(wanted["directory"], record)
+    refused = play("harbor_release", **wanted)
+    assert "clusterctl registry upgrade" in refused["msg"]
+    assert harbor_host.read_record(wanted["directory"]) == record
+    compose = tmp_path / "bin/compose"
+    compose.write_text(f'#!/bin/sh\necho "compose $*" >>{tmp_path}/asked\n', encoding="utf-8")
+    compose.chmod(0o755)
+    text = START.replace(
+        "import sys;",
+        f"import ansible.module_utils.harbor_host as h; h.COMPOSE={str(compose)!r}; import sys;",
+    )
+    monkeypatch.setattr(sys.modules[__name__], "START", text)
+    assert play("harbor_release", **wanted, upgrade=True).get("done"), "it goes there"
+    asked = lines(tmp_path)
+    migrated = next(n for n, line in enumerate(asked) if "goharbor/prepare:v2.15.2 migrate -i" in line)
+    stopped = next(n for n, line in enumerate(asked) if line.startswith("compose") and line.endswith("down"))
+    installed = next(n for n, line in enumerate(asked) if line.startswith("install"))
+    assert migrated < stopped < installed
+    assert harbor_host.read_record(wanted["directory"])["version"] == "v2.15.2"
+
+
+def lines(tmp_path: Path) -> list[str]:
+    """What was asked of the programs, in order."""
+    path = tmp_path / "asked"
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
