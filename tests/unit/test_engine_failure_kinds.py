@@ -13,6 +13,19 @@ from clusterctl.engine.failure_kinds import KINDS, OTHER, UNREACHABLE, kind_of
 
 # (status, what was said, code)
 SAID = [
+    ("failed", "Harbor cannot be installed here, and nothing was touched. port 443 (https) is held by nginx: "
+     "stop it, or set another port.", "harbor.refused"),
+    ("failed", "Harbor's installer was not unpacked: its SHA-256 is ab, and cd is declared. It was removed "
+     "from this host.", "harbor.installer"),
+    ("failed", "/etc/site/r.crt cannot serve: it is not for registry01, and it ended 2026-01-01 00:00 UTC.",
+     "harbor.certificate"),
+    ("failed", "Harbor's installer failed: loading images | Error response from daemon: bad tar.",
+     "harbor.install-failed"),
+    ("failed", "Harbor's installer failed: write /data: no space left on device.", "host.disk-full"),
+    ("failed", "Harbor is not healthy: database (unhealthy). Its logs are in harbor_log_dir on this host.",
+     "harbor.unhealthy"),
+    ("failed", "Harbor's backup could not be taken: the database's dump was cut off.", "harbor.backup"),
+    ("failed", "Harbor's backup was not restored: Harbor v2.15.2 is installed here.", "harbor.restore"),
     ("unreachable", "Failed to connect to the host via ssh: ops@10.0.0.1: Permission denied (publickey).",
      "host.login-refused"),
     ("unreachable", "Failed to connect to the host via ssh: No ED25519 host key is known for 10.0.0.1 "
