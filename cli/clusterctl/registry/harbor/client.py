@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.cookiejar
 import random
+import re
 import ssl
 import threading
 import time
@@ -27,6 +28,8 @@ TRIES = 6
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 # A page may shift under a reader while someone else makes objects.
 READS_OF_A_LIST = 3
+# The proxy in front of Harbor answers with a page.
+TAG = re.compile(r"<[^>]*>")
 
 
 @dataclass(frozen=True)
@@ -255,4 +258,4 @@ def _message(answer: httpx.Response) -> str:
         errors = answer.json()["errors"]
         return "; ".join(str(error["message"]) for error in errors)
     except (ValueError, KeyError, TypeError):
-        return " ".join(answer.text.split())[:200] or answer.reason_phrase
+        return " ".join(TAG.sub(" ", answer.text).split())[:200] or answer.reason_phrase

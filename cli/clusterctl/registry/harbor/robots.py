@@ -83,7 +83,8 @@ def _existing(site: Site, one: Robot, found: Found) -> Iterator[Finding]:
         act = partial(_update, site, one, found, secret=secret)
         yield Change(KIND, one.key, Action.UPDATE, act, differing, _needs(one))
     end = found.get("expires_at", FOR_EVER)
-    if end != FOR_EVER and end < (now() + timedelta(days=SAY_DAYS_BEFORE)).timestamp():
+    soon = timedelta(days=min(SAY_DAYS_BEFORE, one.days / 3))
+    if end != FOR_EVER and end < (now() + soon).timestamp():
         day = datetime.fromtimestamp(end, tz=now().tzinfo).date()
         word = "has expired on" if end < now().timestamp() else "expires on"
         yield Remark(KIND, one.key, f"{word} {day}; renew it with: clusterctl registry rotate {one.key}")

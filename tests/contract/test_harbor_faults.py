@@ -1,0 +1,265 @@
+"""What goes wrong on the way: the reconciler says it clearly, and the next run mends it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harbor_play import PASSWORD, applied, changes, everything, site_of, states
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor import client, reconcile
+from clusterctl.registry.harbor.client import Access, Client, Refused
+from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.harbor.vault import Vault
+from clusterlab.simulated.harbor.api import robots
+from clusterlab.simulated.harbor.api.faults import Fault
+from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+
+def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
+    """One more run completes it, a second has nothing to do, and every robot has the secret that is kept."""
+    assert applied(url, directory, raw).exit_code == 0
+    assert changes(applied(url, directory, raw)) == []
+
+
+def secrets_serve(harbor: StandIn, directory: Path) -> bool:
+    vault = Vault(directory / "robots.json")
+    return all(
+        robots.who(harbor.store, entry["user"], entry["secret"])
+        for key in ("pull", "ops")
+        for entry in [vault.robot(key)]
+    )
+
+
+@pytest.mark.parametrize("status", [429, 502, 503])
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH"])
+def test_what_is_worth_another_try_is_tried_again(
+    harbor: StandIn, upstream: str, tmp_path: Path, status: int, method: str
+) -> None:
+    harbor.faults.add(Fault(status, times=4, method=method))
+    assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
+    assert harbor.faults.happened == 4
+    mended(harbor.url, tmp_path, everything(upstream))
+
+
+def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -> None:
+    waited: list[float] = []
+    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    harbor.faults.add(Fault(429, retry_after="7"))
+    harbor.faults.add(Fault(503, times=4))
+    with Client(access, wait=waited.append) as asked:
+        asked.get("health", "/health")
+    assert waited[0] == 7
+    assert all(later > earlier for earlier, later in itertools.pairwise(waited[1:]))
+    assert asked.calls == 6
+
+
+def test_it_does_not_try_for_ever_and_says_harbors_words(harbor: StandIn) -> None:
+    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    harbor.faults.add(Fault(429, times=99))
+    with Client(access, wait=lambda _: None) as asked, pytest.raises(Refused) as caught:
+        asked.get("robots", "/robots")
+    assert str(caught.value) == "robots: too many requests (HTTP 429)"
+    assert asked.calls == client.TRIES
+
+
+EACH_ONCE = {
+    "immutable": 2,
+    "preheat instance": 1,
+    "preheat policy": 1,
+    "project": 4,
+    "registry": 1,
+    "replication": 1,
+    "retention": 2,
+    "robot": 3,
+}
+MADE = ("projects$", "robots$", "registries$", "policies$", "instances$", "rules$", "retentions$")
+
+
+@pytest.mark.parametrize("path", MADE)
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
+    harbor: StandIn, upstream: str, tmp_path: Path, path: str, hangs_up: bool
+) -> None:
+    """The proxy gives up (502) or the connection breaks after Harbor has made the object."""
+    harbor.faults.add(Fault(502, method="POST", path=path, after=True, hangs_up=hangs_up))
+    applied(harbor.url, tmp_path, everything(upstream))
+    assert harbor.faults.happened == 1
+    mended(harbor.url, tmp_path, everything(upstream))
+    assert secrets_serve(harbor, tmp_path)
+    counts = {kind: len(harbor.store.all(kind)) for kind in EACH_ONCE}
+    assert counts == EACH_ONCE
+
+
+def test_one_object_that_fails_keeps_no_other_from_being_done(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    harbor.faults.add(Fault(500, method="POST", path="projects$"))
+    done = applied(harbor.url, tmp_path, {"registry_projects": [{"name": "a"}, {"name": "b"}, {"name": "c"}]})
+    assert sorted(states(done).values()) == ["done", "done", "failed"]
+    assert done.exit_code == 1
+    assert [one.why for one in done.outcomes if one.state == "failed"] == ["500 from nginx (HTTP 500)"]
+
+
+@pytest.mark.parametrize("skip", range(0, 20, 3))
+def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
+    harbor: StandIn, upstream: str, tmp_path: Path, skip: int
+) -> None:
+    """It hangs up on everything from the n-th change on, until the run has given up."""
+    gone = Fault(method="POST|PUT|PATCH", times=10**6, skip=skip, hangs_up=True)
+    harbor.faults.add(gone)
+    done = applied(harbor.url, tmp_path, everything(upstream))
+    assert done.stopped is not None
+    assert (done.stopped.code, done.exit_code) == ("registry.api-unreachable", 1)
+    assert "run it again to go on" in done.stopped.hint
+    harbor.faults.waiting.clear()
+    left = applied(harbor.url, tmp_path, everything(upstream))
+    again = {one.change.subject for one in left.outcomes if one.change.action == "create"}
+    assert not again & {subject for subject, state in states(done).items() if state == "done"}
+    mended(harbor.url, tmp_path, everything(upstream))
+    assert secrets_serve(harbor, tmp_path)
+
+
+OURS = """
+import sys
+from pathlib import Path
+from harbor_play import applied, everything
+applied(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("at", [2, 5, 9, 14, 20])
+def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
+    harbor: StandIn, upstream: str, tmp_path: Path, at: int
+) -> None:
+    """kill -9 when the n-th change has come in, which is then served or not, as it happens."""
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    ours = subprocess.Popen(
+        [sys.executable, "-c", OURS, harbor.url, str(tmp_path), upstream],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )
+    while ours.poll() is None and sum(harbor.calls[m] for m in ("POST", "PUT", "PATCH")) < at:
+        time.sleep(0.001)
+    ours.kill()
+    assert ours.wait() == -signal.SIGKILL
+    mended(harbor.url, tmp_path, everything(upstream))
+    assert secrets_serve(harbor, tmp_path)
+
+
+def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> None:
+    with pytest.raises(ClusterctlError) as caught:
+        applied("http://127.0.0.1:9", tmp_path, {})
+    assert (caught.value.code, caught.value.exit_code) == ("registry.api-unreachable", 1)
+    assert caught.value.where == "http://127.0.0.1:9"
+    assert "Connection refused" in caught.value.what
+
+
+def test_a_harbor_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
+    with serving(tmp_path / "state.sqlite") as first:
+        port = first.server_address[1]
+    access = Access(f"http://127.0.0.1:{port}", "admin", SecretText(PASSWORD))
+    waited = threading.Event()
+    up = threading.Event()
+
+    def wait(_: float) -> None:
+        waited.set()
+        up.wait(30)
+
+    def late() -> None:
+        waited.wait(30)
+        with serving(tmp_path / "state.sqlite", port=port):
+            up.set()
+            done.wait(30)
+
+    done = threading.Event()
+    thread = threading.Thread(target=late)
+    thread.start()
+    try:
+        with Client(access, wait=wait) as asked:
+            assert asked.get("health", "/health")["status"] == "healthy"
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_wrong_password_ends_the_run_at_once(harbor: StandIn, tmp_path: Path) -> None:
+    with site_of(harbor.url, tmp_path, password="wrong") as site, pytest.raises(ClusterctlError) as caught:
+        reconcile.configure(site)
+    assert caught.value.code == "registry.api-denied"
+    assert sum(harbor.calls.values()) == 1
+
+
+def test_a_password_that_is_changed_in_the_middle_ends_the_run(harbor: StandIn, tmp_path: Path) -> None:
+    with site_of(harbor.url, tmp_path) as site:
+        declared = Declared.model_validate({"registry_projects": [{"name": f"p{n}"} for n in range(50)]})
+        plan = reconcile.plan(site, declared)
+        harbor.store.put("configuration", 1, {"admin_password": "another"})
+        done = reconcile.apply(site, plan, lambda _: None)
+    assert done.stopped is not None
+    assert (done.stopped.code, done.exit_code) == ("registry.api-denied", 2)
+    assert len(done.outcomes) < 50
+
+
+@pytest.fixture
+def page() -> Iterator[str]:
+    """Something that is no Harbor."""
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>It works!</html>")
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+
+
+def test_something_else_that_answers_is_no_harbor(page: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="is this Harbor's address"):
+        applied(page, tmp_path, {})
+
+
+def test_no_session_is_brought_back(harbor: StandIn, tmp_path: Path) -> None:
+    """Harbor sets one with every answer, and asks who brings it back for a CSRF token."""
+    with site_of(harbor.url, tmp_path) as site:
+        site.client.get("health", "/health")
+        site.client.post("project", "/projects", {"project_name": "gpu", "metadata": {"public": "true"}})
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "said"),
+    [
+        (0o644, "{}", "others may read it"),
+        (0o600, "{", "not what clusterctl writes"),
+        (0o600, "[]", "not what"),
+    ],
+)
+def test_a_file_of_secrets_that_cannot_be_trusted_is_refused(
+    harbor: StandIn, tmp_path: Path, mode: int, text: str, said: str
+) -> None:
+    path = tmp_path / "robots.json"
+    path.write_text(text)
+    path.chmod(mode)
+    with pytest.raises(ClusterctlError, match=said) as caught:
+        applied(harbor.url, tmp_path, {})
+    assert caught.value.code == "registry.vault"
+    assert path.read_text() == text
