@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from clusterctl.cluster import inventory, quarantine
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.engine import lease_book, mutex
 from clusterctl.engine.events import Diff, PlayStarted, Stats, TaskResult, TaskStarted
 from clusterctl.engine.journal import read
@@ -248,6 +250,19 @@ def test_plan_says_how_long_the_waves_of_pulls_take_at_the_least(cluster, ansibl
     assert [(one["wave"], one["limit_s"]) for one in summary["pulls"]] == [
         ("canary", 1.0), ("nodes 1", 1.0), ("nodes 2", 1.0),
     ]  # fmt: skip
+
+
+def test_before_the_first_copy_the_lock_knows_what_is_to_be_pulled(cluster, ansible, capsys):
+    digest = "sha256:" + "a" * 64
+    layers = tuple(LockedBlob(digest="sha256:" + one * 64, size=58_750_000) for one in "bc")
+    image = LockedImage(
+        name="training", source="docker.io/x/y:1", target="library/y", digest=digest, manifest=digest,
+        platforms=("linux/amd64",), config=LockedBlob(digest=digest, size=1), layers=layers,
+    )  # fmt: skip
+    lock_file.write(cluster, lock_file.Lock(images=(image,)))
+    ansible.pulls = {"gpu01": {"digest": digest, "unknown": "404", "link_mbps": 1000}}
+    assert run(["-C", str(cluster.root), "plan"]) == 0
+    assert "gpu01 would pull 117.5 MB in 2 layers: 1 s at the least" in capsys.readouterr().out
 
 
 def test_a_run_keeps_what_its_pulls_reached_of_the_links(cluster, ansible, capsys):

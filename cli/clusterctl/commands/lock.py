@@ -46,14 +46,18 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
             hint=f"There are: {', '.join(image.name for image in declared) or 'none'}.",
         )
     before = lock_file.read(inventory.directory) or Lock()
-    anew = [image for image in declared if _is_asked(image, before, names, anew=upgrade or check)]
+    anew = [
+        image
+        for image in declared
+        if not image.built and _is_asked(image, before, names, anew=upgrade or check)
+    ]
     with Sources(inventory) as sources, ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda image: _resolved(image, sources), anew))
     resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
         image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)
     }
-    images = [resolved.get(image.name) or before.image(image.name) for image in declared]
+    images = [resolved.get(image.name) or _kept(image, before) for image in declared]
     after = Lock(driver=driver, images=tuple(image for image in images if image is not None))
     changed = after != before
     if not check and changed and not failures:
@@ -66,6 +70,12 @@ def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, anew:
     """Whether its source is asked: it is new or declared otherwise, or the operator wants to know."""
     locked = before.image(image.name)
     return locked is None or not gate.is_of(locked, image) or (anew and (not names or image.name in names))
+
+
+def _kept(image: DeclaredImage, before: Lock) -> LockedImage | None:
+    """What was locked before; a build that is declared otherwise is out until it is built."""
+    locked = before.image(image.name)
+    return None if locked and image.built and not gate.is_of(locked, image) else locked
 
 
 def _resolved(image: DeclaredImage, sources: Sources) -> LockedImage | ExplainedError:

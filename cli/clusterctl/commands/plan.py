@@ -104,4 +104,5 @@ def _pulls(
         gpu_nodes=[host.name for host in inventory.gpu_nodes],
         size=asked.wave,
     ).waves
-    return pulls.of_waves(waves, {host.name: host for host in chosen.hosts}, outcome.records)
+    by_name, locked = {host.name: host for host in chosen.hosts}, pulls.locked_layers(chosen.directory)
+    return pulls.of_waves(waves, by_name, outcome.records, locked)

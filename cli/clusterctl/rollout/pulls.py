@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from clusterctl import console
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.engine.wording import counted, elapsed, listed
@@ -59,6 +61,19 @@ class WavePull:
             **done,
             "nodes": [asdict(node) for node in self.nodes],
         }
+
+
+def locked_layers(directory: ClusterDirectory) -> dict[str, dict[str, int]]:
+    """The layers of every locked image, by each digest that it may be named by.
+
+    Raises ClusterctlError (``images.lock-unreadable``).
+    """
+    lock = lock_file.read(directory)
+    return {
+        digest: {layer.digest: layer.size for layer in image.layers}
+        for image in (lock.images if lock else ())
+        for digest in filter(None, (image.index, image.digest, image.manifest))
+    }
 
 
 def of_waves(

@@ -20,17 +20,21 @@ ALL_PLATFORMS = "all"
 
 @dataclass(frozen=True)
 class DeclaredImage:
-    """An image as the operator asks for it. ``platforms`` is empty where all are wanted."""
+    """An image as the operator asks for it. ``platforms`` is empty where all are wanted.
+
+    ``built`` images come from `images build`: the lock has them from there, and no source is asked.
+    """
 
     name: str
     source: Reference
     target: str
     tag: str = ""
     platforms: tuple[str, ...] = (USUAL_PLATFORM,)
+    built: bool = False
 
 
 def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
-    """The training image, and those of the setting ``images``.
+    """The training image, those of the setting ``images``, and those of ``image_builds``.
 
     Raises ClusterctlError (``images.declared``, ``images.reference``).
     """
@@ -38,6 +42,7 @@ def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
     found = _training(host)
     for number, entry in enumerate(setting(host, "images") or [], 1):
         found.append(_declared(entry, f"images, entry {number}"))
+    found += [_built(entry, host) for entry in setting(host, "image_builds") or []]
     _once_each(found)
     return tuple(found)
 
@@ -89,6 +94,16 @@ def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:
         str(entry.get("name") or target.rpartition("/")[2]), source, target, tag or source.tag, platforms
     )
     return replace(image, platforms=()) if ALL_PLATFORMS in platforms else image
+
+
+def registry_name(host: Host) -> str:
+    """The cluster's registry as images name it."""
+    return f"{setting(host, 'registry_hostname')}:{setting(host, 'registry_port')}"
+
+
+def _built(entry: Mapping[str, Any], host: Host) -> DeclaredImage:
+    source = parse(f"{registry_name(host)}/{entry.get('target')}")
+    return DeclaredImage(str(entry.get("name")), source, source.repository, source.tag, built=True)
 
 
 def _once_each(found: list[DeclaredImage]) -> None:

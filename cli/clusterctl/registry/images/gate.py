@@ -45,7 +45,9 @@ def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[st
     """In what a lock and the settings differ; nothing where they agree."""
     found = [] if lock.driver == driver else [f"driver {lock.driver or 'none'}, now {driver or 'none'}"]
     wanted = {image.name: image for image in declared}
-    found += [f"{name} is new" for name in wanted if lock.image(name) is None]
+    found += [
+        f"{name} is new" for name, image in wanted.items() if lock.image(name) is None and not image.built
+    ]
     for image in lock.images:
         if image.name not in wanted:
             found.append(f"{image.name} is declared no more")

@@ -1,0 +1,184 @@
+"""`clusterctl images build`: a site's own image on a golden base, built, labelled, pushed, locked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clusterctl import console
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.lock import Lock, LockedImage
+from clusterctl.cluster.opened import opened
+from clusterctl.commands.images import options
+from clusterctl.engine import mutex
+from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.engine.wording import elapsed
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
+from clusterctl.registry.images import building, gate
+from clusterctl.registry.images.building import Built, Engine, Order
+from clusterctl.registry.images.declared import asked_host, nodes_driver, registry_name
+from clusterctl.registry.images.places import Destination, writable
+from clusterctl.registry.images.recipe import SETTING, Recipe, context_of, declared_recipes
+from clusterctl.runs.store import RunStore
+
+
+@click.command("build")
+@options.names_argument
+@click.option("--check", is_flag=True, help="Print the Dockerfiles, and build nothing.")
+@click.option("--anew", is_flag=True, help="Build also what the registry has of the same recipe and base.")
+@options.json_option
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None,
+    *,
+    names: tuple[str, ...],
+    check: bool,
+    anew: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
+    """Build the images that the setting image_builds declares, each on a locked base.
+
+    The engine of this machine builds. Layers of the base are not sent again; the image bears as labels what
+    it was made of, and is locked under its digest. One of the same recipe and base is not built twice.
+    """
+    inventory = opened(named)
+    recipes = _chosen(declared_recipes(inventory), names)
+    bases = {recipe.name: _base(inventory, recipe) for recipe in recipes}
+    gate.require_driver(tuple(bases.values()), nodes_driver(inventory))
+    registry = registry_name(asked_host(inventory))
+    orders = [
+        Order(recipe, bases[recipe.name], context_of(recipe, bases[recipe.name], registry))
+        for recipe in recipes
+    ]
+    if check:
+        return _show(orders, as_json=as_json)
+    store = RunStore(inventory.directory)
+    run = store.create("build", [recipe.name for recipe in recipes])
+    engine = Engine(run.path("build.log"))
+    found: dict[str, Built | ExplainedError] = {}
+    try:
+        with terminated_like_interrupted():
+            engine.require()
+            with writable(inventory, passwords) as destination:
+                for order in orders:
+                    try:
+                        found[order.recipe.name] = _made(order, engine, destination, anew=anew)
+                    except ExplainedError as error:
+                        found[order.recipe.name] = error
+        _lock(inventory, [one.image for one in found.values() if isinstance(one, Built)])
+    except KeyboardInterrupt:
+        store.finish(run, EXIT_INTERRUPTED, {"type": "summary", "run": run.id, "exit": EXIT_INTERRUPTED})
+        raise
+    except ExplainedError as error:
+        store.finish(run, error.exit_code, {"error": error.what})
+        raise
+    code = EXIT_CLUSTER_BAD if any(isinstance(one, ExplainedError) for one in found.values()) else EXIT_GOOD
+    records = [_record(name, one) for name, one in found.items()]
+    summary = {"type": "summary", "run": run.id, "registry": registry, "exit": code}
+    store.finish(run, code, {**summary, "images": records})
+    _tell(found, records, summary, as_json=as_json)
+    return code
+
+
+def _chosen(recipes: tuple[Recipe, ...], names: tuple[str, ...]) -> tuple[Recipe, ...]:
+    known = [recipe.name for recipe in recipes]
+    if unknown := [name for name in names if name not in known] or (not known and ["any"]):
+        raise ClusterctlError(
+            f"no build {', '.join(unknown)} is declared",
+            code="images.unknown",
+            where=SETTING,
+            hint=f"There are: {', '.join(known) or 'none'}.",
+        )
+    return tuple(recipe for recipe in recipes if not names or recipe.name in names)
+
+
+def _base(inventory: Inventory, recipe: Recipe) -> LockedImage:
+    lock = lock_file.read(inventory.directory) or Lock()
+    base = lock.image(recipe.base)
+    if base is None:
+        raise ClusterctlError(
+            f"the base {recipe.base} of {recipe.name} is not locked",
+            code="images.build-base",
+            where=str(lock_file.path(inventory.directory)),
+            hint="Name an image of the lock as `base`; clusterctl lock, then clusterctl images mirror.",
+        )
+    return base
+
+
+def _made(order: Order, engine: Engine, destination: Destination, *, anew: bool) -> Built:
+    registry, recipe, base = destination.registry, order.recipe, order.base
+    if not anew and building.there_already(order, registry):
+        return Built(building.locked(recipe, registry, destination.name), True, 0.0, 0)
+    console.say(f"{recipe.name}: building on {base.target}@{base.digest}")
+    return building.make(order, engine, registry, destination.name)
+
+
+def _lock(inventory: Inventory, images: list[LockedImage]) -> None:
+    """Write the images into the lock, each in place of the one of its name."""
+    with mutex.held(inventory.directory, "lock"):
+        before = lock_file.read(inventory.directory) or Lock(driver=nodes_driver(inventory))
+        names = [image.name for image in images]
+        kept = tuple(image for image in before.images if image.name not in names)
+        after = before.model_copy(update={"images": (*kept, *images)})
+        if {image.name: image for image in after.images} != {image.name: image for image in before.images}:
+            lock_file.write(inventory.directory, after)
+
+
+def _show(orders: list[Order], *, as_json: bool) -> int:
+    for order in orders:
+        name = order.recipe.name
+        if as_json:
+            console.emit({"type": "build", "name": name, "files": dict(order.context)})
+            continue
+        for file, text in sorted(order.context.items()):
+            console.RESULTS.print(f"# {name}: {file}\n{text}", markup=False, highlight=False, soft_wrap=True)
+    return EXIT_GOOD
+
+
+def _record(name: str, one: Built | ExplainedError) -> dict[str, Any]:
+    if isinstance(one, ExplainedError):
+        return {"type": "build", "name": name, "state": "failed", "code": one.code, "what": one.what}
+    return {
+        "type": "build",
+        "name": name,
+        "state": "there" if one.there else "built",
+        "reference": f"{one.image.source.rpartition(':')[0]}@{one.image.digest}",
+        "digest": one.image.digest,
+        "size": one.image.size,
+        "bytes": one.moved,
+        "seconds": round(one.seconds, 3),
+    }
+
+
+def _tell(
+    found: dict[str, Built | ExplainedError],
+    records: list[dict[str, Any]],
+    summary: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    if as_json:
+        for record in [*records, summary]:
+            console.emit(record)
+        return
+    for record, one in zip(records, found.values(), strict=True):
+        if isinstance(one, ExplainedError):
+            console.tell(
+                f"{record['name']}: {one.what}", ("where:", one.where), ("hint: ", one.hint),
+                ("code: ", one.code), style="bold red",
+            )  # fmt: skip
+        elif one.there:
+            console.RESULTS.print(f"{record['reference']}: is there, of this recipe and base", markup=False)
+        else:
+            sent = f"{options.size(one.moved)} of {options.size(one.image.size)} sent"
+            console.RESULTS.print(
+                f"{record['reference']}: built in {elapsed(one.seconds)}, {sent}",
+                markup=False,
+                soft_wrap=True,
+            )

@@ -1,0 +1,217 @@
+"""From a recipe to an image in the cluster's registry: built by an engine, pushed blob by blob."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.images import saved
+from clusterctl.registry.images.declared import DeclaredImage
+from clusterctl.registry.images.recipe import RECIPE_LABEL, Recipe, recipe_of
+from clusterctl.registry.images.resolve import resolve
+from clusterctl.registry.images.saved import SavedImage
+from clusterctl.registry.oci import manifest
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.reference import parse
+
+LIMIT_S = 4 * 3600.0
+LOOK_S = 60.0
+LAST_LINES = 12
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be built: by which recipe, on which base, out of which files."""
+
+    recipe: Recipe
+    base: LockedImage
+    context: Mapping[str, str]
+
+    @property
+    def tag(self) -> str:
+        """What the engine calls it meanwhile."""
+        return f"clusterctl/{self.recipe.name}:{recipe_of(self.context)[:12]}"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A build that is in the registry: as the lock keeps it, whether it was there, and how long it took."""
+
+    image: LockedImage
+    there: bool
+    seconds: float
+    moved: int
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The engine that builds: Docker's command line, or one that takes the same words. ``log`` keeps its."""
+
+    log: Path
+    program: str = "docker"
+    limit_s: float = LIMIT_S
+
+    def require(self) -> None:
+        """Raises ClusterctlError (``images.build-engine``) where none answers."""
+        try:
+            done = subprocess.run(
+                [self.program, "version", "--format", "{{.Server.Version}}"],
+                capture_output=True, text=True, timeout=LOOK_S, check=False,
+            )  # fmt: skip
+            because = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        except (OSError, subprocess.TimeoutExpired) as error:
+            because = str(error)
+        if because:
+            raise ClusterctlError(
+                f"no engine answers that could build: {because}",
+                code="images.build-engine",
+                where=self.program,
+                hint="Start Docker on this machine, or name another by DOCKER_HOST or `docker context use`.",
+                exit_code=EXIT_CLUSTER_BAD,
+            )
+
+    def build(self, context: Mapping[str, str], tag: str) -> None:
+        """Build; what it says goes to the log. Raises ClusterctlError (``images.build``)."""
+        with tempfile.TemporaryDirectory(prefix="clusterctl-build-") as place:
+            for name, text in context.items():
+                (Path(place) / name).write_text(text, encoding="utf-8")
+            descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as log:
+                code = _ended([self.program, "build", "--tag", tag, place], log, self.limit_s)
+        if code != 0:
+            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            raise ClusterctlError(
+                f"the build of {tag} failed (exit code {code}):\n  " + "\n  ".join(lines[-LAST_LINES:]),
+                code="images.build",
+                where=str(self.log),
+                hint="The engine's own words are above. Where it does not trust the base's registry, copy "
+                ".clusterctl/ca/ca.crt to /etc/docker/certs.d/HOST:PORT/ca.crt.",
+                exit_code=EXIT_CLUSTER_BAD,
+            )
+
+    @contextmanager
+    def saved(self, tag: str) -> Iterator[IO[bytes]]:
+        """The image's archive, as it comes. Raises ClusterctlError (``images.build-archive``)."""
+        with tempfile.TemporaryFile() as errors:
+            process = subprocess.Popen([self.program, "save", tag], stdout=subprocess.PIPE, stderr=errors)
+            try:
+                assert process.stdout is not None  # noqa: S101 (it was asked for)
+                yield process.stdout
+                # The padding after the archive's end, or the engine would find its reader gone.
+                while process.stdout.read(1 << 16):
+                    pass
+                code = process.wait(LOOK_S)
+            finally:
+                process.kill()
+                process.wait(LOOK_S)
+            if code != 0:
+                errors.seek(0)
+                raise ClusterctlError(
+                    f"the engine did not save {tag}: {errors.read().decode(errors='replace').strip()}",
+                    code="images.build-archive",
+                    where=f"{self.program} save",
+                    hint="Run the same command again.",
+                    exit_code=EXIT_CLUSTER_BAD,
+                )
+
+
+def there_already(order: Order, registry: Registry) -> bool:
+    """Whether the registry has, under the recipe's tag, an image of this very recipe and base."""
+    try:
+        found = registry.manifest(order.recipe.repository, order.recipe.tag)
+    except RegistryError as error:
+        if error.code == "images.not-found":
+            return False
+        raise
+    if found.config is None:
+        return False
+    config = json.loads(registry.small_blob(order.recipe.repository, found.config))
+    return ((config.get("config") or {}).get("Labels") or {}).get(RECIPE_LABEL) == recipe_of(order.context)
+
+
+def make(order: Order, engine: Engine, registry: Registry, name: str) -> Built:
+    """Build, push and describe one image; ``name`` is the registry as images name it.
+
+    Raises ClusterctlError (``images.*``).
+    """
+    began, base = time.monotonic(), order.base
+    engine.build(order.context, order.tag)
+    described = registry.manifest(base.target, base.manifest)
+    if described.config is None:
+        raise ClusterctlError(
+            f"the base {base.name} is a list, and no image", code="images.manifest", where=base.target
+        )
+    base_config = json.loads(registry.small_blob(base.target, described.config))
+    known = {*base_config["rootfs"]["diff_ids"], *(layer.digest for layer in described.layers)}
+    with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
+        with engine.saved(order.tag) as stream:
+            image = saved.read(stream, Path(place), known)
+        moved = push(order, image, json.loads(described.raw), registry)
+    return Built(locked(order.recipe, registry, name), False, time.monotonic() - began, moved)
+
+
+def push(order: Order, image: SavedImage, base_manifest: dict[str, Any], registry: Registry) -> int:
+    """Bring the image into the registry: the base's layers by mounting, new ones by sending. Bytes sent."""
+    recipe, base = order.recipe, order.base
+    if base_manifest.get("mediaType") is None:
+        base_manifest = {"mediaType": manifest.OCI_MANIFEST, **base_manifest}
+    raw = saved.manifest_of(image, base_manifest)
+    found = manifest.read(raw, base_manifest["mediaType"], recipe.target)
+    moved = 0
+    for blob in found.layers[: len(found.layers) - len(image.new)]:
+        if base.target != recipe.repository and not registry.has_blob(recipe.repository, blob.digest):
+            if registry.mount(recipe.repository, blob.digest, base.target):
+                continue
+            registry.put_blob(recipe.repository, blob, partial(_again, registry, base.target, blob))
+            moved += blob.size
+    config = Blob(manifest.digest_of(image.config), len(image.config))
+    sent = [(layer.blob, layer.pieces) for layer in image.new]
+    for blob, content in [*sent, (config, lambda: iter([image.config]))]:
+        if not registry.has_blob(recipe.repository, blob.digest):
+            registry.put_blob(recipe.repository, blob, content)
+            moved += blob.size
+    registry.put_manifest(recipe.repository, found, recipe.tag)
+    return moved
+
+
+def locked(recipe: Recipe, registry: Registry, name: str) -> LockedImage:
+    """The image as the lock keeps it, read back from the registry."""
+    return resolve(as_declared(recipe, name), registry)
+
+
+def as_declared(recipe: Recipe, name: str) -> DeclaredImage:
+    """The image as other commands know it: its source is the cluster's own registry."""
+    return DeclaredImage(
+        recipe.name, parse(f"{name}/{recipe.target}"), recipe.repository, recipe.tag, built=True
+    )
+
+
+def _again(registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
+    with registry.blob(repository, blob.digest) as (_, pieces):
+        yield from pieces
+
+
+def _ended(command: Sequence[str], log: IO[bytes], limit_s: float) -> int:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        log.write(f"\nnot done within {limit_s:.0f} s\n".encode())
+        return 124
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(LOOK_S)

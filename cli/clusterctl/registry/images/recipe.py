@@ -1,0 +1,173 @@
+"""A site's own image as it is declared: the Dockerfile, what lies beside it, what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.spec import setting
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.declared import asked_host
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+SETTING = "image_builds"
+# Each word of a recipe becomes a word of a Dockerfile: nothing else may pass.
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+:~-]+)?")
+REQUIREMENT = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?"
+)
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
+INDEX = re.compile(r"https?://[^\s@'\"]+")
+VERSION = re.compile(r"[0-9][0-9A-Za-z.]*")
+TARGET = re.compile(r"[a-z0-9]+([._/-][a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+RECIPE_LABEL = "io.clusterctl.recipe"
+BASE_LABEL = "org.opencontainers.image.base.digest"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to make: a base by the name of a locked image, and what is added to it."""
+
+    name: str
+    base: str
+    target: str
+    packages: tuple[str, ...] = ()
+    requirements: tuple[str, ...] = ()
+    pip_index_url: str = ""
+    jupyterlab: str = ""
+    user: str = "user"
+    uid: int = 1000
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def repository(self) -> str:
+        """The path in the registry."""
+        return self.target.rpartition(":")[0]
+
+    @property
+    def tag(self) -> str:
+        """The tag in the registry."""
+        return self.target.rpartition(":")[2]
+
+    @property
+    def wheels(self) -> tuple[str, ...]:
+        """Every requirement, JupyterLab's among them."""
+        return (*self.requirements, *((f"jupyterlab=={self.jupyterlab}",) if self.jupyterlab else ()))
+
+
+def declared_recipes(inventory: Inventory) -> tuple[Recipe, ...]:
+    """The recipes of the settings. Raises ClusterctlError (``images.build-declared``)."""
+    declared = setting(asked_host(inventory), SETTING) or []
+    found = [_recipe(one, f"{SETTING}, entry {number}") for number, one in enumerate(declared, 1)]
+    for key in ("name", "target"):
+        values = [getattr(one, key) for one in found]
+        if twice := sorted({value for value in values if values.count(value) > 1}):
+            raise _refusal(f"two of them have the {key} {twice[0]}", SETTING)
+    return tuple(found)
+
+
+def context_of(recipe: Recipe, base: LockedImage, registry: str) -> dict[str, str]:
+    """The files of the build, by name. Equal settings on an equal base give equal files, to the byte."""
+    written = {}
+    if recipe.wheels:
+        written["requirements.txt"] = "".join(f"{one}\n" for one in recipe.wheels)
+    if recipe.pip_index_url:
+        written["pip.conf"] = f"[global]\nindex-url = {recipe.pip_index_url}\n"
+    labels = {
+        **recipe.labels,
+        "org.opencontainers.image.title": recipe.name,
+        "org.opencontainers.image.base.name": f"{registry}/{base.target}",
+        BASE_LABEL: base.digest,
+        "io.clusterctl.packages": " ".join(recipe.packages),
+        "io.clusterctl.requirements": " ".join(recipe.wheels),
+    }
+    text = _dockerfile(recipe, f"{registry}/{base.target}@{base.digest}", labels)
+    digest = fingerprint({**written, "Dockerfile": text})
+    return {**written, "Dockerfile": _dockerfile(recipe, f"{registry}/{base.target}@{base.digest}",
+                                                 {**labels, RECIPE_LABEL: digest})}  # fmt: skip
+
+
+def fingerprint(context: Mapping[str, str]) -> str:
+    """A digest of all that a build is made of."""
+    return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()
+
+
+def recipe_of(context: Mapping[str, str]) -> str:
+    """The fingerprint that the image bears as a label."""
+    found = re.search(rf'{re.escape(RECIPE_LABEL)}="([0-9a-f]{{64}})"', context["Dockerfile"])
+    return found[1] if found else ""
+
+
+def _dockerfile(recipe: Recipe, base: str, labels: Mapping[str, str]) -> str:
+    return _template().render(
+        name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
+        pip_index_url=recipe.pip_index_url, jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid,
+        gid=recipe.uid, labels=sorted((key, value) for key, value in labels.items() if value),
+    )  # fmt: skip
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined  # noqa: PLC0415 - 50 ms that most calls do not need
+
+    environment = Environment(  # noqa: S701 (a Dockerfile is no HTML; each word was looked at)
+        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False).replace("$", "\\$")
+    text = (files("clusterctl.registry.images") / "templates" / "Dockerfile.j2").read_text(encoding="utf-8")
+    return environment.from_string(text)
+
+
+def _recipe(said: Mapping[str, Any], where: str) -> Recipe:
+    recipe = Recipe(
+        name=str(said.get("name") or ""),
+        base=str(said.get("base") or ""),
+        target=str(said.get("target") or ""),
+        packages=tuple(sorted({str(one) for one in said.get("packages") or []})),
+        requirements=tuple(str(one) for one in said.get("requirements") or []),
+        pip_index_url=str(said.get("pip_index_url") or ""),
+        jupyterlab=str(said.get("jupyterlab") or ""),
+        user=str(said.get("user") or "user"),
+        uid=int(said.get("uid") or 1000),
+        labels={str(key): str(value) for key, value in (said.get("labels") or {}).items()},
+    )
+    words = (
+        ("name", recipe.name, USER),
+        ("base", recipe.base, re.compile(r"\S+")),
+        ("target", recipe.target, TARGET),
+        ("user", recipe.user, USER),
+        *((("jupyterlab", recipe.jupyterlab, VERSION),) if recipe.jupyterlab else ()),
+        *((("pip_index_url", recipe.pip_index_url, INDEX),) if recipe.pip_index_url else ()),
+        *(("packages", one, PACKAGE) for one in recipe.packages),
+        *(("requirements", one, REQUIREMENT) for one in recipe.requirements),
+        *(("labels", key, re.compile(r"[a-z0-9][a-z0-9._-]*")) for key in recipe.labels),
+    )  # fmt: skip
+    for key, value, pattern in words:
+        if not pattern.fullmatch(value):
+            shown = "it holds a password" if key == "pip_index_url" and "@" in value else repr(value)
+            raise _refusal(f"{key} is not as it must be: {shown}", where)
+    if recipe.uid < 1:
+        raise _refusal("uid must not be root's", where)
+    if any("\n" in value for value in recipe.labels.values()):
+        raise _refusal("a label has one line", where)
+    return recipe
+
+
+def _refusal(because: str, where: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"a build is not well declared: {because}",
+        code="images.build-declared",
+        where=where,
+        hint="For example: {name: notebook, base: training, target: site/notebook:1, jupyterlab: 4.4.5}",
+    )

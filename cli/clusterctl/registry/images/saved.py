@@ -1,0 +1,161 @@
+"""An image as `docker save` writes it: read as it comes, and of its layers only those kept that are new."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import posixpath
+import shutil
+import tarfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.oci.client import PIECE
+from clusterctl.registry.oci.manifest import Blob
+
+GZIP = b"\x1f\x8b"
+# Descriptions are smaller than this; a small layer is kept beside them.
+SMALL = 1 << 22
+LEVEL = 6
+
+
+@dataclass(frozen=True)
+class NewLayer:
+    """A layer that the base does not have, packed as registries keep it."""
+
+    blob: Blob
+    path: Path
+
+    def pieces(self) -> Iterator[bytes]:
+        """Its bytes."""
+        with self.path.open("rb") as stream:
+            while piece := stream.read(PIECE):
+                yield piece
+
+
+@dataclass(frozen=True)
+class SavedImage:
+    """A saved image: its configuration byte for byte, and its layers that are new, the last ones."""
+
+    config: bytes
+    diff_ids: tuple[str, ...]
+    new: tuple[NewLayer, ...]
+
+
+def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
+    """Read an archive to its end. ``known``: digests of the base's layers, unpacked and packed.
+
+    Raises ClusterctlError (``images.build-archive``) where it is not what an engine writes.
+    """
+    found: dict[str, Path] = {}
+    links: dict[str, str] = {}
+    skipped: set[str] = set()
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for number, member in enumerate(archive):
+                name = posixpath.normpath(member.name)
+                if member.issym() or member.islnk():
+                    base = posixpath.dirname(name) if member.issym() else ""
+                    links[name] = posixpath.normpath(posixpath.join(base, member.linkname))
+                elif member.isreg():
+                    if name.startswith("blobs/sha256/") and f"sha256:{posixpath.basename(name)}" in known:
+                        skipped.add(name)
+                        continue
+                    content = archive.extractfile(member)
+                    path = place / f"member-{number}"
+                    digest = _spooled(content, path)  # type: ignore[arg-type] # a regular member has content
+                    if digest in known:
+                        path.unlink()
+                        skipped.add(name)
+                    else:
+                        found[name] = path
+        return _image(found, links, skipped, place, known)
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ClusterctlError(
+            f"what the engine saved cannot be read: {type(error).__name__}: {error}",
+            code="images.build-archive",
+            where="docker save",
+            hint="Is its disk full? Run the same command again.",
+            exit_code=EXIT_CLUSTER_BAD,
+        ) from None
+
+
+def _spooled(content: IO[bytes], path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("wb") as stream:
+        while piece := content.read(PIECE):
+            digest.update(piece)
+            stream.write(piece)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _image(
+    found: dict[str, Path], links: dict[str, str], skipped: set[str], place: Path, known: Collection[str]
+) -> SavedImage:
+    (said,) = json.loads(_small(found["manifest.json"]))
+    config = _small(found[posixpath.normpath(said["Config"])])
+    diff_ids = tuple(str(one) for one in json.loads(config)["rootfs"]["diff_ids"])
+    layers = [links.get(name, name) for name in map(posixpath.normpath, said["Layers"])]
+    if len(layers) != len(diff_ids):
+        raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")
+    shared = 0
+    while shared < len(diff_ids) and (layers[shared] in skipped or diff_ids[shared] in known):
+        shared += 1
+    new = [
+        _packed(found[name], place / f"layer-{number}", diff_id)
+        for number, (name, diff_id) in enumerate(
+            zip(layers[shared:], diff_ids[shared:], strict=True)
+        )
+    ]  # fmt: skip
+    return SavedImage(config, diff_ids, tuple(new))
+
+
+def _small(path: Path) -> bytes:
+    if path.stat().st_size > SMALL:
+        raise ValueError("a description that is too large to be one")
+    return path.read_bytes()
+
+
+def _packed(path: Path, target: Path, diff_id: str) -> NewLayer:
+    """The layer as gzip, the same bytes each time; one that is packed already stays as it is."""
+    with path.open("rb") as source:
+        packed = source.read(2) == GZIP
+    if packed:
+        shutil.copyfile(path, target)
+    else:
+        with path.open("rb") as source, target.open("wb") as raw, gzip.GzipFile(
+            filename="", mode="wb", compresslevel=LEVEL, fileobj=raw, mtime=0
+        ) as stream:  # fmt: skip
+            shutil.copyfileobj(source, stream, PIECE)
+    with gzip.open(target) if packed else path.open("rb") as content:
+        unpacked = hashlib.file_digest(content, "sha256").hexdigest()
+    if f"sha256:{unpacked}" != diff_id:
+        raise ValueError(f"the layer {diff_id} has other bytes")
+    with target.open("rb") as stream_of_target:
+        digest = hashlib.file_digest(stream_of_target, "sha256").hexdigest()
+    return NewLayer(Blob(f"sha256:{digest}", target.stat().st_size), target)
+
+
+def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
+    """The manifest: the base's layers as the base's manifest has them, then the new ones."""
+    oci = "oci" in base["mediaType"]
+    packed = (
+        "application/vnd.oci.image.layer.v1.tar+gzip" if oci
+        else "application/vnd.docker.image.rootfs.diff.tar.gzip"
+    )  # fmt: skip
+    shared = base["layers"][: len(image.diff_ids) - len(image.new)]
+    config = Blob(f"sha256:{hashlib.sha256(image.config).hexdigest()}", len(image.config))
+    said = {
+        "schemaVersion": 2,
+        "mediaType": base["mediaType"],
+        "config": {"mediaType": base["config"]["mediaType"], "size": config.size, "digest": config.digest},
+        "layers": [
+            *shared,
+            *({"mediaType": packed, "size": one.blob.size, "digest": one.blob.digest} for one in image.new),
+        ],
+    }
+    return json.dumps(said, indent=3).encode()
