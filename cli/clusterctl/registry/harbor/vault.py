@@ -21,6 +21,8 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ, SecretText
 
 FILE = "registry-robots.json"
+# Beside it a file a robot with its secret alone, for what takes a password from a file.
+PASSWORDS = "robots"
 
 
 class Vault:
@@ -28,6 +30,7 @@ class Vault:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._passwords = path.parent / PASSWORDS
         self._lock = threading.Lock()
         content = _read(path)
         self._robots: dict[str, dict[str, Any]] = content.get("robots", {})
@@ -50,9 +53,14 @@ class Vault:
             self._robots[key] = {**kept, "made": now.isoformat(timespec="seconds"), "set": False}
 
     def done(self, key: str, user: str, robot_id: int) -> None:
-        """Harbor has it."""
+        """Harbor has it; so may those who log in with it."""
         with self._lock:
-            self._robots[key] = {"user": user, "id": robot_id, **self._robots[key], "set": True}
+            entry = self._robots[key] = {"user": user, "id": robot_id, **self._robots[key], "set": True}
+        if "secret" in entry:
+            self._passwords.mkdir(mode=0o700, exist_ok=True)
+            replace_file(self._password(key), f"{entry['secret']}\n")
+        else:
+            self._password(key).unlink(missing_ok=True)
 
     def made(self, key: str) -> datetime | None:
         """When the secret was made."""
@@ -63,6 +71,7 @@ class Vault:
         """The robot is gone."""
         with self._lock:
             self._robots.pop(key, None)
+            self._password(key).unlink(missing_ok=True)
 
     def knows(self, what: str, secret: SecretText) -> bool:
         """Whether ``what`` was last given this very secret by us."""
@@ -80,6 +89,9 @@ class Vault:
         with self._lock:
             content = {"robots": self._robots, "fingerprints": self._prints, "key": self._key}
             replace_file(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def _password(self, key: str) -> Path:
+        return self._passwords / f"{key}.password"
 
     def _print(self, secret: SecretText) -> str:
         return hmac.new(self._key.encode(), secret.reveal().encode(), hashlib.sha256).hexdigest()

@@ -22,10 +22,11 @@ def main() -> None:
     parser.add_argument("--admin-password-file", type=Path, help="read at the first start alone")
     parser.add_argument("--registry", default="", help="the address of the registry behind, for its health")
     parser.add_argument("--no-scanner", action="store_true", help="as installed without Trivy")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="think so long about each answer")
     asked = parser.parse_args()
     os.umask(0o077)
     is_new = not asked.state.exists()
-    server = StandIn((asked.host, asked.port), asked.state)
+    server = StandIn((asked.host, asked.port), asked.state, latency_s=asked.latency_ms / 1000)
     if is_new and asked.admin_password_file:
         password = asked.admin_password_file.read_text(encoding="utf-8").splitlines()[0]
         system.configure(server.store, admin_password=password)

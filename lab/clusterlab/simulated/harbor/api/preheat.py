@@ -78,7 +78,7 @@ def delete_instance(asked: Asked) -> Answer:
 def policies(asked: Asked) -> Answer:
     """Of one project."""
     number = _project(asked)
-    found = [one for one in asked.store.all(POLICY) if one["project_id"] == number]
+    found = asked.store.of_project(POLICY, number)
     return asked.page([_shown_policy(asked.store, one) for one in found])
 
 

@@ -31,7 +31,7 @@ def begin(store: Store) -> None:
 
 def named(store: Store, name: str) -> Object | None:
     """By name."""
-    return next((one for one in store.all(KIND) if one["name"] == name), None)
+    return next(iter(store.named(KIND, name)), None)
 
 
 def get(asked: Asked, name_or_number: str) -> Object:
@@ -48,7 +48,7 @@ def get(asked: Asked, name_or_number: str) -> Object:
 
 def shown(store: Store, found: Object) -> Object:
     """With how many repositories it has."""
-    count = sum(1 for one in store.all("repository") if one["project_id"] == found["project_id"])
+    count = len(store.of_project("repository", found["project_id"]))
     severity = (found["metadata"].get("severity") or "").lower()
     metadata = {**found["metadata"], **({"severity": severity} if severity else {})}
     return {**found, "metadata": metadata, "repo_count": count, "cve_allowlist": {"items": []}}

@@ -29,8 +29,9 @@ WEAK = (
 
 def who(store: Store, name: str, secret: str) -> Object | None:
     """The robot of this full name, where the secret is its own, and it is alive."""
-    for one in store.all(KIND):
-        if _prefixed(store, one) == name and hmac.compare_digest(one["secret"], _hash(secret, one["salt"])):
+    prefix = configuration(store)["robot_name_prefix"]
+    for one in store.named(KIND, name.removeprefix(prefix)) if name.startswith(prefix) else ():
+        if hmac.compare_digest(one["secret"], _hash(secret, one["salt"])):
             is_alive = one["expires_at"] == FOR_EVER or one["expires_at"] > _clock().timestamp()
             return one if is_alive and not one["disable"] else None
     return None
@@ -49,7 +50,7 @@ def every(asked: Asked) -> Answer:
             raise bad("must with project ID when to query project robots")
         if not number.isdigit() or number == "0":
             raise bad("ProjectID must be a positive integer")
-    found = [one for one in asked.store.all(KIND) if str(one["project_id"]) == number]
+    found = asked.store.of_project(KIND, int(number))
     if "name" in words:
         found = [one for one in found if one["name"] == words["name"]]
     return asked.page([_shown(asked.store, one) for one in found])
@@ -76,7 +77,7 @@ def create(asked: Asked) -> Answer:
         if project is None:
             raise missing(f"project {body['permissions'][0]['namespace']} not found")
         number, name = project["project_id"], f"{project['name']}+{name}"
-    if any(other["name"] == name and other["project_id"] == number for other in asked.store.all(KIND)):
+    if asked.store.named(KIND, name):
         raise ApiError(409, f"robot account {name} already exists")
     secret, salt = _made_up(), secrets.token_hex(8)
     born = _clock()

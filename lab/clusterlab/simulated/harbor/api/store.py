@@ -15,6 +15,8 @@ Object = dict[str, Any]
 
 SCHEMA = """
 create table if not exists object (kind text, id integer, body text not null, primary key (kind, id));
+create index if not exists by_name on object (kind, json_extract(body, '$.name'));
+create index if not exists by_project on object (kind, json_extract(body, '$.project_id'));
 create table if not exists sequence (kind text primary key, last integer not null);
 """
 
@@ -75,6 +77,21 @@ class Store:
             rows = self._base.execute(
                 "select body from object where kind = ? order by id", (kind,)
             ).fetchall()
+        return [json.loads(row[0]) for row in rows]
+
+    def named(self, kind: str, name: str) -> list[Object]:
+        """Those of a kind that bear this name, by number."""
+        return self._where(kind, "$.name", name)
+
+    def of_project(self, kind: str, number: int) -> list[Object]:
+        """Those of a kind that belong to this project, by number."""
+        return self._where(kind, "$.project_id", number)
+
+    def _where(self, kind: str, path: str, value: str | int) -> list[Object]:
+        # The path stands in the text, as it does in the index: a parameter would not use it.
+        query = f"select body from object where kind = ? and json_extract(body, '{path}') = ? order by id"  # noqa: S608
+        with self._lock:
+            rows = self._base.execute(query, (kind, value)).fetchall()
         return [json.loads(row[0]) for row in rows]
 
     def remove(self, kind: str, number: int) -> None:

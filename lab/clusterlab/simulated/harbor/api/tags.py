@@ -64,7 +64,7 @@ def delete_retention(asked: Asked) -> Answer:
 def immutables(asked: Asked) -> Answer:
     """Of one project."""
     number = projects.get(asked, asked.names["project"])["project_id"]
-    return asked.page([_shown(one) for one in asked.store.all(IMMUTABLE) if one["project_id"] == number])
+    return asked.page([_shown(one) for one in asked.store.of_project(IMMUTABLE, number)])
 
 
 @route("POST", "/projects/{project}/immutabletagrules")
@@ -72,7 +72,7 @@ def create_immutable(asked: Asked) -> Answer:
     """Born enabled, whatever the body says."""
     number = projects.get(asked, asked.names["project"])["project_id"]
     rule = {**_rule(asked), "project_id": number}
-    if any(one["project_id"] == number and _same(one, rule) for one in asked.store.all(IMMUTABLE)):
+    if any(_same(one, rule) for one in asked.store.of_project(IMMUTABLE, number)):
         raise ApiError(409, "immutable rule already exists")
     return asked.created(asked.store.add(IMMUTABLE, {**rule, "disabled": False}))
 

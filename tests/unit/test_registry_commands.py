@@ -1,0 +1,277 @@
+"""`clusterctl registry` as an operator uses it, against a stand-in Harbor on loopback."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from clusterctl.cluster import settings
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import forget_cached
+from clusterctl.cluster.settings.options import Option, catalogue
+from clusterctl.errors import ClusterctlError
+from clusterctl.main import cli
+from clusterctl.registry.harbor.declared import Declared
+from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+HOSTS = """\
+gpu_nodes:
+  hosts:
+    gpu01:
+      ansible_host: 192.0.2.1
+registry:
+  hosts:
+    registry01:
+      ansible_host: 127.0.0.1
+"""
+DECLARED: dict[str, Any] = {
+    "registry_projects": [
+        {"name": "gpu", "public": True, "quota": "500G", "immutable_tags": [{"tags": "v*"}]}
+    ],
+    "registry_robots": [
+        {"name": "pull", "days": 30, "permissions": [{"namespace": "gpu", "access": ["repository:pull"]}]}
+    ],
+    "registry_schedules": {"gc": {"cron": "0 0 3 * * 0"}},
+}
+
+
+@pytest.fixture
+def harbor(tmp_path: Path) -> Iterator[StandIn]:
+    with serving(tmp_path / "harbor.sqlite") as server:
+        yield server
+
+
+@pytest.fixture
+def site(tmp_path: Path, harbor: StandIn) -> Path:
+    root = tmp_path / "site"
+    (root / "group_vars").mkdir(parents=True)
+    (root / "hosts.yml").write_text(HOSTS)
+    password = root / ".clusterctl" / "secrets" / "harbor-admin.password"
+    password.parent.mkdir(parents=True, mode=0o700)
+    password.write_text("Harbor12345\n")
+    password.chmod(0o600)
+    declare(root, {**DECLARED, "registry_api_url": harbor.url})
+    return root
+
+
+def declare(root: Path, values: dict[str, Any]) -> None:
+    (root / "group_vars" / "registry.yml").write_text(yaml.safe_dump(values))
+    forget_cached()
+
+
+def call(site: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(site), "registry", *arguments], standalone_mode=False)
+
+
+def records(result: Result) -> list[dict[str, Any]]:
+    assert result.exception is None, result.exception
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def refusal(result: Result) -> ClusterctlError:
+    assert isinstance(result.exception, ClusterctlError), result.exception
+    return result.exception
+
+
+def secrets(site: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((site / ".clusterctl/secrets/registry-robots.json").read_text())
+    return found["robots"]
+
+
+def test_plan_prints_the_diff_apply_does_it_and_then_there_is_nothing_to_do(site: Path) -> None:
+    assert settings.check(ClusterDirectory(site)) == []
+    planned = call(site, "plan")
+    assert planned.return_value == 0
+    assert "+ project gpu\n    public: yes\n    quota: 536870912000\n" in planned.stdout
+    assert planned.stdout.endswith("4 objects: 4 to create\n")
+    done = call(site, "apply", "--yes")
+    assert (done.return_value, done.stdout.splitlines()[-1]) == (0, "4 done")
+    again = call(site, "apply", "--yes")
+    assert (again.return_value, again.stdout) == (0, "nothing to do\n")
+
+
+def test_nobody_is_asked_so_nothing_is_changed(site: Path, harbor: StandIn) -> None:
+    assert call(site, "apply").return_value == 1
+    assert set(harbor.calls) == {"GET"}
+
+
+def test_json_has_each_change_its_outcome_and_a_summary(site: Path) -> None:
+    planned = records(call(site, "plan", "--json"))
+    assert [(one["type"], one.get("kind")) for one in planned] == [
+        ("change", "project"),
+        ("change", "immutable tags"),
+        ("change", "robot"),
+        ("change", "schedule"),
+        ("summary", None),
+    ]
+    *outcomes, summary = records(call(site, "apply", "--yes", "--json"))
+    assert {one["state"] for one in outcomes} == {"done"}
+    assert summary["type"] == "summary"
+    assert (summary["done"], summary["failed"], summary["exit"]) == (4, 0, 0)
+
+
+def test_a_robot_has_the_secret_that_is_kept_in_a_file_of_its_owner(site: Path, harbor: StandIn) -> None:
+    told = call(site, "apply", "--yes")
+    path = site / ".clusterctl/secrets/registry-robots.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    robot = secrets(site)["pull"]
+    assert robot["user"] == "robot$pull"
+    password = site / ".clusterctl/secrets/robots/pull.password"
+    assert (password.read_text(), stat.S_IMODE(password.stat().st_mode)) == (f"{robot['secret']}\n", 0o600)
+    assert logs_in(harbor, robot) == 200
+    assert robot["secret"] not in told.stdout + told.stderr
+
+
+def logs_in(harbor: StandIn, robot: dict[str, Any]) -> int:
+    url = f"{harbor.url}/api/v2.0/projects"
+    return httpx.get(url, auth=(robot["user"], robot["secret"])).status_code
+
+
+def test_rotate_makes_the_old_secret_void_and_counts_the_life_from_today(site: Path, harbor: StandIn) -> None:
+    call(site, "apply", "--yes")
+    old = secrets(site)["pull"]
+    (found,) = harbor.store.all("robot")
+    harbor.store.put(
+        "robot",
+        found["id"],
+        {**found, "creation_time": "2026-01-01T00:00:00.000Z", "expires_at": 1769817600},
+    )
+    planned = call(site, "plan")
+    assert (
+        "robot pull has expired on 2026-01-31; renew it with: clusterctl registry rotate pull"
+        in planned.stderr
+    )
+    done = call(site, "rotate", "--expiring", "7", "--yes")
+    assert (done.return_value, done.stdout) == (0, "1 done\n")
+    new = secrets(site)["pull"]
+    assert new["secret"] != old["secret"]
+    assert (logs_in(harbor, old), logs_in(harbor, new)) == (401, 200)
+    assert call(site, "apply", "--yes").stdout == "nothing to do\n"
+    assert call(site, "rotate", "--expiring", "7", "--yes").stdout == "nothing to do\n"
+
+
+def test_rotate_wants_to_know_whom_and_names_what_is_near(site: Path) -> None:
+    assert "Name robots" in str(call(site, "rotate", "--yes").exception)
+    assert refusal(call(site, "rotate", "pul")).hint == "Did you mean pull?"
+    assert refusal(call(site, "rotate", "pull")).hint == "Make them first: clusterctl registry apply"
+
+
+def test_a_command_that_keeps_secrets_gets_them_on_its_input(
+    site: Path, harbor: StandIn, tmp_path: Path
+) -> None:
+    keeper = tmp_path / "keeper"
+    keeper.write_text(f'#!/bin/sh\ncat > "{tmp_path}/kept-$1"\n')
+    keeper.chmod(0o700)
+    command = [str(keeper), "{name}"]
+    declare(site, {**DECLARED, "registry_api_url": harbor.url, "registry_robots_secret_command": command})
+    assert call(site, "apply", "--yes").return_value == 0
+    assert "secret" not in secrets(site)["pull"]
+    kept = (tmp_path / "kept-robot$pull").read_text().strip()
+    assert logs_in(harbor, {"user": "robot$pull", "secret": kept}) == 200
+    assert call(site, "apply", "--yes").stdout == "nothing to do\n"
+
+
+def test_a_keeper_that_fails_fails_its_robot_and_the_next_run_mends_it(site: Path, harbor: StandIn) -> None:
+    values = {**DECLARED, "registry_api_url": harbor.url}
+    declare(site, {**values, "registry_robots_secret_command": ["/bin/false", "{name}"]})
+    done = call(site, "apply", "--yes")
+    assert done.return_value == 1
+    assert "failed: robot pull: robot robot$pull: the secret command failed with status 1" in done.stderr
+    declare(site, values)
+    assert call(site, "apply", "--yes").stdout.endswith("1 done\n")
+    assert logs_in(harbor, secrets(site)["pull"]) == 200
+
+
+def test_a_wrong_password_is_said_with_harbors_words_and_no_secret(site: Path) -> None:
+    (site / ".clusterctl/secrets/harbor-admin.password").write_text("not-it\n")
+    error = refusal(call(site, "plan"))
+    assert (error.code, error.exit_code) == ("registry.api-denied", 2)
+    assert error.what == "Harbor refuses admin (configuration): unauthorized (HTTP 401)"
+    assert "not-it" not in error.what + error.hint
+
+
+@pytest.mark.parametrize(("mode", "text"), [(0o644, "Harbor12345\n"), (0o600, ""), (None, "")])
+def test_a_password_file_that_cannot_serve_is_refused(site: Path, mode: int | None, text: str) -> None:
+    path = site / ".clusterctl/secrets/harbor-admin.password"
+    path.unlink()
+    if mode is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    error = refusal(call(site, "plan"))
+    assert (error.code, error.where) == ("registry.secret-file", str(path))
+
+
+def test_the_embedded_registry_has_nothing_to_declare(site: Path) -> None:
+    declare(site, DECLARED)
+    assert refusal(call(site, "plan")).code == "registry.no-harbor"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("registry_projects", [{"name": "a", "proxy_of": "up"}], "project a is a proxy of up"),
+        ("registry_projects", [{"name": "a"}, {"name": "a"}], "registry_projects has a twice"),
+        ("registry_projects", [{"name": "a", "quota": "0"}], "registry_projects[a].quota: write unlimited"),
+        (
+            "registry_projects",
+            [{"name": "a", "retention": [{"keep": "always", "count": 3}]}],
+            "always has none",
+        ),
+        ("registry_schedules", {"gc": {"cron": "0 3 * * 0"}}, "registry_schedules.gc.cron: write six fields"),
+        ("registry_replications", [{"name": "r"}], "write either source or destination"),
+        ("registry_robots", [{"name": "r", "permissions": []}], "registry_robots[r].permissions"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_by_name(
+    site: Path, harbor: StandIn, setting: str, value: Any, said: str
+) -> None:
+    declare(site, {setting: value, "registry_api_url": harbor.url})
+    error = refusal(call(site, "plan"))
+    assert error.code == "registry.declared"
+    assert said in error.what
+    assert not harbor.calls
+
+
+def test_the_settings_know_every_field_of_what_can_be_declared() -> None:
+    """The settings' own schema gives lines, the models give sense; they must know the same fields."""
+    schema = Declared.model_json_schema()
+    known = catalogue()
+    for name, part in schema["properties"].items():
+        assert fields(part, schema) == names(known[name].options), name
+
+
+def test_the_example_of_the_page_is_valid(repository: Path, site: Path, harbor: StandIn) -> None:
+    page = (repository / "docs/harbor.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    assert set(example) == set(Declared.model_fields)
+    declare(site, {**example, "registry_api_url": harbor.url})
+    assert settings.check(ClusterDirectory(site)) == []
+    secret = site / ".clusterctl/secrets/docker-hub.password"
+    secret.write_text("x\n")
+    secret.chmod(0o600)
+    assert call(site, "plan").stdout.endswith("12 objects: 12 to create\n")
+
+
+def fields(part: dict[str, Any], schema: dict[str, Any]) -> Any:
+    """The fields of a model as nested mappings, from its JSON schema."""
+    if "$ref" in part:
+        part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+    for inner in (part.get("items"), *part.get("anyOf", ())):
+        if inner and ("$ref" in inner or "items" in inner) and inner.get("type") != "null":
+            return fields(inner, schema)
+    return {name: fields(inner, schema) for name, inner in part.get("properties", {}).items()}
+
+
+def names(options: Any) -> Any:
+    """The same of the settings."""
+    return {
+        name: names(inner.options if isinstance(inner, Option) else {}) for name, inner in options.items()
+    }
