@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import DEPOT
 from clusterlab.state import Node, State
@@ -33,6 +34,7 @@ class Offer:
     gpu_count: int
     image_repository: str
     image_digest: str
+    harbor: Installer | None = None
 
 
 def inventory(nodes: Sequence[Node]) -> dict[str, Any]:
@@ -60,12 +62,24 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "nvidia_container_toolkit_version": TOOLKIT_VERSION,
             "training_image_source": f"{DEPOT}:{REGISTRY_PORT}/{offer.image_repository}",
             "training_image_digest": offer.image_digest,
+            **(harbor_settings(offer.harbor) if offer.harbor else {}),
         },
         "gpu_nodes": {
             "hardware_profile": state.hardware,
             "hardware_gpu_model": offer.gpu_model,
             "hardware_gpu_count": offer.gpu_count,
         },
+    }
+
+
+def harbor_settings(installer: Installer) -> dict[str, Any]:
+    """What a site declares that has Harbor, of a release that the depot serves."""
+    return {
+        "registry_kind": "harbor",
+        "harbor_version": installer.version,
+        "harbor_installer_url": f"http://{DEPOT}/harbor/{installer.file}",
+        "harbor_installer_sha256": installer.sha256,
+        "harbor_min_free_gb": 2,
     }
 
 

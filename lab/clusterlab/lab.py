@@ -16,6 +16,7 @@ from clusterlab.cache import cache_root, locked
 from clusterlab.fault_book import WHOLE_HOST
 from clusterlab.images.debian import temporary_directory
 from clusterlab.images.depot import depot_tag, ensure_depot_image
+from clusterlab.images.harbor import Installers, ensure_installers
 from clusterlab.images.node import ensure_node_image, node_tag
 from clusterlab.images.training import TrainingImage, ensure_training_image, training_is_cached
 from clusterlab.keys import ensure_authority, ensure_depot_certificate, ensure_ssh_key
@@ -26,10 +27,11 @@ from clusterlab.network import address_of, ensure_network
 from clusterlab.packages import Packages, ensure_packages, remove_others
 from clusterlab.process import usual_umask
 from clusterlab.progress import Progress
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.state import LabDirectory, Node, Registry, State
 
 STARTS_AT_ONCE = 8
 REGISTRY_HARDWARE = "none"
+HARBOR = "harbor"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Request:
     nodes: int
     hardware: str
     system: str
+    registry: Registry = "embedded"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Artifacts:
     depot_image: str
     training: TrainingImage
     packages: Packages
+    harbor: Installers | None = None
 
 
 def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
@@ -62,7 +66,7 @@ def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
         state.root = str(lab.root)
         _refuse_unless_it_fits(lab, state, request, progress)
         engine.ensure_engine(progress)
-        built = _build(lab, request.system, progress)
+        built = _build(lab, request, progress)
         state.subnet = str(ensure_network(lab.names))
         state.nodes = _planned(state, request, built)
         lab.save(state)
@@ -91,12 +95,19 @@ def _agreed(lab: LabDirectory, request: Request) -> State:
         )
     state = lab.load()
     if state is None:
-        return State(suffix=lab.names.suffix, system=request.system, hardware=request.hardware)
-    there = (len(state.gpu_nodes), state.hardware, state.system)
-    if there[0] > request.nodes or there[1:] != (request.hardware, request.system):
+        return State(
+            suffix=lab.names.suffix,
+            system=request.system,
+            hardware=request.hardware,
+            registry=request.registry,
+        )
+    there = (state.hardware, state.system, state.registry)
+    wanted = (request.hardware, request.system, request.registry)
+    if len(state.gpu_nodes) > request.nodes or there != wanted:
+        words = "{} nodes of {} with {}, registry {}"
         raise ClusterctlError(
-            f"the lab that is here has {there[0]} nodes of {there[1]} with {there[2]};"
-            f" it cannot become {request.nodes} nodes of {request.hardware} with {request.system}",
+            f"the lab that is here has {words.format(len(state.gpu_nodes), *there)};"
+            f" it cannot become {words.format(request.nodes, *wanted)}",
             code="lab.another",
             where=str(lab.root),
             hint="Take it down first (clusterctl lab down), or use another directory with --dir.",
@@ -126,20 +137,23 @@ def _refuse_unless_it_fits(lab: LabDirectory, state: State, request: Request, pr
     make_room(new_hosts, progress)
 
 
-def _build(lab: LabDirectory, system: str, progress: Progress) -> Artifacts:
+def _build(lab: LabDirectory, request: Request, progress: Progress) -> Artifacts:
     """Everything that takes long, side by side; the longest first."""
+    system = request.system
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
         training = pool.submit(ensure_training_image, progress)
         node = pool.submit(ensure_node_image, system, progress)
         packages = pool.submit(ensure_packages, system, lab.root / "packages", progress)
         depot = pool.submit(ensure_depot_image, progress)
-        builds: list[Future[Any]] = [training, node, packages, depot]
+        harbor = pool.submit(ensure_installers, progress) if request.registry == HARBOR else None
+        builds: list[Future[Any]] = [training, node, packages, depot, *([harbor] if harbor else [])]
         done, _ = wait(builds, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
             # What has not begun is not worth waiting for.
             pool.shutdown(cancel_futures=True)
             raise next(error for future in done if (error := future.exception()))
-        return Artifacts(node.result(), depot.result(), training.result(), packages.result())
+        installers = harbor.result() if harbor else None
+        return Artifacts(node.result(), depot.result(), training.result(), packages.result(), installers)
 
 
 def _planned(state: State, request: Request, built: Artifacts) -> list[Node]:
@@ -198,6 +212,10 @@ def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: P
 def _ensure_depot(lab: LabDirectory, depot: Node, built: Artifacts, progress: Progress) -> None:
     """The depot holds nothing of its own: where its contents have changed, it is made again."""
     mounts = {"/srv/depot": built.packages.directory, "/var/lib/registry": built.training.storage}
+    if built.harbor:
+        # A mount inside a mount that is read-only wants its place to be there.
+        (built.packages.directory / HARBOR).mkdir(exist_ok=True)
+        mounts[f"/srv/depot/{HARBOR}"] = built.harbor.directory
     found = docker.inspect("container", [lab.names.container(DEPOT)], missing_ok=True)
     if found and found[0]["State"]["Running"]:
         mounted = {mount["Destination"]: Path(mount["Source"]) for mount in found[0]["Mounts"]}
@@ -207,7 +225,7 @@ def _ensure_depot(lab: LabDirectory, depot: Node, built: Artifacts, progress: Pr
     ensure_depot_certificate(lab.authority, lab.depot, depot.address)
     depot.image = built.depot_image
     nodes.remove(lab.names, depot)
-    nodes.create_depot(lab.names, depot, built.packages.directory, built.training.storage, lab.depot)
+    nodes.create_depot(lab.names, depot, mounts, lab.depot)
     remove_others(built.packages)
     progress.line(f"{DEPOT}: packages on http://{DEPOT}/, images on https://{DEPOT}:5000/ ({depot.address})")
 
@@ -221,6 +239,7 @@ def _write_cluster_directory(lab: LabDirectory, state: State, built: Artifacts, 
         gpu_count=len(model.gpus),
         image_repository=built.training.repository,
         image_digest=built.training.digest,
+        harbor=built.harbor.newest if built.harbor else None,
     )
     state.written, kept = cluster_files.write(lab.cluster, state, offer, keys)
     for name in kept:

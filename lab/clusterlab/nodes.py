@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,13 +67,13 @@ def create_server(names: Names, node: Node, directory: Path, flags: Sequence[str
     docker.run(["start", names.container(node.name)])
 
 
-def create_depot(names: Names, node: Node, packages: Path, registry: Path, certificate: Path) -> None:
-    """Make and start the depot: packages on http, images on https. Raises ClusterctlError."""
-    mounts = [
-        "-v", f"{packages}:/srv/depot:ro",
-        "-v", f"{registry}:/var/lib/registry:ro",
-        "-v", f"{certificate}:/opt/clusterlab/depot:ro",
-    ]  # fmt: skip
+def create_depot(names: Names, node: Node, contents: Mapping[str, Path], certificate: Path) -> None:
+    """Make and start the depot: packages on http, images on https. Raises ClusterctlError.
+
+    ``contents`` are directories of this machine by their place in it.
+    """
+    shown = {**contents, "/opt/clusterlab/depot": certificate}
+    mounts = [word for place, path in shown.items() for word in ("-v", f"{path}:{place}:ro")]
     _create(names, node, ["--restart", "unless-stopped", *mounts])
     docker.run(["start", names.container(node.name)])
 

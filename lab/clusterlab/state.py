@@ -13,6 +13,7 @@ from clusterlab.names import LABEL_LAB, Names
 
 VERSION = 1
 Role = Literal["gpu", "registry", "depot"]
+Registry = Literal["embedded", "harbor"]
 
 
 class Record(BaseModel):
@@ -54,6 +55,7 @@ class State(Record):
     root: str = ""
     system: str
     hardware: str
+    registry: Registry = "embedded"
     subnet: str = ""
     nodes: list[Node] = Field(default_factory=list)
     faults: list[InjectedFault] = Field(default_factory=list)

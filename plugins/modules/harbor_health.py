@@ -44,6 +44,7 @@ healthy: {description: Whether every part is, returned: always, type: bool}
 """
 
 LOOK_S = 30
+OURS = ("--filter", "label=com.docker.compose.project=harbor")
 
 
 def fingerprint(path: Path) -> str:
@@ -55,7 +56,7 @@ def fingerprint(path: Path) -> str:
 
 def containers() -> str:
     """How Harbor's containers stand that do not run well, for people."""
-    rc, out, _ = run_bounded(["docker", "ps", "--all", "--format", "{{.Names}}: {{.Status}}"], LOOK_S)
+    rc, out, _ = run_bounded(["docker", "ps", "--all", *OURS, "--format", "{{.Names}}: {{.Status}}"], LOOK_S)
     ill = [line for line in out.splitlines() if " Up " not in f" {line}" or "unhealthy" in line]
     return f" Containers: {'; '.join(ill[:6])}." if rc == 0 and ill else ""
 

@@ -18,7 +18,7 @@ from clusterlab.images.debian import SUITES
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import MOST_GPU_NODES
 from clusterlab.progress import Progress
-from clusterlab.state import InjectedFault, LabDirectory, Node, State, find_lab
+from clusterlab.state import InjectedFault, LabDirectory, Node, Registry, State, find_lab
 
 directory_option = click.option(
     "--dir",
@@ -47,13 +47,19 @@ def command() -> None:
     "--os", "system", type=click.Choice(sorted(SUITES)), default="debian12", show_default=True,
     help="The system that runs on each host.",
 )  # fmt: skip
+@click.option(
+    "--registry", type=click.Choice(["embedded", "harbor"]), default="embedded", show_default=True,
+    help="What the registry's host is to serve images with; harbor brings installers of a simulated Harbor.",
+)  # fmt: skip
 @directory_option
 @json_option
-def up(nodes: int, hardware: str, system: str, directory: Path | None, as_json: bool) -> int:
+def up(  # noqa: PLR0917 - click gives one argument an option
+    nodes: int, hardware: str, system: str, registry: Registry, directory: Path | None, as_json: bool
+) -> int:
     """Bring the lab up; hosts that are there already stay as they are."""
     where = find_lab(directory)
     progress = Progress(say)
-    state = lab.up(where, lab.Request(nodes, hardware, system), progress)
+    state = lab.up(where, lab.Request(nodes, hardware, system, registry), progress)
     progress.line(f"the lab is up: {len(state.gpu_nodes)} GPU nodes and a registry host")
     _print_status(where, state, as_json)
     say(f"its cluster directory: {_short(where.cluster)}   (clusterctl -C {_short(where.cluster)} apply)")
