@@ -44,6 +44,9 @@ options:
       given:
         description: A file of mode 0600 whose password is taken, one that somebody else gave (a robot's)
         type: path
+      robot:
+        description: A robot of Harbor's in registry-robots.json of O(directory), whose user and password to take
+        type: str
 author: ["the clusterctl authors"]
 """
 
@@ -60,6 +63,10 @@ EXAMPLES = r"""
 RETURN = r"""
 written: {description: Names of files that were missing or did not fit, returned: always, type: list}
 """
+
+
+# Written by `clusterctl registry apply`: {"robots": {NAME: {"user", "secret", "set", ...}}}, mode 0600.
+VAULT = "registry-robots.json"
 
 
 def auth_json(user: str, password: str, servers: list[str]) -> str:
@@ -91,6 +98,31 @@ def given_password(path: Path) -> str:
     return password
 
 
+def robot_of(vault: Path, name: str) -> tuple[str, str]:
+    """User and password of a robot that `clusterctl registry apply` has made.
+
+    Raises ValueError for one that is not in its file, or that Harbor has not been told of.
+    """
+    cure = "clusterctl registry apply"
+    if not vault.is_file():
+        raise ValueError(f"{vault} is not there: {cure} makes the robots, and this file")
+    if vault.stat().st_mode & 0o077:
+        raise ValueError(f"{vault} can be read by others: chmod 600 it, then clusterctl registry rotate")
+    robots = json.loads(vault.read_text(encoding="utf-8")).get("robots", {})
+    robot = robots.get(name) or {}
+    if not robot:
+        there = ", ".join(sorted(robots)) or "none"
+        raise ValueError(f"{vault} knows no robot {name} (there are: {there}); declare it, and {cure}")
+    if not robot.get("set") or not robot.get("user"):
+        raise ValueError(f"Harbor was not told the secret of the robot {name} yet: {cure}")
+    if not robot.get("secret"):
+        raise ValueError(
+            f"the secret of the robot {name} is kept by registry_robots_secret_command; "
+            "name a file with it in registry_client_password_file"
+        )
+    return str(robot["user"]), str(robot["secret"])
+
+
 def new_password() -> str:
     """One that Harbor takes too, which asks for a capital, a small letter and a digit."""
     while True:
@@ -107,6 +139,7 @@ def ensure(
     *,
     put: Callable[[Path, str], None],
     given: str | None = None,
+    robot: str | None = None,
 ) -> list[Path]:
     """Files that were missing or did not fit, each handed to `put` with its new content.
 
@@ -117,7 +150,13 @@ def ensure(
         directory / f"{name}.{end}" for end in ("password", "htpasswd", "auth.json")
     )
     password = password_file.read_text(encoding="utf-8").strip() if password_file.is_file() else ""
-    if given and password != (password := given_password(Path(given))):
+    wanted_password = password
+    if robot:
+        user, wanted_password = robot_of(directory / VAULT, robot)
+    elif given:
+        wanted_password = given_password(Path(given))
+    if password != wanted_password:
+        password = wanted_password
         put(password_file, password + "\n")
         changed.append(password_file)
     if not password:
@@ -159,6 +198,7 @@ def main() -> None:
                     "user": {"type": "str", "required": True},
                     "servers": {"type": "list", "elements": "str", "required": True},
                     "given": {"type": "path"},
+                    "robot": {"type": "str"},
                 },
             },
         },

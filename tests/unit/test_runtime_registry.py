@@ -14,6 +14,9 @@ import registry_credentials
 import registry_image
 import registry_trust
 
+from clusterctl.registry.harbor import vault as harbor_vault
+from clusterctl.registry.harbor.secret_text import SecretText
+
 CA = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 DIGEST = "sha256:" + "ab" * 32
 
@@ -69,6 +72,42 @@ def test_a_robots_password_is_taken_from_its_file_and_never_from_one_that_others
     assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByHarbor"
     given.write_text("Rotated1\n", encoding="utf-8")
     assert "registry-robot.auth.json" in ensure()
+
+
+def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path: Path) -> None:
+    vault = tmp_path / registry_credentials.VAULT
+    assert registry_credentials.VAULT == harbor_vault.FILE
+    with pytest.raises(ValueError, match="registry apply makes the robots"):
+        registry_credentials.robot_of(vault, "nodes")
+    kept = harbor_vault.Vault(vault)
+    kept.begin("nodes", SecretText("Made0ByUs-yes"), keep=True, now=harbor_vault.now())
+    kept.save()
+    with pytest.raises(ValueError, match="not told the secret"):
+        registry_credentials.robot_of(vault, "nodes")
+    kept.done("nodes", "robot$nodes", 7)
+    kept.save()
+    assert registry_credentials.robot_of(vault, "nodes") == ("robot$nodes", "Made0ByUs-yes")
+    with pytest.raises(ValueError, match="there are: nodes"):
+        registry_credentials.robot_of(vault, "node")
+
+    def ensure() -> list[str]:
+        changed = registry_credentials.ensure(
+            tmp_path, "registry-robot", "pull", ["harbor.lan"],
+            put=registry_credentials.write_private, robot="nodes",
+        )  # fmt: skip
+        return [path.name for path in changed]
+
+    assert "registry-robot.auth.json" in ensure()
+    assert ensure() == []
+    auths = json.loads((tmp_path / "registry-robot.auth.json").read_text(encoding="utf-8"))["auths"]
+    assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByUs-yes"
+    kept.begin("nodes", SecretText("Rotated0-yes"), keep=True, now=harbor_vault.now())
+    kept.done("nodes", "robot$nodes", 7)
+    kept.save()
+    assert "registry-robot.auth.json" in ensure()
+    vault.chmod(0o644)
+    with pytest.raises(ValueError, match="read by others"):
+        ensure()
 
 
 def trust(**options: object) -> dict[str, str]:
