@@ -45,7 +45,7 @@ options:
         description: A file of mode 0600 whose password is taken, one that somebody else gave (a robot's)
         type: path
       robot:
-        description: A robot of Harbor's in registry-robots.json of O(directory), whose user and password to take
+        description: A robot of Harbor's in registry-robots.json of O(directory), to take user and password of
         type: str
 author: ["the clusterctl authors"]
 """
