@@ -158,6 +158,26 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
     assert secrets_serve(harbor, tmp_path)
 
 
+def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
+    raw = {"registry_projects": [{"name": f"p{number}"} for number in range(400)]}
+    script = OURS.replace("everything(sys.argv[3])", repr(raw))
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    harbor.latency_s = 0.05
+    ours = subprocess.Popen(
+        [sys.executable, "-c", script, harbor.url, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.DEVNULL,
+    )
+    while harbor.calls["POST"] < 5:
+        assert ours.poll() is None
+        time.sleep(0.001)
+    ours.send_signal(signal.SIGINT)
+    assert ours.wait(30) != 0
+    assert harbor.calls["POST"] < 200
+    harbor.latency_s = 0
+    assert len(applied(harbor.url, tmp_path, raw).outcomes) > 200
+
+
 def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> None:
     with pytest.raises(ClusterctlError) as caught:
         applied("http://127.0.0.1:9", tmp_path, {})

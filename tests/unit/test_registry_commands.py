@@ -158,6 +158,19 @@ def test_rotate_makes_the_old_secret_void_and_counts_the_life_from_today(site: P
     assert call(site, "rotate", "--expiring", "7", "--yes").stdout == "nothing to do\n"
 
 
+def test_a_robot_that_is_refused_is_found_by_logging_in_as_it(site: Path, harbor: StandIn) -> None:
+    """As after a restore: Harbor has the secret of another day."""
+    call(site, "apply", "--yes")
+    (found,) = harbor.store.all("robot")
+    harbor.store.put("robot", found["id"], {**found, "secret": "of another day"})
+    assert call(site, "plan").stdout == "nothing to do\n"
+    planned = call(site, "plan", "--prove-robots")
+    assert "~ robot pull\n    secret: refused -> a new one\n" in planned.stdout
+    assert call(site, "apply", "--prove-robots", "--yes").return_value == 0
+    assert logs_in(harbor, secrets(site)["pull"]) == 200
+    assert call(site, "plan", "--prove-robots").stdout == "nothing to do\n"
+
+
 def test_rotate_wants_to_know_whom_and_names_what_is_near(site: Path) -> None:
     assert "Name robots" in str(call(site, "rotate", "--yes").exception)
     assert refusal(call(site, "rotate", "pul")).hint == "Did you mean pull?"

@@ -19,6 +19,12 @@ from clusterctl.registry.harbor.vault import Vault
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
 )
+prove_option = click.option(
+    "--prove-robots",
+    "prove",
+    is_flag=True,
+    help="Log in as each robot; one whose secret is refused gets a new one.",
+)
 prune_option = click.option(
     "--prune", is_flag=True, help="Also delete what is not declared. Without it that is only said."
 )
@@ -30,7 +36,7 @@ def settings(named: Path | None) -> HarborSettings:
 
 
 @contextlib.contextmanager
-def reached(found: HarborSettings, *, prune: bool = False) -> Iterator[Site]:
+def reached(found: HarborSettings, *, prune: bool = False, prove: bool = False) -> Iterator[Site]:
     """Harbor, for as long as the block lasts. Raises ClusterctlError (``registry.*``)."""
     with Client(found.access) as client:
         site = Site(
@@ -39,6 +45,7 @@ def reached(found: HarborSettings, *, prune: bool = False) -> Iterator[Site]:
             found.cluster.root,
             secret_command=found.secret_command,
             prune=prune,
+            prove=prove,
         )
         try:
             yield site

@@ -28,6 +28,8 @@ TRIES = 6
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 # A page may shift under a reader while someone else makes objects.
 READS_OF_A_LIST = 3
+# A project may be named 2026, which is no number then.
+HEADERS = {"X-Is-Resource-Name": "true"}
 # The proxy in front of Harbor answers with a page.
 TAG = re.compile(r"<[^>]*>")
 
@@ -65,9 +67,9 @@ class Client:
         self.calls = 0
         self._wait = wait
         self._counting = threading.Lock()
+        self._auth = httpx.BasicAuth(access.user, access.password.reveal())
         self._http = httpx.Client(
             base_url=access.url.rstrip("/") + PATH,
-            auth=(access.user, access.password.reveal()),
             verify=_trust(access),
             timeout=TIMEOUT,
             limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
@@ -107,6 +109,16 @@ class Client:
             if refused.status != httpx.codes.NOT_FOUND:
                 raise
 
+    def knows(self, user: str, password: SecretText) -> bool:
+        """Whether someone else may log in with this password."""
+        what, path = f"the password of {user}", "/projects"
+        answer = self._asked(
+            "GET", what, path, query={"page_size": 1}, auth=httpx.BasicAuth(user, password.reveal())
+        )
+        if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
+            raise Refused(what, answer.status_code, _message(answer))
+        return answer.is_success
+
     def every(self, what: str, path: str, key: str = "id", **query: Any) -> list[dict[str, Any]]:
         """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
         found: dict[Any, dict[str, Any]] = {}
@@ -137,7 +149,7 @@ class Client:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> httpx.Response:
-        answer = self._asked(method, what, path, query, body)
+        answer = self._asked(method, what, path, query=query, body=body)
         if answer.is_success:
             return answer
         refused = Refused(what, answer.status_code, _message(answer))
@@ -150,8 +162,10 @@ class Client:
         method: str,
         what: str,
         path: str,
-        query: Mapping[str, Any] | None,
-        body: Mapping[str, Any] | None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        auth: httpx.BasicAuth | None = None,
     ) -> httpx.Response:
         """One request, asked again while there is hope. A POST that may have been served is not repeated."""
         left = TRIES
@@ -161,7 +175,7 @@ class Client:
                 self.calls += 1
             try:
                 answer = self._http.request(
-                    method, path, params=query, json=body, headers={"X-Is-Resource-Name": "true"}
+                    method, path, params=query, json=body, headers=HEADERS, auth=auth or self._auth
                 )
             except httpx.TransportError as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)

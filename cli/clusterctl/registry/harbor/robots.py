@@ -33,6 +33,7 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
 
 def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
     """What differs, and who expires soon."""
+    proved = _proved(site, declared, found) if site.prove else {}
     for one in declared:
         there = found.get(one.key)
         if there is None:
@@ -43,7 +44,7 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
         elif not there.get("editable", True):
             yield Remark(KIND, one.key, "is of Harbor's first kind, which cannot be changed", blocks=True)
         else:
-            yield from _existing(site, one, there)
+            yield from _existing(site, one, there, serves=proved.get(one.key, True))
 
 
 def surplus_findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -74,10 +75,10 @@ def renewal(site: Site, one: Robot, found: Found) -> Change:
     return Change(KIND, one.key, Action.UPDATE, partial(_update, site, one, found, secret=True), (part,))
 
 
-def _existing(site: Site, one: Robot, found: Found) -> Iterator[Finding]:
+def _existing(site: Site, one: Robot, found: Found, *, serves: bool) -> Iterator[Finding]:
     differing = differences(_canonical(found), _wanted(site, one, found))
-    if not _is_known(site, one, found):
-        differing += (Difference(SECRET, "unknown here", "a new one"),)
+    if not (serves and _is_known(site, one, found)):
+        differing += (Difference(SECRET, "unknown here" if serves else "refused", "a new one"),)
     if differing:
         secret = differing[-1].field == SECRET
         act = partial(_update, site, one, found, secret=secret)
@@ -88,6 +89,24 @@ def _existing(site: Site, one: Robot, found: Found) -> Iterator[Finding]:
         day = datetime.fromtimestamp(end, tz=now().tzinfo).date()
         word = "has expired on" if end < now().timestamp() else "expires on"
         yield Remark(KIND, one.key, f"{word} {day}; renew it with: clusterctl registry rotate {one.key}")
+
+
+def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> dict[str, bool]:
+    """Whether each robot that may log in does so with the secret that is kept here."""
+    keys = [
+        one.key
+        for one in declared
+        if one.key in found
+        and not found[one.key].get("disable")
+        and not FOR_EVER < found[one.key].get("expires_at", FOR_EVER) < now().timestamp()
+        and SECRET in site.vault.robot(one.key)
+    ]
+
+    def serves(key: str) -> bool:
+        entry = site.vault.robot(key)
+        return site.client.knows(found[key]["name"], SecretText(entry[SECRET]))
+
+    return dict(zip(keys, each(serves, keys), strict=True))
 
 
 def _is_known(site: Site, one: Robot, found: Found) -> bool:

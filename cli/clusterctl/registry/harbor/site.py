@@ -31,6 +31,7 @@ class Site:
     robot_prefix: str = "robot$"
     quotas: bool = True
     prune: bool = False
+    prove: bool = False
     ids: dict[Subject, int] = field(default_factory=dict)
 
     def id_of(self, kind: str, name: str) -> int:
@@ -52,9 +53,16 @@ class Site:
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """The results, in order, of as many calls at a time as Harbor is given."""
+    """The results, in order, of as many calls at a time as Harbor is given.
+
+    Where one fails, or the person interrupts, none is begun any more.
+    """
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        return list(pool.map(function, items))
+        try:
+            return list(pool.map(function, items))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
