@@ -141,6 +141,8 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
     """Write program and unit, and wait until it listens; ends the module where it does not."""
     options = module.params
     directory = Path(options["directory"])
+    # What an earlier run left would answer for this one.
+    end(directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     resolv = Path("/etc/resolv.conf")
     config = {
@@ -150,7 +152,6 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
         "until": time.time() + options["limit_s"],
         "output": str(directory / "record.json"),
     }
-    end(directory)
     replace_file(directory / "watch.py", program(), 0o600)
     replace_file(directory / "config.json", json.dumps(config), 0o600)
     python = module.get_bin_path("python3") or "/usr/bin/python3"

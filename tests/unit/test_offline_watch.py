@@ -16,7 +16,10 @@ from typing import Any
 
 import offline_watch
 import pytest
+from ansible.module_utils import basic
 from ansible.module_utils import offline_watcher as watcher
+
+from clusterctl.rollout import offline
 
 WATCHER = Path(watcher.__file__)
 HERE, INSIDE, RESOLVER, OUT = "10.9.0.1", "10.9.0.3", "10.9.0.4", "151.101.2.132"
@@ -226,3 +229,90 @@ sys.exit(watch.wait(20))
     assert record["names"] == {"deb.debian.org": 1}
     assert (record["ended"], record["lost"], record["gaps"]) == (True, 0, 0)
     assert (tmp_path / "record.json").stat().st_mode & 0o077 == 0
+
+
+SYSTEMCTL = """#!/bin/sh
+case "$*" in
+*" start "*) setsid $(sed -n 's/^ExecStart=//p' "$UNIT") >/dev/null 2>&1 </dev/null & echo $! >"$UNIT.pid" ;;
+*" stop "*)
+    kill "$(cat "$UNIT.pid")" 2>/dev/null
+    for turn in $(seq 200); do kill -0 "$(cat "$UNIT.pid")" 2>/dev/null || break; sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A service manager that does what the unit says, and no more."""
+    unit = tmp_path / "clusterctl-offline.service"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(SYSTEMCTL, encoding="utf-8")
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("UNIT", str(unit))
+    monkeypatch.setattr(offline_watch, "UNIT_FILE", unit)
+    return unit
+
+
+def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, **given: Any) -> dict[str, Any]:
+    (tmp_path / "apt").mkdir(exist_ok=True)
+    arguments = {
+        "state": state, "run": "r1", "allowed": ["0.0.0.0/0", "::/0"], "directory": str(tmp_path / "watch"),
+        "apt": str(tmp_path / "apt"), "_ansible_remote_tmp": str(tmp_path / "tmp"), **given,
+    }  # fmt: skip
+    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
+    basic._ANSIBLE_PROFILE = "legacy"
+    with pytest.raises(SystemExit):
+        offline_watch.main()
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets want root")
+def test_a_watch_begins_hears_ends_and_leaves_nothing(
+    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = ask(tmp_path, capsys, "started")
+    assert began["clusterctl"]["facts"]["offline"] == {"sources": {}, "listening": True}
+    assert (tmp_path / "watch").stat().st_mode & 0o077 == 0
+    again = ask(tmp_path, capsys, "started", run="r2")
+    assert again["clusterctl"]["facts"]["offline"]["listening"]
+    ended = ask(tmp_path, capsys, "ended", run="r2")["clusterctl"]["facts"]["offline"]["record"]
+    assert (ended["run"], ended["ended"], ended["gaps"], ended["outside"]) == ("r2", True, 0, [])
+    assert not service.exists()
+    assert not (tmp_path / "watch").exists()
+    assert ask(tmp_path, capsys, "ended")["clusterctl"]["facts"]["offline"] == {"record": {}}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets want root")
+def test_a_watch_that_died_is_no_proof(
+    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(tmp_path, capsys, "started")
+    process = int(Path(f"{service}.pid").read_text(encoding="utf-8"))
+    os.kill(process, 9)
+    record = ask(tmp_path, capsys, "ended")["clusterctl"]["facts"]["offline"]["record"]
+    assert record["ended"] is False
+    assert offline.why_not(record, "r1") == "its watch did not run to the end"
+
+
+def test_what_cannot_be_watched_fails_and_leaves_nothing(
+    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offline_watch, "LISTENING_S", 0.5)
+    monkeypatch.setattr(offline_watch, "program", lambda: "raise SystemExit(1)\n")
+    failed = ask(tmp_path, capsys, "started")
+    assert failed["failed"]
+    assert "does not listen" in failed["msg"]
+    assert not service.exists()
+    assert not (tmp_path / "watch").exists()
+
+
+def test_a_source_elsewhere_keeps_the_watch_from_beginning(
+    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "apt").mkdir()
+    (tmp_path / "apt/sources.list").write_text("deb http://nowhere.invalid/debian x main\n", encoding="utf-8")
+    said = ask(tmp_path, capsys, "started")["clusterctl"]["facts"]["offline"]
+    assert set(said["sources"]) == {"nowhere.invalid"}
+    assert "listening" not in said
+    assert not service.exists()
