@@ -2,67 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-NAME = r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$"
-UNLIMITED = -1
-UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+from clusterctl.registry.harbor.fields import UNLIMITED, Cron, Declaration, Name, Quota, Url
+
 EVERYTHING = "**"
 ALL_PROJECTS, SYSTEM = "*", "/"
-CRON_FIELDS = 6
 MOST_RETENTION_RULES = 15
 ADAPTERS = Literal[
     "docker-hub", "harbor", "azure-acr", "ali-acr", "aws-ecr", "google-gcr", "docker-registry", "github-ghcr",
     "jfrog-artifactory",
 ]  # fmt: skip
-
-
-def _quota(value: Any) -> Any:
-    """``unlimited``, a number of bytes, or a size such as 500G."""
-    if isinstance(value, str):
-        if value == "unlimited":
-            return UNLIMITED
-        match = re.fullmatch(r"([0-9]+)([KMGT]?)(?:i?B)?", value)
-        if not match:
-            raise ValueError("write unlimited, or a size such as 500G")
-        return int(match[1]) * UNITS[match[2]]
-    return value
-
-
-def _some(quota: int) -> int:
-    """Harbor takes 0 for "as the site's default"."""
-    if quota < UNLIMITED or not quota:
-        raise ValueError("write unlimited, or a size such as 500G")
-    return quota
-
-
-def _cron(text: str) -> str:
-    """Harbor's cron has six fields, and the seconds must be 0."""
-    if text and (len(text.split(" ")) != CRON_FIELDS or not text.startswith("0 ")):
-        raise ValueError("write six fields with one space between, the first (seconds) 0: 0 0 3 * * 0")
-    return text
-
-
-def _url(text: str) -> str:
-    if not re.match(r"https?://[^/\s]+", text):
-        raise ValueError("write an address that begins with https:// or http://")
-    return text.rstrip("/")
-
-
-Name = Annotated[str, Field(pattern=NAME, max_length=255)]
-Cron = Annotated[str, AfterValidator(_cron)]
-Url = Annotated[str, AfterValidator(_url)]
-Quota = Annotated[int, BeforeValidator(_quota), AfterValidator(_some)]
-
-
-class Declaration(BaseModel):
-    """Nothing else than what is known may be written, and nothing changes afterwards."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class RetentionRule(Declaration):

@@ -10,7 +10,8 @@ from urllib.parse import quote
 from clusterctl.registry.harbor import endpoints, retention
 from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
 from clusterctl.registry.harbor.client import Refused
-from clusterctl.registry.harbor.declared import UNLIMITED, Project
+from clusterctl.registry.harbor.declared import Project
+from clusterctl.registry.harbor.fields import UNLIMITED
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
 
 KIND = "project"
