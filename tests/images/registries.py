@@ -55,10 +55,12 @@ class Running:
     configuration: Path
     process: subprocess.Popen[bytes]
     log: Path
+    address: str = "127.0.0.1"
+    inside: tuple[str, ...] = ()
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.address}:{self.port}"
 
     def blob_file(self, digest: str) -> Path:
         value = digest.removeprefix("sha256:")
@@ -69,15 +71,25 @@ class Running:
         self.process.wait()
 
     def start_again(self) -> None:
-        self.process = _start(self.configuration, self.log, self.port)
+        self.process = _start(self)
 
     def client(self, credentials=None) -> Registry:
         return Registry(Way(self.host, plain=True, credentials=credentials), QUICK)
 
 
 @contextmanager
-def registry(root: Path, **more: object) -> Iterator[Running]:
-    """One registry with its storage below ``root``; ``more`` goes into its configuration."""
+def registry(
+    root: Path,
+    *,
+    address: str = "127.0.0.1",
+    inside: tuple[str, ...] = (),
+    tls: dict[str, str] | None = None,
+    **more: object,
+) -> Iterator[Running]:
+    """One registry with its storage below ``root``; ``more`` goes into its configuration.
+
+    ``inside`` are words before its command that take it elsewhere, such as into a network namespace.
+    """
     port = free_port()
     root.mkdir(parents=True, exist_ok=True)
     configuration = {
@@ -87,32 +99,33 @@ def registry(root: Path, **more: object) -> Iterator[Running]:
             "filesystem": {"rootdirectory": str(root / "data")},
             "delete": {"enabled": True},
         },
-        "http": {"addr": f"127.0.0.1:{port}"},
+        "http": {"addr": f"{address}:{port}", **({"tls": tls} if tls else {})},
         **more,
     }
     file = root / "config.yml"
     file.write_text(yaml.safe_dump(configuration))
     log = root / "log"
-    running = Running(root / "data", port, file, _start(file, log, port), log)
+    running = Running(root / "data", port, file, None, log, address, inside)  # type: ignore[arg-type]
+    running.start_again()
     try:
         yield running
     finally:
         running.kill()
 
 
-def _start(file: Path, log: Path, port: int) -> subprocess.Popen[bytes]:
-    with log.open("ab") as stream:
-        process = subprocess.Popen([program(), "serve", str(file)], stdout=stream, stderr=stream)
+def _start(one: Running) -> subprocess.Popen[bytes]:
+    with one.log.open("ab") as stream:
+        words = [*one.inside, program(), "serve", str(one.configuration)]
+        process = subprocess.Popen(words, stdout=stream, stderr=stream)
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         try:
-            with socket.create_connection(("127.0.0.1", port), 1):
+            with socket.create_connection((one.address, one.port), 1):
                 return process
         except OSError:
-            with_exit = process.poll()
-            assert with_exit is None, log.read_text()
+            assert process.poll() is None, one.log.read_text()
             threading.Event().wait(0.05)
-    raise AssertionError(f"docker-registry did not start: {log.read_text()}")
+    raise AssertionError(f"docker-registry did not start: {one.log.read_text()}")
 
 
 @dataclass

@@ -133,7 +133,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
     ranges = [r for method, path, r in before_source.seen if method == "GET" and big in path]
     assert ranges == ["", f"bytes={come}-"]
     assert [e["event"] for e in journal(directory) if e["blob"] == big] == [
-        "begun", "resumed", "fetched", "settled"
+        "begun", "resumed", "come", "settled"
     ]  # fmt: skip
     assert spooled(directory) == []
 
@@ -236,9 +236,12 @@ def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_men
     assert {one["code"] for one in failed} == {"images.unreachable"}
     destination.start_again()
     before_source.fault = lambda *_: None
-    came = before_source.sent[f"/v2/t/2/blobs/{kill_at}"]
+    kept = next(path for path in spooled(directory) if path.startswith(kill_at.removeprefix("sha256:")))
+    come = (directory / ".clusterctl/images/spool" / kept).stat().st_size
+    assert come > 0
     assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-    assert before_source.sent[f"/v2/t/2/blobs/{kill_at}"] == came == 4 * MB
+    ranges = [r for method, path, r in before_source.seen if method == "GET" and kill_at in path]
+    assert ranges == ["", f"bytes={come}-"] or (come == 4 * MB and ranges == [""])
     good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
 
 

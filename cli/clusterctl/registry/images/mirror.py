@@ -19,6 +19,15 @@ TICK_S = 0.5
 Opened = Callable[[LockedImage], Registry]
 
 
+class BrokenOriginError(Exception):
+    """The origin cannot give a blob that is being sent: why, and whether another try is worth while."""
+
+    def __init__(self, error: ExplainedError, *, again: bool = False) -> None:
+        super().__init__(error.what)
+        self.error = error
+        self.again = again
+
+
 class Origin(Protocol):
     """Where images come from: registries, or a bundle."""
 
@@ -26,7 +35,7 @@ class Origin(Protocol):
         """Its manifest with all that it lists, children first. Raises ClusterctlError."""
 
     def content(self, errand: Errand) -> Content:
-        """The blob of an errand, ready to be read several times. Raises ClusterctlError."""
+        """The blob of an errand, to be read as often as is needed; reading raises BrokenOriginError."""
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """Nobody asks for the blob any more in this run; ``keep``: another run may."""
@@ -213,27 +222,34 @@ def _count(errands: Sequence[Errand], image: Wanted) -> int:
 
 def _run(errand: Errand, origin: Origin, destination: Registry) -> None:
     """Bring one blob to every repository that lacks it; who waits for it in vain learns why."""
-    blob, home, content = errand.blob, errand.home, None
+    blob, home = errand.blob, errand.home
     failures: dict[str, ExplainedError] = {}
     for number, target in enumerate(errand.targets):
         try:
             if home and destination.mount(target, blob.digest, home):
                 continue
-            if content is None:
-                try:
-                    content = origin.content(errand)
-                except ExplainedError as error:
-                    failures |= dict.fromkeys(errand.targets[number:], error)
-                    break
-            destination.put_blob(target, blob, content)
+            _send(errand, origin, destination, target)
             home = home or target
         except ExplainedError as error:
             failures[target] = error
+        except BrokenOriginError as broken:
+            failures |= dict.fromkeys(errand.targets[number:], broken.error)
+            break
     for image in errand.of:
         image.error = image.error or failures.get(image.image.target)
     # What is not what its digest says, here or there, is not sent a second time.
     wrong = any(failure.code == "images.corrupt" for failure in failures.values())
     origin.settled(blob, keep=bool(failures) and not wrong)
+
+
+def _send(errand: Errand, origin: Origin, destination: Registry, target: str) -> None:
+    """Send a blob as it comes, as often as its origin has another way. Raises BrokenOriginError, too."""
+    while True:
+        try:
+            return destination.put_blob(target, errand.blob, origin.content(errand))
+        except BrokenOriginError as broken:
+            if not broken.again:
+                raise
 
 
 def _finish(image: Wanted, destination: Registry) -> None:

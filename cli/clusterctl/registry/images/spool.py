@@ -26,8 +26,6 @@ from clusterctl.runs.store import now
 
 JOURNAL = "journal.jsonl"
 PART = ".part"
-# What the source sent wrong twice, it has wrong.
-TRIES_OF_WRONG_BYTES = 2
 
 
 class Spool:
@@ -98,73 +96,107 @@ class Spool:
         require_room(self.root, sum(missing if kept else missing[:at_once]))
 
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
-        """Have the blob here, whole and verified; what came before is not asked for again.
+        """Have the blob here, whole, verified and on the disk for certain.
 
         Raises RegistryError (``images.corrupt``, ``images.unreachable``, ...), or ClusterctlError
         (``images.no-space``).
         """
-        whole = self.whole(blob.digest)
-        if whole.is_file() and whole.stat().st_size == blob.size:
-            return whole
-        for attempt in range(1, TRIES_OF_WRONG_BYTES + 1):
+        for last in (False, True):
             try:
-                with disk(self.root):
-                    found = self._come_whole(registry, repository, blob)
-            except ClusterctlError:
-                if self.come(blob) == 0:
-                    self.drop(blob.digest)
-                raise
-            if found == blob.digest:
-                self.part(blob.digest).replace(whole)
-                self.note("fetched", blob.digest, bytes=blob.size)
-                return whole
-            self.part(blob.digest).unlink(missing_ok=True)
-            self.note("corrupt", blob.digest, found=found, attempt=attempt)
-        raise RegistryError(
-            f"{registry.way.host} gives other bytes than the digest says, {TRIES_OF_WRONG_BYTES} times",
-            code="images.corrupt",
-            where=f"{registry.way.host}: blob {repository}@{blob.digest}",
-            hint="The source's storage is damaged, or something stands in between. Nothing of it was kept.",
-        )
+                for _ in self.stream(registry, repository, blob):
+                    pass
+                break
+            except RegistryError as error:
+                if last or error.code != "images.corrupt":
+                    raise
+        with disk(self.root), self.whole(blob.digest).open("rb") as stream:
+            os.fsync(stream.fileno())
+        return self.whole(blob.digest)
+
+    def stream(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
+        """The blob's bytes, kept here as they pass; what came before is not asked for again.
+
+        The last of them are given only where all are right. Raises as `fetch`; what is wrong is not kept.
+        """
+        held = b""
+        with disk(self.root):
+            try:
+                for piece in self._passing(registry, repository, blob):
+                    if held:
+                        yield held
+                    held = piece
+            finally:
+                if self._is_empty(self.part(blob.digest)):
+                    self.part(blob.digest).unlink()
+        yield held
+
+    def _is_empty(self, path: Path) -> bool:
+        return path.is_file() and path.stat().st_size == 0
+
+    def _passing(self, registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
+        """First what lies here, then what comes; hashed, and compared at the end."""
+        whole, part = self.whole(blob.digest), self.part(blob.digest)
+        if whole.is_file():
+            whole.replace(part)
+        with part.open("ab+") as stream:
+            if stream.tell() > blob.size:
+                stream.truncate(0)
+            found, size = hashlib.sha256(), 0
+            stream.seek(0)
+            while piece := stream.read(PIECE):
+                found.update(piece)
+                size += len(piece)
+                yield piece
+            self.note("resumed" if size else "begun", blob.digest, offset=size)
+            for piece in self._coming(registry, repository, blob, size):
+                stream.write(piece)
+                found.update(piece)
+                yield piece
+        if f"sha256:{found.hexdigest()}" != blob.digest:
+            part.unlink()
+            self.note("corrupt", blob.digest, found=found.hexdigest())
+            raise RegistryError(
+                f"{registry.way.host} gives other bytes than the digest says",
+                code="images.corrupt",
+                where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+                hint="The source's storage is damaged, or something stands in between. Nothing was kept.",
+            )
+        part.replace(whole)
+        self.note("come", blob.digest, bytes=blob.size)
+
+    def _coming(self, registry: Registry, repository: str, blob: Blob, size: int) -> Iterator[bytes]:
+        """The rest from the source, asked for again where it was cut off."""
+        patience, failures = registry.patience, 0
+        while size < blob.size:
+            before = size
+            try:
+                with registry.blob(repository, blob.digest, size) as (begins, pieces):
+                    for piece in _from(pieces, size - begins):
+                        self._go_on()
+                        size += len(piece)
+                        # More than there should be is as wrong as other bytes.
+                        yield piece[: len(piece) - max(0, size - blob.size)]
+                        if size >= blob.size:
+                            return
+                raise _ended_early(registry, repository, blob)
+            except RegistryError as error:
+                failures = 0 if size > before else failures + 1
+                if error.lasting or failures >= patience.attempts:
+                    raise
+                self.note("cut-off", blob.digest, offset=size, because=error.what)
+                patience.pause(max(1, failures))
 
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise ClusterctlError("it was stopped", code="images.stopped", exit_code=EXIT_INTERRUPTED)
 
-    def _come_whole(self, registry: Registry, repository: str, blob: Blob) -> str:
-        """Bring the rest; the digest of all that is here then."""
-        patience, failures = registry.patience, 0
-        with self.part(blob.digest).open("ab+") as stream:
-            if stream.tell() > blob.size:
-                stream.truncate(0)
-            found, size = _hashed(stream)
-            self.note("resumed" if size else "begun", blob.digest, offset=size)
-            while size < blob.size:
-                before = size
-                try:
-                    with registry.blob(repository, blob.digest, size) as (begins, pieces):
-                        if begins != size:
-                            stream.truncate(0)
-                            found, size = hashlib.sha256(), 0
-                        for piece in pieces:
-                            self._go_on()
-                            stream.write(piece)
-                            found.update(piece)
-                            size += len(piece)
-                            if size > blob.size:
-                                return "more than its size"
-                    if size < blob.size:
-                        raise _ended_early(registry, repository, blob)
-                except RegistryError as error:
-                    stream.flush()
-                    failures = 0 if size > before else failures + 1
-                    if error.lasting or failures >= patience.attempts:
-                        raise
-                    self.note("cut-off", blob.digest, offset=size, because=error.what)
-                    patience.pause(max(1, failures))
-            stream.flush()
-            os.fsync(stream.fileno())
-            return f"sha256:{found.hexdigest()}"
+
+def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:
+    """Leave out what is here already, where a source knows no ranges."""
+    for piece in pieces:
+        if passed_over < len(piece):
+            yield piece[passed_over:]
+        passed_over = max(0, passed_over - len(piece))
 
 
 def _ended_early(registry: Registry, repository: str, blob: Blob) -> RegistryError:
@@ -193,16 +225,6 @@ def require_room(directory: Path, needed: int) -> None:
             hint="Make room, or name another directory.",
             exit_code=EXIT_CLUSTER_BAD,
         )
-
-
-def _hashed(stream: Any) -> tuple[Any, int]:
-    """The hash of what is there, read from its beginning."""
-    found, size = hashlib.sha256(), 0
-    stream.seek(0)
-    while piece := stream.read(PIECE):
-        found.update(piece)
-        size += len(piece)
-    return found, size
 
 
 @contextlib.contextmanager

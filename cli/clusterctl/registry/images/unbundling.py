@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
-from clusterctl.registry.images.mirror import Errand
+from clusterctl.registry.images.mirror import BrokenOriginError, Errand
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import PIECE, Content
@@ -38,12 +38,17 @@ class Carried:
 
     def content(self, errand: Errand) -> Content:
         """The blob's parts, one after the other."""
+        return partial(self._pieces, errand)
+
+    def _pieces(self, errand: Errand) -> Iterator[bytes]:
         item = self._blobs.get(errand.blob.digest)
         if item is None or item.size != errand.blob.size:
-            raise _lacks(", ".join(image.image.name for image in errand.of))
-        for image in errand.of[:1]:
-            image.moved += item.size
-        return partial(self._media.pieces, item)
+            raise BrokenOriginError(_lacks(", ".join(image.image.name for image in errand.of)))
+        try:
+            yield from self._media.pieces(item)
+        except ClusterctlError as error:
+            raise BrokenOriginError(error) from None
+        errand.of[0].moved += item.size
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """The bundle stays as it is."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import ClusterctlError, ExplainedError
-from clusterctl.registry.images.mirror import Errand, Opened
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.mirror import BrokenOriginError, Errand, Opened, Wanted
 from clusterctl.registry.images.resolve import closure
-from clusterctl.registry.images.spool import Spool, disk
-from clusterctl.registry.oci.client import PIECE, Content
+from clusterctl.registry.images.spool import Spool
+from clusterctl.registry.oci.client import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
+
+WRONG = "images.corrupt"
+TRIES = 2
 
 
 class Upstream:
@@ -22,27 +25,36 @@ class Upstream:
     def __init__(self, opened: Opened, spool: Spool) -> None:
         self._opened = opened
         self._spool = spool
+        self._failed: Counter[tuple[str, str]] = Counter()
 
     def manifests(self, image: LockedImage) -> list[Manifest]:
         """Asked of its source. Raises RegistryError."""
         return closure(self._opened(image), parse(image.source).repository, image.digest)
 
     def content(self, errand: Errand) -> Content:
-        """The blob, from the first of its images' sources that gives it; else why the first did not."""
-        failures: list[ExplainedError] = []
-        for image in errand.of:
-            before = self._spool.come(errand.blob)
-            try:
-                path = self._spool.fetch(
-                    self._opened(image.image), parse(image.image.source).repository, errand.blob
-                )
-            except ClusterctlError as error:
-                failures.append(error)
-                self._spool.note("failed", errand.blob.digest, code=error.code, because=error.what)
-            else:
-                image.moved += errand.blob.size - before
-                return partial(pieces_of, path)
-        raise failures[0]
+        """The blob as it comes, from the first of its images' sources that gives it."""
+        return partial(self._pieces, errand)
+
+    def _pieces(self, errand: Errand) -> Iterator[bytes]:
+        image = self._next(errand)
+        digest, repository = errand.blob.digest, parse(image.image.source).repository
+        before = self._spool.come(errand.blob)
+        try:
+            yield from self._spool.stream(self._opened(image.image), repository, errand.blob)
+        except ClusterctlError as error:
+            self._spool.note("failed", digest, code=error.code, because=error.what)
+            # Wrong bytes may have lain here since a power cut: the same source is asked once more for those.
+            self._failed[digest, image.image.source] += 1 if error.code == WRONG else TRIES
+            raise BrokenOriginError(error, again=self._tries(errand) < TRIES) from None
+        image.moved += errand.blob.size - before
+
+    def _next(self, errand: Errand) -> Wanted:
+        """The image whose source has failed least; the first of those."""
+        return min(errand.of, key=lambda one: self._failed[errand.blob.digest, one.image.source])
+
+    def _tries(self, errand: Errand) -> int:
+        """How often the best of its sources has failed."""
+        return self._failed[errand.blob.digest, self._next(errand).image.source]
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """What was sent on need lie here no longer."""
@@ -51,10 +63,3 @@ class Upstream:
         else:
             self._spool.note("settled", blob.digest)
             self._spool.drop(blob.digest)
-
-
-def pieces_of(path: Path) -> Iterator[bytes]:
-    """A file's bytes. Raises ClusterctlError (``cluster.state-not-writable``)."""
-    with disk(path.parent), path.open("rb") as stream:
-        while piece := stream.read(PIECE):
-            yield piece
