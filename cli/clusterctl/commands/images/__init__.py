@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from clusterctl.commands.images import build, bundle, listing, mirror, verify
+from clusterctl.commands.images import build, bundle, listing, mirror, prune, verify
 
 
 @click.group("images")
@@ -12,5 +12,6 @@ def command() -> None:
     """Bring images into the cluster's registry by digest, and keep them."""
 
 
-for one in (listing.command, mirror.command, verify.command, bundle.command, build.command):
-    command.add_command(one)
+for one in (listing, mirror, verify, prune, build):
+    command.add_command(one.command)
+command.add_command(bundle.command)

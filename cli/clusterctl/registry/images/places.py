@@ -6,8 +6,10 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from clustercheck.transport import NodeUnreachableError, Transport
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory
@@ -23,15 +25,29 @@ from clusterctl.registry.oci.reference import PLAIN, Reference, parse
 
 EMBEDDED = "embedded"
 DISK_S = 30.0
+COLLECT_S = 3600.0
+COLLECT = """
+systemctl stop clusterctl-registry-push.service || exit
+docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml >/dev/null
+code=$?
+systemctl restart clusterctl-registry.service || code=$?
+systemctl start clusterctl-registry-push.service || code=$?
+exit $code
+"""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """The cluster's registry. ``free`` asks its disk: None where nobody can say."""
+    """The cluster's registry.
+
+    ``free`` asks its disk: None where nobody can say. ``collect`` gives back the space of what was removed,
+    where that is ours to do.
+    """
 
     registry: Registry
     name: str
     free: Callable[[], int | None] = lambda: None
+    collect: Callable[[], None] = lambda: None
 
 
 class Sources:
@@ -99,13 +115,18 @@ def writable(
         with Registry(named_way(inventory, to), patience) as registry:
             yield Destination(registry, to)
         return
-    host = asked_host(inventory)
-    name = f"{setting(host, 'registry_hostname')}:{setting(host, 'registry_port')}"
-    if setting(host, "registry_kind") != EMBEDDED:
-        file = file_setting(inventory, "images_push_auth_file")
-        way = Way(name, authorities=_authorities(inventory), credentials=credentials_for(file, name))
-        with Registry(way, patience) as registry:
-            yield Destination(registry, name)
+    if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
+        way = harbor_way(inventory)
+        with contextlib.ExitStack() as opened:
+            node = next((one for one in inventory.registry_hosts if one.quarantined is None), None)
+            free: Callable[[], int | None] = lambda: None  # noqa: E731
+            if node is not None:
+                transport = opened.enter_context(
+                    OpenSshTransport(inventory.directory, inventory.hosts, passwords)
+                )
+                free = partial(_free, transport, node.name, str(setting(node, "harbor_data_dir")))
+            registry = opened.enter_context(Registry(way, patience))
+            yield Destination(registry, _name(inventory), free)
         return
     node = _registry_host(inventory)
     port = int(setting(node, "registry_push_port"))
@@ -127,7 +148,12 @@ def writable(
         ) as registry,
     ):
         directory = str(setting(node, "registry_data_dir"))
-        yield Destination(registry, name, lambda: _free(transport, node.name, directory))
+        yield Destination(
+            registry,
+            _name(inventory),
+            partial(_free, transport, node.name, directory),
+            partial(collect, transport, node.name),
+        )
 
 
 @contextlib.contextmanager
@@ -137,19 +163,42 @@ def readable(inventory: Inventory, to: str = "", patience: Patience | None = Non
         with Registry(named_way(inventory, to), patience) as registry:
             yield Destination(registry, to)
         return
-    host = asked_host(inventory)
-    port = setting(host, "registry_port")
-    name = f"{setting(host, 'registry_hostname')}:{port}"
-    address, file = name, file_setting(inventory, "images_push_auth_file")
-    if setting(host, "registry_kind") == EMBEDDED:
+    if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
+        way = harbor_way(inventory)
+    else:
         node = _registry_host(inventory)
-        # This machine need not know the registry's name; its certificate is for the address, too.
-        address = f"{setting(node, 'registry_address') or node.address}:{port}"
+        name = _name(inventory)
         pull = inventory.directory.secrets / "registry-pull.auth.json"
         file = pull if setting(node, "registry_auth") == "htpasswd" and pull.is_file() else None
-    way = Way(address, authorities=_authorities(inventory), credentials=credentials_for(file, name))
+        # This machine need not know the registry's name; its certificate is for the address, too.
+        address = f"{setting(node, 'registry_address') or node.address}:{setting(node, 'registry_port')}"
+        way = Way(address, authorities=_authorities(inventory), credentials=credentials_for(file, name))
     with Registry(way, patience) as registry:
-        yield Destination(registry, name)
+        yield Destination(registry, _name(inventory))
+
+
+def harbor_way(inventory: Inventory) -> Way:
+    """How the cluster's Harbor is reached: by its address, as the declared robot, else as administrator."""
+    host = asked_host(inventory)
+    name, port = str(setting(host, "registry_hostname")), setting(host, "registry_port")
+    file = file_setting(inventory, "images_push_auth_file")
+    admin = inventory.directory.secrets / "harbor-admin.auth.json"
+    if file is None and admin.is_file():
+        file = admin
+    site = file_setting(inventory, "registry_api_ca_file")
+    known = credentials_for(file, f"{name}:{port}") or credentials_for(file, name)
+    return Way(
+        f"{setting(host, 'registry_address')}:{port}",
+        name=name,
+        authorities=(*_authorities(inventory), *((site,) if site else ())),
+        credentials=known,
+    )
+
+
+def _name(inventory: Inventory) -> str:
+    """The cluster's registry as images name it."""
+    host = asked_host(inventory)
+    return f"{setting(host, 'registry_hostname')}:{setting(host, 'registry_port')}"
 
 
 def named_way(inventory: Inventory, to: str) -> Way:
@@ -185,8 +234,32 @@ def _registry_host(inventory: Inventory) -> Host:
     )
 
 
+def collect(transport: Transport, node: str) -> None:
+    """Have the embedded registry's storage give back what no manifest names.
+
+    Nothing may be pushed meanwhile, and a listener that goes on would say that it has what is gone. Raises
+    ClusterctlError (``images.not-collected``).
+    """
+    try:
+        done = transport.run(node, ["sh", "-c", COLLECT], timeout_s=COLLECT_S)
+        said = "" if done.exit_code == 0 else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    except NodeUnreachableError as error:
+        said = error.because
+    if said:
+        raise ClusterctlError(
+            f"the registry's space was not given back: {said}",
+            code="images.not-collected",
+            where=node,
+            hint="The images are removed. See that both services run: clusterctl apply --only registry",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+
+
 def _free(transport: OpenSshTransport, node: str, directory: str) -> int | None:
-    """Bytes free where the registry keeps its blobs."""
-    asked = transport.run(node, ["df", "--output=avail", "-B1", directory], timeout_s=DISK_S)
+    """Bytes free where the registry keeps its blobs; None where its host does not say."""
+    try:
+        asked = transport.run(node, ["df", "--output=avail", "-B1", directory], timeout_s=DISK_S)
+    except NodeUnreachableError:
+        return None
     words = asked.stdout.split()
     return int(words[-1]) if asked.exit_code == 0 and words and words[-1].isdigit() else None

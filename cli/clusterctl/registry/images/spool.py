@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,14 @@ class Spool:
         """Forget a blob."""
         self.whole(digest).unlink(missing_ok=True)
         self.part(digest).unlink(missing_ok=True)
+
+    def sweep(self, wanted: Collection[str]) -> int:
+        """Forget blobs that no image wants any more; how many."""
+        kept = {digest.removeprefix("sha256:") for digest in wanted}
+        names = {path.name.removesuffix(PART) for path in self.root.iterdir() if path.name != JOURNAL}
+        for name in names - kept:
+            self.drop(name)
+        return len(names - kept)
 
     def note(self, event: str, digest: str, **more: Any) -> None:
         """A line in the journal: one write, so that a kill leaves whole lines alone."""

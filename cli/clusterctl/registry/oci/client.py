@@ -36,9 +36,13 @@ Content = Callable[[], Iterator[bytes]]
 
 @dataclass(frozen=True)
 class Way:
-    """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS."""
+    """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
+
+    ``name`` is what it calls itself, where it is asked by its address.
+    """
 
     host: str
+    name: str = ""
     plain: bool = False
     socket: Path | None = None
     proxy: str = ""
@@ -50,6 +54,12 @@ class Way:
         """Where its API begins."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
 
+    def towards(self, url: httpx.URL) -> httpx.URL:
+        """A place that the registry sends us to: by its address, where it names itself."""
+        here = httpx.URL(self.base)
+        own = httpx.URL(scheme=here.scheme, host=self.name or here.host)
+        return url.copy_with(host=here.host, port=here.port) if url.host == own.host else url
+
 
 class Registry:
     """One registry. Safe from many threads; a context manager. What it raises are RegistryErrors."""
@@ -57,7 +67,7 @@ class Registry:
     def __init__(self, way: Way, patience: Patience | None = None) -> None:
         self.way = way
         self.patience = patience or Patience()
-        self._tokens = Tokens(way.host, way.credentials, plain=way.plain)
+        self._tokens = Tokens(way.host, way.credentials, plain=way.plain, towards=way.towards)
         self._client = httpx.Client(
             transport=None if way.socket is None else httpx.HTTPTransport(uds=str(way.socket)),
             verify=trust(way.authorities),
@@ -227,7 +237,7 @@ class Registry:
             raise errors.refused(response, self.way.host, what)
 
     def _joined(self, location: str) -> httpx.URL:
-        return httpx.URL(self.way.base).join(location)
+        return self.way.towards(httpx.URL(self.way.base).join(location))
 
     def _ask(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -35,10 +36,18 @@ def challenge(header: str) -> Challenge:
 class Tokens:
     """The Authorization header for each scope; safe from many threads."""
 
-    def __init__(self, host: str, credentials: Credentials | None, *, plain: bool) -> None:
+    def __init__(
+        self,
+        host: str,
+        credentials: Credentials | None,
+        *,
+        plain: bool,
+        towards: Callable[[httpx.URL], httpx.URL] = lambda url: url,
+    ) -> None:
         self._host = host
         self._credentials = credentials
         self._plain = plain
+        self._towards = towards
         self._headers: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -66,7 +75,7 @@ class Tokens:
             return False
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = httpx.URL(asked.realm)
+        realm = self._towards(httpx.URL(asked.realm))
         if realm.scheme != "https" and not (self._plain and realm.scheme == "http"):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",

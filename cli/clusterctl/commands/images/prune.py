@@ -1,0 +1,95 @@
+"""`clusterctl images prune`: what was mirrored once, and is in the lock no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from clusterctl import console
+from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.cluster.opened import opened
+from clusterctl.commands.hosts.options import agreed
+from clusterctl.commands.images import options
+from clusterctl.engine.wording import counted
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
+from clusterctl.registry.images import gate, mirrored, prune
+from clusterctl.registry.images.places import writable
+from clusterctl.registry.images.prune import Pruning
+from clusterctl.registry.images.spool import Spool
+from clusterctl.rollout import tables
+
+
+@click.command("prune")
+@click.option("--check", is_flag=True, help="Say what would go, and remove nothing.")
+@options.yes_option
+@options.to_option
+@options.json_option
+@password_options
+@click.pass_obj
+def command(
+    named: Path | None, *, check: bool, yes: bool, to: str, as_json: bool, passwords: Passwords
+) -> int:
+    """Take images out of the registry that `images mirror` brought and the lock names no more.
+
+    What others put there stays, and so does what an image of the lock shares. Blobs that wait on this machine
+    for nobody go, too. The embedded registry gives the space back at once: it takes no images meanwhile, and
+    serves none for a second. Harbor does when it next collects garbage.
+    """
+    inventory = opened(named)
+    images = gate.locked_images(inventory)
+    spool = Spool(inventory.directory.state / "images" / "spool")
+    with spool.held(), writable(inventory, passwords, to) as destination:
+        brought = mirrored.brought(inventory.directory)
+        prunings = prune.plan(brought, images, destination.registry, destination.name)
+        if not as_json:
+            tables.show(_table(prunings))
+        question = f"Remove {counted(len(prunings), 'image')} from {destination.name}?"
+        going = bool(prunings) and not check and agreed(question, yes=yes)
+        if going:
+            gone = prune.carry_out(prunings, destination.registry)
+            mirrored.forget(inventory.directory, gone)
+            if gone:
+                destination.collect()
+        blobs = {blob.digest for image in images for blob in (image.config, *image.layers)}
+        swept = spool.sweep(blobs) if going or not (check or prunings) else 0
+    return _report(prunings, going=going, asked=not check, swept=swept, as_json=as_json)
+
+
+def _report(prunings: Sequence[Pruning], *, going: bool, asked: bool, swept: int, as_json: bool) -> int:
+    failed = [one for one in prunings if one.error is not None]
+    refused = asked and bool(prunings) and not going
+    code = EXIT_CLUSTER_BAD if failed or refused else EXIT_GOOD
+    if as_json:
+        for one in prunings:
+            image, error = one.image, one.error
+            console.emit(
+                {"type": "image", "name": image.name, "target": image.repository, "digest": image.digest,
+                 "removed": going and error is None, "code": error.code if error else None,
+                 "what": error.what if error else None}
+            )  # fmt: skip
+        removed = len(prunings) - len(failed) if going else 0
+        console.emit(
+            {"type": "summary", "removed": removed, "failed": len(failed), "swept": swept, "exit": code}
+        )
+        return code
+    for one in failed:
+        if one.error is not None:
+            console.tell(f"{one.image.name}: {one.error.what}", ("hint: ", one.error.hint), style="bold red")
+    if going:
+        console.RESULTS.print(f"{counted(len(prunings) - len(failed), 'image')} removed", markup=False)
+    elif not prunings:
+        console.RESULTS.print("nothing to remove", markup=False)
+    return code
+
+
+def _table(prunings: Sequence[Pruning]) -> Table:
+    table = tables.new_table("image", "in the registry", "brought")
+    for one in prunings:
+        image = one.image
+        table.add_row(
+            image.name, f"{image.repository}{f':{image.tag}' if image.tag else ''}\n{image.digest}", image.at
+        )
+    return table

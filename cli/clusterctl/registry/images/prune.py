@@ -1,0 +1,81 @@
+"""Take out of a registry what we put there and no lock names any more; nothing else is ever touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.errors import ExplainedError
+from clusterctl.registry.images.mirrored import Brought
+from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.manifest import Manifest
+
+
+@dataclass
+class Pruning:
+    """An image that may go, the manifests that go with it, or why that is not known."""
+
+    image: Brought
+    manifests: list[str] = field(default_factory=list)
+    error: ExplainedError | None = None
+
+
+def plan(
+    brought: Sequence[Brought], images: Sequence[LockedImage], registry: Registry, name: str
+) -> list[Pruning]:
+    """What of the record no image of the lock is. Removes nothing.
+
+    A manifest that belongs to an image that stays, too, is not among them.
+    """
+    wanted = {(image.target, image.digest) for image in images}
+    there = [one for one in brought if one.registry == name]
+    gone = [one for one in there if (one.repository, one.digest) not in wanted]
+    staying: dict[str, set[str]] = {}
+    broken: dict[str, ExplainedError] = {}
+    for repository in {one.repository for one in gone}:
+        digests = {digest for target, digest in wanted if target == repository}
+        try:
+            kept = [m.digest for digest in digests for m in _closure(registry, repository, digest)]
+            staying[repository] = set(kept)
+        except ExplainedError as error:
+            broken[repository] = error
+    return [_one(one, staying, broken, registry) for one in gone]
+
+
+def carry_out(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
+    """Remove what was planned, lists before what they list; those that are gone for certain."""
+    gone = []
+    for pruning in prunings:
+        if pruning.error is not None:
+            continue
+        try:
+            for digest in pruning.manifests:
+                registry.delete_manifest(pruning.image.repository, digest)
+            gone.append(pruning.image)
+        except ExplainedError as error:
+            pruning.error = error
+    return gone
+
+
+def _one(
+    image: Brought, staying: dict[str, set[str]], broken: dict[str, ExplainedError], registry: Registry
+) -> Pruning:
+    if image.repository in broken:
+        return Pruning(image, error=broken[image.repository])
+    try:
+        found = [manifest.digest for manifest in _closure(registry, image.repository, image.digest)]
+    except ExplainedError as error:
+        return Pruning(image, error=error)
+    return Pruning(image, [digest for digest in reversed(found) if digest not in staying[image.repository]])
+
+
+def _closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
+    """The manifests of an image; none where it is not there."""
+    try:
+        return closure(registry, repository, digest)
+    except ExplainedError as error:
+        if error.code == "images.not-found":
+            return []
+        raise

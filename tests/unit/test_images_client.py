@@ -1,0 +1,201 @@
+"""The client of registries against answers made by hand: tokens, redirects, and who gets its password."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from clusterctl.cluster.inventory import Host
+from clusterctl.registry.images.places import proxy_for
+from clusterctl.registry.oci.client import Registry, Way, trust
+from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.tokens import Tokens
+
+QUICK = Patience(attempts=3, first_s=0, most_s=0)
+WHO = Credentials("robot$pull", "s3cret")
+CONTENT = b"a configuration"
+BLOB = Blob(f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", len(CONTENT))
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+@contextmanager
+def server(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[tuple[str, list]]:
+    """A server on loopback that answers as it is told; its host, and what it was asked."""
+    asked: list[tuple[str, str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def _any(self):
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            asked.append((self.command, self.path, self.headers.get("Authorization", "")))
+            status, headers, body = answer(self.command, self.path, dict(self.headers))
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _any
+
+    made = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    made.daemon_threads = True
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{made.server_address[1]}", asked
+    finally:
+        made.shutdown()
+        made.server_close()
+
+
+def client(host: str, credentials: Credentials | None = WHO, **more) -> Registry:
+    return Registry(Way(host, plain=True, credentials=credentials, **more), QUICK)
+
+
+def bearer(valid: list[str]) -> Callable[[str, str, dict[str, str]], Answer]:
+    """A registry with a realm of its own; only the newest token is valid."""
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path.startswith("/token"):
+            if headers.get("Authorization") != WHO.basic:
+                return 401, {}, b""
+            valid.append(f"token{len(valid)}")
+            return 200, {}, json.dumps({"token": valid[-1]}).encode()
+        if not valid or headers.get("Authorization") != f"Bearer {valid[-1]}":
+            realm = f'Bearer realm="http://{headers["Host"]}/token",service="harbor-registry"'
+            return 401, {"WWW-Authenticate": realm}, b""
+        return 200, {}, CONTENT
+
+    return answer
+
+
+def test_a_token_is_asked_for_once_and_again_when_it_has_expired():
+    valid: list[str] = []
+    with server(bearer(valid)) as (host, asked), client(host) as registry:
+        assert registry.small_blob("a/b", BLOB) == CONTENT
+        assert registry.small_blob("a/b", BLOB) == CONTENT
+        tokens = [path for _, path, _ in asked if path.startswith("/token")]
+        assert tokens == ["/token?scope=repository%3Aa%2Fb%3Apull&service=harbor-registry"]
+        valid.append("another")
+        assert registry.small_blob("a/b", BLOB) == CONTENT
+        # The password goes to the realm alone.
+        assert {path.partition("?")[0] for _, path, who in asked if who == WHO.basic} == {"/token"}
+
+
+def test_a_token_is_for_one_repository():
+    with server(bearer([])) as (host, asked), client(host) as registry:
+        registry.has_blob("a/b", BLOB.digest)
+        registry.has_blob("c/d", BLOB.digest)
+        scopes = [path for _, path, _ in asked if path.startswith("/token")]
+        assert len(scopes) == 2
+
+
+def test_wrong_credentials_are_said_and_not_shown():
+    with server(bearer([])) as (host, _), client(host, Credentials("x", "wr0ng")) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.has_blob("a/b", BLOB.digest)
+        assert refused.value.code == "images.login-refused"
+        assert "wr0ng" not in f"{refused.value.what}{refused.value.where}{refused.value.hint}"
+
+
+def test_a_redirect_to_another_host_is_followed_and_told_nothing():
+    with server(lambda *_: (200, {}, CONTENT)) as (cdn, told):
+
+        def answer(_method: str, path: str, headers: dict[str, str]) -> Answer:
+            if headers.get("Authorization") != WHO.basic:
+                return 401, {"WWW-Authenticate": 'Basic realm="x"'}, b""
+            return 307, {"Location": f"http://localhost:{cdn.rpartition(':')[2]}/signed?x=1"}, b""
+
+        with server(answer) as (host, _), client(host) as registry:
+            assert registry.small_blob("a/b", BLOB) == CONTENT
+    assert told == [("GET", "/signed?x=1", "")]
+
+
+def test_no_token_is_fetched_without_tls_for_a_registry_with_it():
+    answer = httpx.Response(401, headers={"www-authenticate": 'Bearer realm="http://auth.example/token"'})
+    tokens = Tokens("registry.example", WHO, plain=False)
+    with pytest.raises(RegistryError) as refused, httpx.Client() as never:
+        tokens.renew(never, answer, "repository:a/b:pull", "")
+    assert refused.value.code == "images.login-refused"
+    assert refused.value.where == "http://auth.example/token"
+
+
+def test_a_registry_that_names_itself_is_asked_by_its_address():
+    way = Way("10.0.0.5:443", name="harbor.lan")
+    assert str(way.towards(httpx.URL("https://harbor.lan/service/token"))) == "https://10.0.0.5/service/token"
+    assert str(way.towards(httpx.URL("https://auth.example/t"))) == "https://auth.example/t"
+
+
+def test_an_upload_that_is_sent_elsewhere_takes_no_credentials_along():
+    with server(lambda *_: (201, {}, b"")) as (elsewhere, told):
+        place = {"Location": f"http://localhost:{elsewhere.rpartition(':')[2]}/upload?state=1"}
+        with server(lambda *_: (202, place, b"")) as (host, _), client(host) as registry:
+            registry.put_blob("a/b", BLOB, lambda: iter([CONTENT]))
+    assert told == [("PUT", f"/upload?state=1&digest={BLOB.digest.replace(':', '%3A')}", "")]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "times"),
+    [(429, "images.rate-limited", 3), (503, "images.registry-fails", 3), (501, "images.registry-fails", 1),
+     (404, "images.not-found", 1), (403, "images.login-refused", 1), (412, "images.refused", 1)],
+)  # fmt: skip
+def test_only_what_may_pass_is_asked_again(status: int, code: str, times: int):
+    said = json.dumps({"errors": [{"code": "X", "message": "quota\x1b[31m used up"}]}).encode()
+    with server(lambda *_: (status, {}, said)) as (host, asked), client(host, None) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", "1")
+        assert refused.value.code == code
+        assert "X quota used up" in refused.value.what
+        assert len(asked) == times
+
+
+def test_a_manifest_that_is_not_that_of_its_digest_is_not_taken():
+    with server(lambda *_: (200, {}, b"{}")) as (host, _), client(host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", f"sha256:{'a' * 64}")
+        assert refused.value.code == "images.corrupt"
+
+
+def test_nobody_there_is_said_after_the_last_attempt():
+    with server(lambda *_: (200, {}, b"")) as (host, _):
+        pass
+    with client(host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.has_blob("a/b", BLOB.digest)
+        assert refused.value.code == "images.unreachable"
+        assert refused.value.exit_code == 1
+
+
+def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path):
+    (tmp_path / "ca.crt").write_text("no certificate")
+    for file in (tmp_path / "ca.crt", tmp_path / "none"):
+        with pytest.raises(RegistryError) as refused:
+            trust((file,))
+        assert refused.value.code == "images.certificate"
+        assert refused.value.where == str(file)
+
+
+@pytest.mark.parametrize(
+    ("asked", "proxied"),
+    [("ghcr.io", True), ("harbor.example.com:443", False), ("example.com", False), ("badexample.com", True)],
+)
+def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
+    said = {"site_https_proxy": "http://proxy:3128", "site_no_proxy": "localhost, .example.com"}
+    host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), said, None, {})
+    assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
