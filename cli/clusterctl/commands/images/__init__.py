@@ -12,6 +12,5 @@ def command() -> None:
     """Bring images into the cluster's registry by digest, and keep them."""
 
 
-for one in (listing, mirror, verify, prune, build):
+for one in (listing, mirror, verify, prune, bundle, build):
     command.add_command(one.command)
-command.add_command(bundle.command)

@@ -112,7 +112,7 @@ def create(
 
 @command.command("load")
 @click.argument("directories", nargs=-1, required=True, metavar="DIRECTORY...",
-                type=click.Path(path_type=Path, file_okay=False, exists=True))  # fmt: skip
+                type=click.Path(path_type=Path, file_okay=False))  # fmt: skip
 @click.option(
     "--files", "files_to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Put the bundle's files there.",
