@@ -82,17 +82,24 @@ def hosts_toml(upstream: str, mirrors: Sequence[Mirror], ca: str, credentials: M
         text = f'{MARK}server = "{UPSTREAM_SERVERS.get(upstream, f"https://{upstream}")}"\n'
     else:
         text = f'{MARK}server = "{last.endpoint}"\n' + _how(last, ca, "")
-        text += _header("header", credentials.get(last.host, ""), "")
+        text += _header("header", _of(credentials, last), "")
     for mirror in mirrors:
         table = f'host."{mirror.endpoint}"'
         text += f"\n[{table}]\n" + _how(mirror, ca, "  ")
-        text += _header(f"{table}.header", credentials.get(mirror.host, ""), "  ")
+        text += _header(f"{table}.header", _of(credentials, mirror), "  ")
     return text
 
 
 def own_hosts_toml(address: str, ca: str, credentials: Mapping[str, str]) -> str:
     """The file of the registry itself, or of any other registry where this one is asked for all."""
     return hosts_toml(address, [Mirror(address, "https", address, "", fallback=False)], ca, credentials)
+
+
+def _of(credentials: Mapping[str, str], mirror: Mirror) -> str:
+    """The mirror's own header; a name with the port of https is the name without it."""
+    usual = ":443" if mirror.scheme == "https" else ":80"
+    bare = mirror.host.removesuffix(usual)
+    return credentials.get(mirror.host) or credentials.get(bare) or credentials.get(bare + usual, "")
 
 
 def _how(mirror: Mirror, ca: str, indent: str) -> str:

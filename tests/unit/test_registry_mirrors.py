@@ -77,6 +77,10 @@ def test_credentials_go_to_their_own_host_alone_into_a_file_of_roots_alone() -> 
     assert read["https://harbor.lan/v2/dockerhub"]["header"] == {"authorization": "Basic c2VjcmV0"}
     assert "header" not in read["https://elsewhere/v2/hub"]
     assert "c2VjcmV0" not in registry_mirrors.without_secrets(text)
+    by_port = registry_mirrors.hosts_toml(
+        "docker.io", model(HUB, other)["docker.io"], CA, {"harbor.lan:443": "Basic c2VjcmV0"}
+    )
+    assert by_port == text
     assert module.Wanted(Path("/x/hosts.toml"), text).mode == 0o600
     assert module.Wanted(Path("/x/hosts.toml"), "server\n").mode == 0o644
 

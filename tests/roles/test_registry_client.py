@@ -1,0 +1,85 @@
+"""The role registry_client as Ansible plays it: in check mode, on this machine, which it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HUB = {"upstream": "docker.io", "url": "https://harbor.lan"}
+HARBOR = {"registry_hostname": "harbor.lan", "registry_port": 443}
+ROBOT = {"registry_client_auth": "robot", "registry_client_robot": "nodes"}
+
+
+def checked(tmp_path: Path, variables: dict[str, Any]) -> tuple[int, str]:
+    """Exit code, and what the play said."""
+    secrets = tmp_path / ".clusterctl/secrets"
+    secrets.mkdir(parents=True)
+    vault = secrets / "registry-robots.json"
+    robot = {"user": "robot$nodes", "secret": "Kept0ByUs-alone", "set": True}
+    vault.write_text(json.dumps({"robots": {"nodes": robot}}), encoding="utf-8")
+    vault.chmod(0o600)
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = {"all": {"children": {"gpu_nodes": {"hosts": {"localhost": here}}}}}
+    (tmp_path / "hosts.json").write_text(json.dumps(inventory), encoding="utf-8")
+    play = [{"hosts": "gpu_nodes", "gather_facts": False, "roles": ["registry_client"]}]
+    (tmp_path / "play.json").write_text(json.dumps(play), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.json"), "--check", "--diff",
+         "-e", json.dumps(variables), str(tmp_path / "play.json")],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        env={
+            **os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+        },
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "shown"),
+    [
+        ({}, []),
+        (HARBOR, ["/usr/local/share/ca-certificates/clusterctl-cluster.crt"]),
+        (
+            {**HARBOR, **ROBOT, "registry_client_engines": ["containers"], "registry_client_mirrors": [HUB]},
+            ["/etc/clusterctl/registry-client/config.json", '+location = "harbor.lan"'],
+        ),
+        (
+            {**HARBOR, "registry_client_engines": ["containers"], "registry_client_mirrors": [HUB],
+             "registry_client_fail_closed": True},
+            ['+prefix = "docker.io"\n+location = "harbor.lan"'],
+        ),
+    ],
+)  # fmt: skip
+def test_every_way_through_the_role_can_be_looked_at(
+    variables: dict[str, Any], shown: list[str], tmp_path: Path
+) -> None:
+    code, said = checked(tmp_path, variables)
+    assert code == 0, said[-3000:]
+    assert [text for text in shown if text not in said] == []
+    assert "Kept0ByUs-alone" not in said
+    assert [path.name for path in (tmp_path / ".clusterctl/secrets").iterdir()] == ["registry-robots.json"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "because"),
+    [
+        ({**HARBOR, "registry_client_auth": "robot"}, "and none is named"),
+        ({**HARBOR, **ROBOT, "registry_client_robot": "other"}, "knows no robot other"),
+        ({**HARBOR, "registry_client_engines": ["podman"]}, "one or more of: docker, containerd, containers"),
+        ({**HARBOR, "registry_client_mirrors": [{**HUB, "url": "harbor"}]}, "no address of a mirror"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_with_a_reason(
+    variables: dict[str, Any], because: str, tmp_path: Path
+) -> None:
+    code, said = checked(tmp_path, variables)
+    assert code != 0
+    assert because in " ".join(said.split())
