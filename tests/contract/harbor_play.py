@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clusterctl.registry.harbor import reconcile
+from clusterctl.registry.harbor import reconcile, robots
 from clusterctl.registry.harbor.change import Outcome
 from clusterctl.registry.harbor.client import Access, Client
 from clusterctl.registry.harbor.declared import Declared
@@ -82,6 +82,16 @@ def applied(
         done = Applied(plan) if check else reconcile.apply(site, plan, told.append)
     assert told == done.outcomes
     return done
+
+
+def rotated(url: str, directory: Path, raw: Mapping[str, Any]) -> Applied:
+    """New secrets for all robots that are declared."""
+    with site_of(url, directory) as site:
+        declared = Declared.model_validate(raw)
+        reconcile.plan(site, declared)
+        there = robots.look(site, declared.registry_robots, ())
+        renewal = [robots.renewal(site, one, there[one.key]) for one in declared.registry_robots]
+        return reconcile.apply(site, reconcile.Plan([renewal]), lambda _: None)
 
 
 def changes(done: Applied) -> list[tuple[str, str, str]]:

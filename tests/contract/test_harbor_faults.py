@@ -158,6 +158,40 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
     assert secrets_serve(harbor, tmp_path)
 
 
+ROTATION = """
+import sys
+from pathlib import Path
+from harbor_play import everything, rotated
+rotated(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_rotation_that_is_killed_is_completed_by_the_next_apply(
+    harbor: StandIn, upstream: str, tmp_path: Path, at: int
+) -> None:
+    """Harbor has the new secret, and nobody was told: what was written down before says that it is open."""
+    raw = everything(upstream)
+    applied(harbor.url, tmp_path, raw)
+    before = harbor.calls["PATCH"]
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    harbor.latency_s = 0.05
+    ours = subprocess.Popen(
+        [sys.executable, "-c", ROTATION, harbor.url, str(tmp_path), upstream],
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    while harbor.calls["PATCH"] < before + at:
+        assert ours.poll() is None
+        time.sleep(0.001)
+    ours.kill()
+    ours.wait()
+    harbor.latency_s = 0
+    left = applied(harbor.url, tmp_path, raw)
+    assert {one.change.kind for one in left.outcomes} == {"robot"}
+    assert secrets_serve(harbor, tmp_path)
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+
+
 def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
     raw = {"registry_projects": [{"name": f"p{number}"} for number in range(400)]}
     script = OURS.replace("everything(sys.argv[3])", repr(raw))

@@ -42,6 +42,8 @@ class Access:
     user: str
     password: SecretText
     authority: Path | None = None
+    # What the certificate is for, where the address is a number.
+    name: str = ""
 
 
 class Refused(Exception):
@@ -67,6 +69,7 @@ class Client:
         self.calls = 0
         self._wait = wait
         self._counting = threading.Lock()
+        self._extensions = {"sni_hostname": access.name} if access.name else {}
         self._auth = httpx.BasicAuth(access.user, access.password.reveal())
         self._http = httpx.Client(
             base_url=access.url.rstrip("/") + PATH,
@@ -175,7 +178,13 @@ class Client:
                 self.calls += 1
             try:
                 answer = self._http.request(
-                    method, path, params=query, json=body, headers=HEADERS, auth=auth or self._auth
+                    method,
+                    path,
+                    params=query,
+                    json=body,
+                    headers=HEADERS,
+                    auth=auth or self._auth,
+                    extensions=self._extensions,
                 )
             except httpx.TransportError as error:
                 never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)

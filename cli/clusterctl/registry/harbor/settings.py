@@ -79,7 +79,7 @@ def _has(found: Any, step: Any) -> bool:
 
 
 def _access(host: Host, inventory: Inventory) -> Access:
-    url = str(setting(host, "registry_api_url") or "")
+    url, name = str(setting(host, "registry_api_url") or ""), ""
     if not url:
         if setting(host, "registry_kind", EMBEDDED) == EMBEDDED:
             raise ClusterctlError(
@@ -89,6 +89,7 @@ def _access(host: Host, inventory: Inventory) -> Access:
                 hint="Set registry_kind: harbor, or registry_api_url for a Harbor that is elsewhere.",
             )
         url = f"https://{setting(host, 'registry_address')}:{setting(host, 'registry_port')}"
+        name = str(setting(host, "registry_hostname") or "")
     root = inventory.directory.root
     password = str(setting(host, "registry_api_password_file") or PASSWORD_FILE)
     authority = str(setting(host, "registry_api_ca_file") or "")
@@ -98,6 +99,7 @@ def _access(host: Host, inventory: Inventory) -> Access:
         user=str(setting(host, "registry_api_user") or "admin"),
         password=read_secret_file(root / Path(password).expanduser(), "Harbor's administrator password"),
         authority=root / Path(authority).expanduser() if authority else (own if own.is_file() else None),
+        name=name,
     )
 
 

@@ -1,0 +1,133 @@
+"""Harbor's certificate is always checked: who signed it, until when, and for whom."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from harbor_play import PASSWORD
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor.client import Access, Client
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterlab.simulated.harbor.api.server import StandIn
+
+DAY = datetime.timedelta(days=1)
+
+
+def named(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+class Authority:
+    """Signs what it is asked to."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = named("An authority")
+        made = self._builder(self.name, self.key, 30).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.file = directory / "ca.crt"
+        self.file.write_bytes(made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+
+    def _builder(
+        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - 60 * DAY)
+            .not_valid_after(now + days * DAY)
+        )
+
+    def certificate(self, host: str, days: int) -> Path:
+        """Certificate and key in one file."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = self._builder(named(host), key, days)
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        path = self.directory / f"{host}.pem"
+        path.write_bytes(
+            builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return path
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@contextlib.contextmanager
+def over_tls(certificate: Path) -> Iterator[str]:
+    server = StandIn(("127.0.0.1", 0), ":memory:")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"https://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def health(url: str, authority: Path | None, name: str) -> str:
+    waited: list[float] = []
+    access = Access(url, "admin", SecretText(PASSWORD), authority, name)
+    with Client(access, wait=waited.append) as client:
+        try:
+            return str(client.get("health", "/health")["status"])
+        finally:
+            assert waited == []
+
+
+def refusal(url: str, authority: Path | None, name: str) -> ClusterctlError:
+    with pytest.raises(ClusterctlError) as caught:
+        health(url, authority, name)
+    assert (caught.value.code, caught.value.exit_code) == ("registry.api-certificate", 1)
+    return caught.value
+
+
+def test_it_is_held_to_the_registrys_name_whatever_address_it_is_reached_at(authority: Authority) -> None:
+    with over_tls(authority.certificate("registry01", 30)) as url:
+        assert health(url, authority.file, "registry01") == "healthy"
+        assert "127.0.0.1" in refusal(url, authority.file, "").what
+        assert "registry02" in refusal(url, authority.file, "registry02").what
+
+
+def test_one_that_has_expired_is_said_so_and_not_tried_again(authority: Authority) -> None:
+    with over_tls(authority.certificate("registry01", -1)) as url:
+        assert "certificate has expired" in refusal(url, authority.file, "registry01").what
+
+
+def test_one_of_an_unknown_authority_is_refused(authority: Authority) -> None:
+    with over_tls(authority.certificate("registry01", 30)) as url:
+        assert "unable to get local issuer certificate" in refusal(url, None, "registry01").what
+
+
+def test_an_authority_that_cannot_be_read_is_named(authority: Authority, tmp_path: Path) -> None:
+    for broken in (tmp_path / "none.crt", tmp_path / "empty.crt"):
+        (tmp_path / "empty.crt").write_text("no PEM\n")
+        assert refusal("https://127.0.0.1:9", broken, "").where == str(broken)
