@@ -317,6 +317,27 @@ def test_containerd_pulls_through_the_mirror_as_the_robot(
 
 @needs_registry
 @needs_skopeo
+@needs_containerd
+def test_containerd_asks_the_clusters_registry_for_what_has_no_file(
+    upstream: Registry, ctr: list[str], tmp_path: Path
+) -> None:
+    ours = registry_mirrors.Mirror("any", "http", upstream.address, "", fallback=False)
+    tree = tmp_path / "trees" / registry_mirrors.ANY_OTHER
+    tree.mkdir(parents=True)
+    (tree / "hosts.toml").write_text(registry_mirrors.hosts_toml("any", [ours], "", {}), encoding="utf-8")
+
+    def fetch(image: str) -> str:
+        command = [*ctr, "content", "fetch", "--hosts-dir", str(tree.parent), f"undeclared.invalid/{image}:1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.stderr if done.returncode else ""
+
+    assert fetch("library/tiny") == ""
+    assert "not found" in fetch("library/nobody-has-it")
+    assert any("/v2/library/nobody-has-it/manifests/1" in line for line in upstream.asked())
+
+
+@needs_registry
+@needs_skopeo
 @pytest.mark.parametrize("fail_closed", [False, True])
 def test_registries_conf_sends_skopeo_to_the_mirror(
     fail_closed: bool, upstream: Registry, mirror: Registry, tmp_path: Path
