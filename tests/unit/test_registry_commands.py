@@ -112,6 +112,8 @@ def test_json_has_each_change_its_outcome_and_a_summary(site: Path) -> None:
         ("change", "schedule"),
         ("summary", None),
     ]
+    robot = next(one for one in planned if one.get("kind") == "robot")
+    assert {"field": "permissions", "before": None, "after": ["gpu repository:pull"]} in robot["differences"]
     *outcomes, summary = records(call(site, "apply", "--yes", "--json"))
     assert {one["state"] for one in outcomes} == {"done"}
     assert summary["type"] == "summary"

@@ -64,7 +64,8 @@ class Change:
             "name": self.name,
             "action": self.action.value,
             "differences": [
-                {"field": one.field, "before": one.before, "after": one.after} for one in self.differences
+                {"field": one.field, "before": _plain(one.before), "after": _plain(one.after)}
+                for one in self.differences
             ],
         }
 
@@ -114,6 +115,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         for name, value in after.items()
         if before.get(name) != value
     )
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which knows no sets."""
+    return sorted(value) if isinstance(value, set | frozenset) else value
 
 
 def shown(value: Any) -> str:
