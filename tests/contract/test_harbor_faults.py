@@ -94,8 +94,9 @@ def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
 ) -> None:
     """The proxy gives up (502) or the connection breaks after Harbor has made the object."""
     harbor.faults.add(Fault(502, method="POST", path=path, after=True, hangs_up=hangs_up))
-    applied(harbor.url, tmp_path, everything(upstream))
+    assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 1
+    assert changes(applied(harbor.url, tmp_path, everything(upstream))) == []
     mended(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
     counts = {kind: len(harbor.store.all(kind)) for kind in EACH_ONCE}

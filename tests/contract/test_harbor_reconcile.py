@@ -191,6 +191,59 @@ def test_the_secret_of_an_endpoint_is_sent_when_it_is_another_and_with_another_a
     assert "second" not in (tmp_path / "robots.json").read_text()
 
 
+def test_a_secret_may_come_from_a_program_and_a_network_may_want_a_password(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("first\n")
+    password.chmod(0o600)
+    end = {"name": "up", "type": "harbor", "url": upstream, "access_key": "me"}
+    raw: dict[str, Any] = {
+        "registry_endpoints": [{**end, "access_secret_command": ["/bin/echo", "from a program"]}],
+        "registry_preheat": {
+            "instances": [
+                {
+                    "name": "d",
+                    "vendor": "dragonfly",
+                    "endpoint": "http://d",
+                    "user": "u",
+                    "password_file": "password",
+                }
+            ]
+        },
+    }
+    applied(harbor.url, tmp_path, raw)
+    assert harbor.store.all("registry")[0]["credential"]["access_secret"] == "from a program"
+    assert harbor.store.all("preheat instance")[0]["auth_info"] == {"u": "first"}
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+    password.write_text("second\n")
+    assert changes(applied(harbor.url, tmp_path, raw)) == [("update", "preheat instance", "d")]
+    assert harbor.store.all("preheat instance")[0]["auth_info"] == {"u": "second"}
+
+
+def test_an_upstreams_own_authority_goes_there_and_one_that_is_none_is_refused(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+    for text, state in (("no PEM", "failed"), (pem, "done"), (pem.strip(), None)):
+        end = {"name": "up", "type": "harbor", "url": upstream, "ca_certificate": text}
+        done = applied(harbor.url, tmp_path, {"registry_endpoints": [end]})
+        assert states(done) == ({("endpoint", "up"): state} if state else {})
+
+
+def test_robots_are_known_by_whatever_prefix_harbor_gives_them(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    raw = everything(upstream)
+    applied(harbor.url, tmp_path, raw)
+    ask(harbor, "PUT", "/configurations", {"robot_name_prefix": "bot_"})
+    renamed = applied(harbor.url, tmp_path, raw)
+    assert {part.field for one in renamed.plan.changes for part in one.differences} == {"user"}
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+    kept = json.loads((tmp_path / "robots.json").read_text())["robots"]
+    assert [kept[key]["user"] for key in ("ops", "gpu+push")] == ["bot_ops", "bot_gpu+push"]
+
+
 def test_what_can_never_be_as_declared_is_said_and_is_bad(
     harbor: StandIn, upstream: str, tmp_path: Path
 ) -> None:

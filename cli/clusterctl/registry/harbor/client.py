@@ -170,7 +170,10 @@ class Client:
         body: Mapping[str, Any] | None = None,
         auth: httpx.BasicAuth | None = None,
     ) -> httpx.Response:
-        """One request, asked again while there is hope. A POST that may have been served is not repeated."""
+        """One request, asked again while there is hope.
+
+        A POST may have been served though its answer was lost: Harbor then says 409, and is read again.
+        """
         left = TRIES
         while True:
             left -= 1
@@ -187,9 +190,7 @@ class Client:
                     extensions=self._extensions,
                 )
             except httpx.TransportError as error:
-                never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-                hopeless = _of_certificate(error) or not (never_sent or method != "POST")
-                if hopeless or not left:
+                if _of_certificate(error) or not left:
                     raise self._unreachable(what, error) from error
                 self._wait(_pause(TRIES - left))
                 continue

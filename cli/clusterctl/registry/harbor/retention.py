@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,7 +62,14 @@ def write(site: Site, project: Project, number: int, policy_id: str) -> None:
     if policy_id:
         site.client.put(what, f"{PATH}/{policy_id}", {"id": int(policy_id), **body})
     elif project.retention:
-        site.client.post(what, PATH, body)
+        try:
+            site.client.post(what, PATH, body)
+        except Refused as refused:
+            # Harbor's word for a conflict here; ours, where the answer to a first try was lost.
+            there = re.search(r"already has retention policy (\d+)", refused.message)
+            if there is None:
+                raise
+            site.client.put(what, f"{PATH}/{there[1]}", {"id": int(there[1]), **body})
 
 
 def _fields(rules: list[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,9 @@ def _existing(site: Site, one: Robot, found: Found, *, serves: bool) -> Iterator
     differing = differences(_canonical(found), _wanted(site, one, found))
     if not (serves and _is_known(site, one, found)):
         differing += (Difference(SECRET, "unknown here" if serves else "refused", "a new one"),)
+    elif (user := site.vault.robot(one.key)["user"]) != found["name"]:
+        # Harbor's prefix was changed, and with it every robot's name.
+        differing += (Difference("user", user, found["name"]),)
     if differing:
         secret = differing[-1].field == SECRET
         act = partial(_update, site, one, found, secret=secret)
@@ -203,6 +206,8 @@ def _update(site: Site, one: Robot, found: Found, *, secret: bool) -> None:
     site.client.put(f"{KIND} {one.key}", f"{PATH}/{number}", _body(one, name, days))
     if secret:
         _set_secret(site, one, name, number)
+    else:
+        site.vault.done(one.key, name, number)
 
 
 def _set_secret(site: Site, one: Robot, user: str, number: int) -> None:

@@ -55,7 +55,7 @@ class Vault:
     def done(self, key: str, user: str, robot_id: int) -> None:
         """Harbor has it; so may those who log in with it."""
         with self._lock:
-            entry = self._robots[key] = {"user": user, "id": robot_id, **self._robots[key], "set": True}
+            entry = self._robots[key] = {**self._robots[key], "user": user, "id": robot_id, "set": True}
         if "secret" in entry:
             self._passwords.mkdir(mode=0o700, exist_ok=True)
             replace_file(self._password(key), f"{entry['secret']}\n")

@@ -120,6 +120,8 @@ def _check(found: Object) -> None:
     if not found["url"].startswith(("http://", "https://")):
         raise bad(f"invalid URL: {found['url']}")
     found["url"] = found["url"].rstrip("/")
+    if found.get("ca_certificate") and "-----BEGIN CERTIFICATE-----" not in found["ca_certificate"]:
+        raise bad("failed to parse CA certificate")
     if found["type"] not in TYPES:
         raise ApiError(500, f"adapter factory for {found['type']} not found")
     if not reachable(found["url"]):
