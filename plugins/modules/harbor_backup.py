@@ -142,12 +142,18 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
         )
 
 
+def require_installed(directory: str) -> dict[str, Any]:
+    """What is installed. Raises BackupError where nothing is, or half of it."""
+    record = read_record(directory)
+    if record.get("state") != INSTALLED:
+        raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
+    return record
+
+
 def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     """Take a backup and verify it. Raises BackupError, HarborError or OSError."""
     options = module.params
-    record = read_record(options["directory"])
-    if record.get("state") != INSTALLED:
-        raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
+    record = require_installed(options["directory"])
     data, directory = Path(options["data_dir"]), Path(options["backup_dir"])
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept.prune(directory, 0)
@@ -219,10 +225,12 @@ def main() -> None:
     )
     options, state = module.params, module.params["state"]
     harbor = Harbor(options["hostname"], options["port"], options["authority"], "admin", options["password"])
-    if module.check_mode and state != "verified":
-        pending = (Path(options["directory"]) / READ_ONLY).is_file()
-        module.exit_json(changed=state == "taken" or pending)
     try:
+        if module.check_mode and state == "taken":
+            require_installed(options["directory"])
+        if module.check_mode and state != "verified":
+            pending = (Path(options["directory"]) / READ_ONLY).is_file()
+            module.exit_json(changed=state == "taken" or pending)
         with alone("harbor-backup", LOCK_S):
             if state == "writable":
                 module.exit_json(changed=writable(harbor, options["directory"]))

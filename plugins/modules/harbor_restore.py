@@ -60,7 +60,7 @@ GIGABYTE = 1e9
 WRITERS = ("proxy", "core", "jobservice", "registryctl", "registry")
 LOAD = [
     "docker", "exec", "-i", "harbor-db",
-    "psql", "-U", "postgres", "-d", "registry", "-q", "-v", "ON_ERROR_STOP=1", "-1",
+    "psql", "-U", "postgres", "-d", "registry", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", "-",
 ]  # fmt: skip
 
 

@@ -120,6 +120,52 @@ def test_redis_of_harbor_itself_takes_other_numbers(tmp_path: Path) -> None:
     assert said["redis"] == {"registry_db_index": 3}
 
 
+def play_registry(tmp_path: Path, playbook: str, **settings: Any) -> subprocess.CompletedProcess[str]:
+    """A playbook of the registry's host, here in check mode, with all its places in a directory."""
+    inventory = tmp_path / "hosts.yml"
+    host = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "ansible_become": False,
+    }
+    declared = {
+        "registry_kind": "harbor", "registry_address": "10.0.0.5", "harbor_version": "v2.15.2",
+        "registry_controller_dir": str(tmp_path / "state"), "harbor_directory": str(tmp_path / "opt"),
+        "harbor_data_dir": str(tmp_path / "data"), "harbor_backup_dir": str(tmp_path / "backups"),
+        "harbor_installer_url": "http://nowhere.invalid/h.tgz", "harbor_installer_sha256": "0" * 64,
+        "harbor_manage_engine": False, "harbor_min_free_gb": 0, **settings,
+    }  # fmt: skip
+    groups = {"registry": {"hosts": {"registry01": host}, "vars": declared}}
+    inventory.write_text(yaml.safe_dump({"all": {"children": groups}}), encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "--check", "-i", str(inventory),
+         "-e", "ansible_become=false", str(ROOT / "playbooks" / playbook)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """On one line, whatever Ansible wrapped."""
+    return " ".join(done.stdout.split())
+
+
+def test_a_plan_of_a_bare_host_goes_to_its_end_and_makes_nothing(tmp_path: Path) -> None:
+    ports = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
+    done = play_registry(tmp_path, "registry.yml", **ports)
+    assert done.returncode == 0, done.stdout
+    assert "failed=0" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hosts.yml"]
+
+
+def test_there_is_no_backup_and_no_upgrade_of_a_harbor_that_is_not_there(tmp_path: Path) -> None:
+    assert "no Harbor of ours is installed here" in said(play_registry(tmp_path, "registry_backup.yml"))
+    ports = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
+    upgrade = said(play_registry(tmp_path, "registry_upgrade.yml", **ports))
+    assert "`clusterctl apply` installs the declared release" in upgrade
+    assert "there is no backup yet" in said(play_registry(tmp_path, "registry_restore.yml"))
+
+
 def test_a_role_that_cannot_work_says_so_before_it_looks_at_the_host(tmp_path: Path) -> None:
     inventory = tmp_path / "hosts.yml"
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
