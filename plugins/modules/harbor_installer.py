@@ -12,20 +12,27 @@ import re
 import shutil
 import tarfile
 import tempfile
+import urllib.request
 from pathlib import Path
 
+from ansible.module_utils.apt_view import Proxies
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.masking import mask_urls
 from ansible.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: harbor_installer
-short_description: Verify and unpack Harbor's installer
+short_description: Download, verify and unpack Harbor's installer
 description:
   - Compares SHA-256, and the signature where a key is given, before anything is unpacked.
   - Refuses an archive of another release, or with files outside of its own directory.
 options:
   archive: {description: The tarball on this host; removed once it is unpacked, type: path, required: true}
+  url: {description: Where it is downloaded from; empty where it was brought, type: str, default: ""}
+  http_proxy: {description: Proxy for http, type: str, default: ""}
+  https_proxy: {description: Proxy for https, type: str, default: ""}
+  no_proxy: {description: Hosts to reach without a proxy, type: str, default: ""}
   sha256: {description: Its SHA-256, type: str, required: true}
   signature: {description: Its detached signature (ASCII armour), type: str, default: ""}
   key: {description: Public key of who signed it (ASCII armour); empty does not look, type: str, default: ""}
@@ -53,6 +60,8 @@ INSIDE = "harbor"
 MUST_HAVE = ("install.sh", "prepare", "common.sh", "harbor.yml.tmpl")
 VERIFY_S = 300
 CHUNK = 1 << 20
+# A server that says nothing for so long says nothing more.
+STALLED_S = 60
 
 
 class RefusedError(Exception):
@@ -66,6 +75,23 @@ def digest(path: Path) -> str:
         while chunk := stream.read(CHUNK):
             found.update(chunk)
     return found.hexdigest()
+
+
+def download(url: str, proxies: Proxies, target: Path) -> None:
+    """Fetch it beside its place, then put it there as a whole. Raises OSError."""
+    proxy = proxies.for_url(url)
+    handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
+    part = target.with_name(f".{target.name}.part")
+    target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        with (
+            urllib.request.build_opener(handler).open(url, timeout=STALLED_S) as answer,
+            part.open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file, CHUNK)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def require_digest(archive: Path, wanted: str) -> None:
@@ -148,6 +174,10 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "archive": {"type": "path", "required": True},
+            "url": {"type": "str", "default": ""},
+            "http_proxy": {"type": "str", "default": "", "no_log": True},
+            "https_proxy": {"type": "str", "default": "", "no_log": True},
+            "no_proxy": {"type": "str", "default": "", "no_log": False},
             "sha256": {"type": "str", "required": True},
             "signature": {"type": "str", "default": "", "no_log": False},
             "key": {"type": "str", "default": "", "no_log": False},
@@ -164,6 +194,9 @@ def main() -> None:
     wanted = known.get("sha256") != wanted_sum
     if wanted and not module.check_mode:
         try:
+            if options["url"]:
+                proxies = Proxies(*(options[name] for name in ("http_proxy", "https_proxy", "no_proxy")))
+                download(options["url"], proxies, archive)
             require_digest(archive, wanted_sum)
             if options["key"]:
                 require_signature(archive, options["signature"], options["key"])
@@ -171,8 +204,8 @@ def main() -> None:
         except (RefusedError, tarfile.TarError, OSError, EOFError) as error:
             archive.unlink(missing_ok=True)
             module.fail_json(
-                msg=f"Harbor's installer was not unpacked: {error}. It was removed from this host; see that "
-                "harbor_installer_url, harbor_installer_sha256 and harbor_version belong together."
+                msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; see "
+                "that harbor_installer_url is reached, and harbor_installer_sha256 and harbor_version fit it."
             )
         replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
         archive.unlink(missing_ok=True)

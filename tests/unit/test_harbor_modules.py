@@ -8,7 +8,10 @@ import json
 import subprocess
 import sys
 import tarfile
+import threading
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +99,25 @@ def test_an_archive_that_is_no_installer_of_this_release_is_refused(
     assert said in answer["msg"]
     assert not (tmp_path / "opt/releases/v2.15.2/harbor/install.sh").exists()
     assert not list(tmp_path.rglob("x"))
+
+
+def test_an_installer_is_downloaded_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    served.mkdir()
+    sha256 = tarball(served / "h.tgz")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(served))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        missing = installer(tmp_path, sha256, url=f"{url}/nothing.tgz")
+        assert "404" in missing["msg"]
+        assert installer(tmp_path, sha256, url=f"{url}/h.tgz")["changed"]
+        server.shutdown()
+    assert installer(tmp_path, sha256, url=f"{url}/h.tgz")["changed"] is False, "it is not asked for again"
+    assert not list(tmp_path.glob(".*.part"))
+    dead = installer(tmp_path, "1" * 64, url="http://ops:s3cr3t@127.0.0.1:1/h.tgz")
+    assert "was not unpacked" in dead["msg"]
+    assert "s3cr3t" not in dead["msg"]
 
 
 def test_an_archive_with_another_checksum_is_refused_and_removed(tmp_path: Path) -> None:
