@@ -66,6 +66,19 @@ def test_the_dockerfile_holds_all_that_is_declared_and_the_same_each_time(tmp_pa
     assert recipe.recipe_of(recipe.context_of(one, other, "registry01:5000")) != recipe.recipe_of(context)
 
 
+def test_an_index_that_the_sites_authority_signed_is_trusted_by_it(tmp_path: Path) -> None:
+    (tmp_path / "site.crt").write_text(f"{recipe.PEM}\nQUJD\n-----END CERTIFICATE-----\n", encoding="utf-8")
+    (one,) = recipe.declared_recipes(inventory_of(tmp_path, {**NOTEBOOK, "pip_ca_file": "site.crt"}))
+    context = recipe.context_of(one, BASE, "registry01:5000")
+    assert f"cert = {recipe.PIP_CA}\n" in context["pip.conf"]
+    assert f"COPY pip-ca.crt {recipe.PIP_CA}\n" in context["Dockerfile"]
+    assert context["pip-ca.crt"].startswith(recipe.PEM)
+    (tmp_path / "site.crt").write_text(f"{recipe.PEM}\n-----BEGIN PRIVATE KEY-----\n", encoding="utf-8")
+    for name, because in (("site.crt", "no certificate alone"), ("absent.crt", "cannot be read")):
+        with pytest.raises(ClusterctlError, match=because):
+            recipe.declared_recipes(inventory_of(tmp_path, {**NOTEBOOK, "pip_ca_file": name}))
+
+
 def test_what_is_not_declared_leaves_no_line(tmp_path: Path) -> None:
     bare = {key: NOTEBOOK[key] for key in ("name", "base", "target")}
     (one,) = recipe.declared_recipes(inventory_of(tmp_path, bare))

@@ -90,7 +90,7 @@ class Engine:
                 (Path(place) / name).write_text(text, encoding="utf-8")
             descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "ab") as log:
-                code = _ended([self.program, "build", "--tag", tag, place], log, self.limit_s)
+                code = _ended([self.program, "build", "--force-rm", "--tag", tag, place], log, self.limit_s)
         if code != 0:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
             raise ClusterctlError(

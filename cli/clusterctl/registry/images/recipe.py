@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clusterctl.cluster.inventory import Inventory
@@ -30,6 +31,8 @@ USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 INDEX = re.compile(r"https?://[^\s@'\"]+")
 VERSION = re.compile(r"[0-9][0-9A-Za-z.]*")
 TARGET = re.compile(r"[a-z0-9]+([._/-][a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+PIP_CA = "/usr/local/share/clusterctl/pip-ca.crt"
+PEM = "-----BEGIN CERTIFICATE-----"
 RECIPE_LABEL = "io.clusterctl.recipe"
 BASE_LABEL = "org.opencontainers.image.base.digest"
 
@@ -44,6 +47,7 @@ class Recipe:
     packages: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     pip_index_url: str = ""
+    pip_ca: str = ""
     jupyterlab: str = ""
     user: str = "user"
     uid: int = 1000
@@ -68,7 +72,8 @@ class Recipe:
 def declared_recipes(inventory: Inventory) -> tuple[Recipe, ...]:
     """The recipes of the settings. Raises ClusterctlError (``images.build-declared``)."""
     declared = setting(asked_host(inventory), SETTING) or []
-    found = [_recipe(one, f"{SETTING}, entry {number}") for number, one in enumerate(declared, 1)]
+    root = inventory.directory.root
+    found = [_recipe(one, root, f"{SETTING}, entry {number}") for number, one in enumerate(declared, 1)]
     for key in ("name", "target"):
         values = [getattr(one, key) for one in found]
         if twice := sorted({value for value in values if values.count(value) > 1}):
@@ -81,8 +86,12 @@ def context_of(recipe: Recipe, base: LockedImage, registry: str) -> dict[str, st
     written = {}
     if recipe.wheels:
         written["requirements.txt"] = "".join(f"{one}\n" for one in recipe.wheels)
-    if recipe.pip_index_url:
-        written["pip.conf"] = f"[global]\nindex-url = {recipe.pip_index_url}\n"
+    index = [f"index-url = {recipe.pip_index_url}"] if recipe.pip_index_url else []
+    if recipe.pip_ca:
+        written["pip-ca.crt"] = recipe.pip_ca
+        index.append(f"cert = {PIP_CA}")
+    if index:
+        written["pip.conf"] = "\n".join(["[global]", *index, ""])
     labels = {
         **recipe.labels,
         "org.opencontainers.image.title": recipe.name,
@@ -111,7 +120,7 @@ def recipe_of(context: Mapping[str, str]) -> str:
 def _dockerfile(recipe: Recipe, base: str, labels: Mapping[str, str]) -> str:
     return _template().render(
         name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
-        pip_index_url=recipe.pip_index_url, jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid,
+        pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "", jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid,
         gid=recipe.uid, labels=sorted((key, value) for key, value in labels.items() if value),
     )  # fmt: skip
 
@@ -129,7 +138,20 @@ def _template() -> Template:
     return environment.from_string(text)
 
 
-def _recipe(said: Mapping[str, Any], where: str) -> Recipe:
+def _certificate(file: str, root: Path, where: str) -> str:
+    """The text of a certificate that a setting names; "" where it names none."""
+    if not file:
+        return ""
+    try:
+        text = (root / Path(file).expanduser()).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _refusal(f"pip_ca_file cannot be read: {error}", where) from None
+    if PEM not in text or "PRIVATE KEY" in text:
+        raise _refusal("pip_ca_file holds no certificate alone", where)
+    return text
+
+
+def _recipe(said: Mapping[str, Any], root: Path, where: str) -> Recipe:
     recipe = Recipe(
         name=str(said.get("name") or ""),
         base=str(said.get("base") or ""),
@@ -137,6 +159,7 @@ def _recipe(said: Mapping[str, Any], where: str) -> Recipe:
         packages=tuple(sorted({str(one) for one in said.get("packages") or []})),
         requirements=tuple(str(one) for one in said.get("requirements") or []),
         pip_index_url=str(said.get("pip_index_url") or ""),
+        pip_ca=_certificate(str(said.get("pip_ca_file") or ""), root, where),
         jupyterlab=str(said.get("jupyterlab") or ""),
         user=str(said.get("user") or "user"),
         uid=int(said.get("uid") or 1000),
