@@ -337,4 +337,14 @@ def test_what_is_not_there_or_somebody_elses_is_left_alone(
     with pytest.raises(ClusterctlError) as caught:
         require_kind(kind).inject(engine_target(monkeypatch, engine))
     assert caught.value.code == expected
-    assert len(engine.told) == 1
+    assert all(said.startswith(("systemctl cat ", "sh -c [ ! -e")) for said in engine.told), engine.told
+
+
+def test_of_a_registry_host_the_service_that_is_there_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(codes={"cat clusterctl-registry": 1})
+    target = engine_target(monkeypatch, engine)
+    require_kind("registry-down").inject(target)
+    require_kind("registry-down").clear(target)
+    assert [said for said in engine.told if "cat" not in said] == [
+        "systemctl stop harbor.service", "systemctl start harbor.service",
+    ]  # fmt: skip

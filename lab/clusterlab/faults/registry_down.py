@@ -5,30 +5,34 @@ from __future__ import annotations
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab.faults.base import Fault, FaultTarget
 
-UNIT = "clusterctl-registry.service"
+# Of the embedded registry, and of Harbor.
+UNITS = ("clusterctl-registry.service", "harbor.service")
 
 
 def inject(target: FaultTarget) -> None:
     """Stop the service. Raises ClusterctlError (``lab.no-registry``) where the host has none."""
-    if not _has_registry(target):
+    unit = _unit(target)
+    if not unit:
         raise ClusterctlError(
-            f"{UNIT} is not there: {target.node} serves no images",
+            f"neither {' nor '.join(UNITS)} is there: {target.node} serves no images",
             code="lab.no-registry",
             where=target.node,
             hint="Name the registry's host, after clusterctl apply has installed the registry there.",
             exit_code=EXIT_USAGE,
         )
-    target.exec(["systemctl", "stop", UNIT])
+    target.exec(["systemctl", "stop", unit])
 
 
 def clear(target: FaultTarget) -> None:
     """Start it; a reboot has done so already."""
-    if target.is_running() and _has_registry(target):
-        target.exec(["systemctl", "start", UNIT])
+    if target.is_running() and (unit := _unit(target)):
+        target.exec(["systemctl", "start", unit])
 
 
-def _has_registry(target: FaultTarget) -> bool:
-    return target.exec(["systemctl", "cat", UNIT], check=False).returncode == 0
+def _unit(target: FaultTarget) -> str:
+    """The service that serves images here; empty where none does."""
+    asked = (unit for unit in UNITS if target.exec(["systemctl", "cat", unit], check=False).returncode == 0)
+    return next(asked, "")
 
 
 FAULT = Fault(
