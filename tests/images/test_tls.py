@@ -1,0 +1,131 @@
+"""Images into a registry over TLS, as the cluster's Harbor is: trusted by our authority, or not at all."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import ipaddress
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bcrypt
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from driving import MB, call, good, records
+from registries import Running, bytes_of, put_image, registry
+
+PASSWORD = "of the administrator"
+DAY = datetime.timedelta(days=1)
+
+
+def certificate(directory: Path, *, ends: datetime.timedelta, address: str = "127.0.0.1") -> dict[str, str]:
+    """One that is its own authority, for an address, until then."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 30 * DAY)
+        .not_valid_after(now + ends)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        .sign(key, hashes.SHA256())
+    )
+    directory.mkdir(exist_ok=True)
+    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (directory / "tls.key").write_bytes(secret)
+    return {"certificate": str(directory / "tls.crt"), "key": str(directory / "tls.key")}
+
+
+@contextmanager
+def harbor(root: Path, tls: dict[str, str]) -> Iterator[Running]:
+    """What stands for Harbor's registry: TLS, and a password."""
+    lines = root / "htpasswd"
+    lines.write_text("admin:" + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode() + "\n")
+    auth = {"htpasswd": {"realm": "harbor", "path": str(lines)}}
+    with registry(root / "harbor", auth=auth, tls=tls) as running:
+        yield running
+
+
+def cluster(root: Path, source: Running, port: int, authority: Path, password: str = PASSWORD) -> Path:
+    """A cluster with that Harbor and one image, as the role leaves it."""
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = root / "site"
+    (directory / "group_vars").mkdir(parents=True)
+    (directory / "hosts.yml").write_text(
+        "all: {children: {gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}}}}}\n"
+    )
+    said = {
+        "registry_kind": "harbor", "registry_hostname": "harbor.lan", "registry_address": "127.0.0.1",
+        "registry_port": port,
+        "images": [{"source": f"http://{source.host}/t/one:1", "target": "golden/one"}],
+    }  # fmt: skip
+    (directory / "group_vars/all.yml").write_text(yaml.safe_dump(said))
+    for part in ("ca", "secrets"):
+        (directory / ".clusterctl" / part).mkdir(parents=True)
+    (directory / ".clusterctl/ca/ca.crt").write_bytes(authority.read_bytes())
+    token = base64.b64encode(f"admin:{password}".encode()).decode()
+    entries = {f"harbor.lan:{port}": {"auth": token}}
+    (directory / ".clusterctl/secrets/harbor-admin.auth.json").write_text(json.dumps({"auths": entries}))
+    good(call(directory, "lock"))
+    return directory
+
+
+def test_harbor_is_asked_by_its_address_and_trusted_by_our_authority(tmp_path: Path, source: Running) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]))
+        done = records(good(call(directory, "images", "mirror", "--json")))
+        assert (done[0]["state"], done[-1]["registry"]) == ("copied", f"harbor.lan:{running.port}")
+        good(call(directory, "images", "verify", "--deep"))
+        assert PASSWORD not in "".join(
+            p.read_text() for p in directory.rglob("*.json*") if "auth" not in p.name
+        )
+
+
+@pytest.mark.parametrize(
+    ("ends", "address", "says"),
+    [
+        (-DAY, "127.0.0.1", "expired"),
+        (DAY, "127.0.0.2", "127.0.0.1"),
+        (DAY, "other authority", "self-signed"),
+    ],
+)
+def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
+    ends: datetime.timedelta, address: str, says: str, tmp_path: Path, source: Running
+) -> None:
+    other = address == "other authority"
+    tls = certificate(tmp_path / "tls", ends=ends, address="127.0.0.1" if other else address)
+    trusted = certificate(tmp_path / "trusted", ends=DAY) if other else tls
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(trusted["certificate"]))
+        done = call(directory, "images", "mirror", "--json")
+        assert done.return_value == 1
+        failed = records(done)[0]
+        assert failed["code"] == "images.certificate"
+        assert says in failed["what"].replace("self signed", "self-signed")
+        listed = call(directory, "images", "list", "--json")
+        assert listed.return_value == 3
+        assert records(listed)[0]["code"] == "images.certificate"
+
+
+def test_a_password_that_was_changed_is_said(tmp_path: Path, source: Running) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]), password="0ld")
+        done = call(directory, "images", "mirror", "--json")
+        assert (done.return_value, records(done)[0]["code"]) == (1, "images.login-refused")
+        assert "0ld" not in done.output
