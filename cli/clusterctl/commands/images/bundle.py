@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,7 +20,7 @@ from clusterctl.commands.images import bringing, options
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
-from clusterctl.registry.images import gate
+from clusterctl.registry.images import apt_tree, gate
 from clusterctl.registry.images.bundle import Bundle, Media
 from clusterctl.registry.images.bundling import Bundler, Recipe, Tree
 from clusterctl.registry.images.declared import asked_host, nodes_driver
@@ -48,6 +49,14 @@ def command() -> None:
     help="Files to take along: package mirrors, an installer, wheels. May be repeated.",
 )  # fmt: skip
 @click.option(
+    "--apt-sources", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
+    help="Where Debian packages come from: a .list or .sources file of apt, with signed-by for each.",
+)  # fmt: skip
+@click.option(
+    "--package", "packages", multiple=True, metavar="NAME",
+    help="A Debian package to take along, with all that it needs. May be repeated.",
+)  # fmt: skip
+@click.option(
     "--part-size", type=click.FloatRange(min=0.001), default=PART_MB, show_default=True, metavar="MB",
     help="No file of the bundle is larger.",
 )  # fmt: skip
@@ -59,11 +68,13 @@ def create(
     directory: Path,
     *,
     include: tuple[str, ...],
+    apt_sources: Path | None,
+    packages: tuple[str, ...],
     part_size: float,
     jobs: int,
     as_json: bool,
 ) -> int:
-    """Make a bundle of every locked image, and of files.
+    """Make a bundle of every locked image, of Debian packages, and of files.
 
     Whatever cut it off, the same command goes on where it stopped. It is finished when bundle.json is there.
     Every part is named by its SHA-256.
@@ -79,11 +90,15 @@ def create(
         trees=[_tree(word) for word in include],
         part_size=int(part_size * MB),
     )
+    wanted = _packages(inventory, apt_sources, packages)
     stop = threading.Event()
     with terminated_like_interrupted(), Sources(inventory, Patience(stop=stop)) as sources:
         bundler = Bundler(directory, sources.of, stop, jobs)
         with bundler.spool.held():
             try:
+                if wanted is not None:
+                    root = apt_tree.tree(wanted, bundler.spool.root / "apt")
+                    recipe = replace(recipe, trees=[*recipe.trees, Tree("apt", root)])
                 outcomes = bundler.make(recipe, lambda: None)
             except BaseException:
                 stop.set()
@@ -165,6 +180,22 @@ def load(
             f"{counted(len(bundle.files), 'file')} of the bundle stay in it: --files DIR puts them there"
         )
     return code
+
+
+def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]) -> apt_tree.Wanted | None:
+    """What to take along of Debian's packages; None where none is named."""
+    if bool(names) != (sources is not None):
+        raise ClusterctlError(
+            "--package and --apt-sources go together",
+            code="images.bundle-tree",
+            hint="For example: --apt-sources nodes.sources --package docker.io --package nvidia-open-580",
+        )
+    host = asked_host(inventory)
+    proxy = str(setting(host, "site_http_proxy") or "")
+    # apt knows exceptions by their whole names.
+    direct = [word.strip() for word in str(setting(host, "site_no_proxy") or "").split(",")]
+    named = tuple(word for word in direct if word and not set(word) & set("*/ ") and not word.startswith("."))
+    return None if sources is None else apt_tree.Wanted(sources, names, proxy=proxy, direct=named)
 
 
 def _tree(word: str) -> Tree:
