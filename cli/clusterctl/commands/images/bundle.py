@@ -49,7 +49,7 @@ def command() -> None:
     help="Files to take along: package mirrors, an installer, wheels. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--apt-sources", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
+    "--apt-sources", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Where Debian packages come from: a .list or .sources file of apt, with signed-by for each.",
 )  # fmt: skip
 @click.option(
@@ -184,9 +184,9 @@ def load(
 
 def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]) -> apt_tree.Wanted | None:
     """What to take along of Debian's packages; None where none is named."""
-    if bool(names) != (sources is not None):
+    if bool(names) != (sources is not None) or (sources is not None and not sources.is_file()):
         raise ClusterctlError(
-            "--package and --apt-sources go together",
+            "--package and --apt-sources go together, and the sources are a file",
             code="images.bundle-tree",
             hint="For example: --apt-sources nodes.sources --package docker.io --package nvidia-open-580",
         )
