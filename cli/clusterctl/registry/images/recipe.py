@@ -120,8 +120,9 @@ def recipe_of(context: Mapping[str, str]) -> str:
 def _dockerfile(recipe: Recipe, base: str, labels: Mapping[str, str]) -> str:
     return _template().render(
         name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
-        pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "", jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid,
-        gid=recipe.uid, labels=sorted((key, value) for key, value in labels.items() if value),
+        pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "",
+        jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid, gid=recipe.uid,
+        labels=sorted((key, value) for key, value in labels.items() if value),
     )  # fmt: skip
 
 
