@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from harbor_play import PASSWORD, applied, changes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,13 +17,13 @@ from clusterctl.registry.harbor.declared import Declared
 from clusterlab.simulated.harbor.api import robots
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
-# The campaign asks for more: CLUSTERCTL_EXAMPLES=500 script/test -- tests/contract/test_harbor_properties.py
-EXAMPLES = int(os.environ.get("CLUSTERCTL_EXAMPLES", "30"))
 ordinary = settings(
-    max_examples=EXAMPLES,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+# script/test --campaign
+many = settings(ordinary, max_examples=500)
 
 # What Harbor never changes is fixed by the name: the kind of an endpoint, the upstream of a project.
 ENDPOINTS = {"up": "docker-registry", "far.example": "harbor"}
@@ -210,9 +210,39 @@ def ask(server: StandIn, method: str, path: str, body: Any = None) -> int:
     return httpx.request(method, url, json=body, auth=("admin", PASSWORD)).status_code
 
 
+from_any_to_any = given(
+    before=anything(), after=anything(), meddling=st.lists(st.sampled_from(MEDDLING), max_size=3)
+)
+from_one_to_another = given(before=anything(), after=anything())
+
+
 @ordinary
-@given(before=anything(), after=anything(), meddling=st.lists(st.sampled_from(MEDDLING), max_size=3))
-def test_any_state_becomes_any_other_in_one_apply(
+@from_any_to_any
+def test_any_state_becomes_any_other_in_one_apply(upstream: str, **states: Any) -> None:
+    become(upstream, **states)
+
+
+@ordinary
+@from_one_to_another
+def test_with_prune_nothing_is_left_but_what_is_declared(upstream: str, **states: Any) -> None:
+    prune(upstream, **states)
+
+
+@pytest.mark.campaign
+@many
+@from_any_to_any
+def test_many_states_become_many_others(upstream: str, **states: Any) -> None:
+    become(upstream, **states)
+
+
+@pytest.mark.campaign
+@many
+@from_one_to_another
+def test_of_many_states_nothing_is_left_but_what_is_declared(upstream: str, **states: Any) -> None:
+    prune(upstream, **states)
+
+
+def become(
     upstream: str, before: dict[str, Any], after: dict[str, Any], meddling: list[Callable[[StandIn], None]]
 ) -> None:
     with tempfile.TemporaryDirectory() as name, serving(":memory:") as server:
@@ -227,11 +257,7 @@ def test_any_state_becomes_any_other_in_one_apply(
         keep_their_secrets(server, directory, wanted)
 
 
-@ordinary
-@given(before=anything(), after=anything())
-def test_with_prune_nothing_is_left_but_what_is_declared(
-    upstream: str, before: dict[str, Any], after: dict[str, Any]
-) -> None:
+def prune(upstream: str, before: dict[str, Any], after: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as name, serving(":memory:") as server:
         directory, wanted = Path(name), at(after, upstream)
         applied(server.url, directory, at(before, upstream))

@@ -331,6 +331,22 @@ def test_a_read_only_harbor_is_refused_before_anything_is_tried(harbor: StandIn,
     assert caught.value.exit_code == 1
 
 
+def test_a_list_that_shifts_while_it_is_read_is_read_again(harbor: StandIn, tmp_path: Path) -> None:
+    applied(harbor.url, tmp_path, {"registry_projects": [{"name": f"p{n}"} for n in range(150)]})
+    with site_of(harbor.url, tmp_path) as site:
+        answers = site.client._http.event_hooks["response"]
+
+        def shift(_: httpx.Response) -> None:
+            """Someone deletes one of the first page: the next page begins one too late."""
+            answers.clear()
+            harbor.store.remove("project", 2)
+
+        answers.append(shift)
+        site.client._http.event_hooks = {"response": answers}
+        found = site.client.every("projects", "/projects", key="project_id")
+        assert {one["name"] for one in found} == {"library", *(f"p{n}" for n in range(1, 150))}
+
+
 def test_a_list_of_many_pages_is_read_whole_and_each_object_once(harbor: StandIn, tmp_path: Path) -> None:
     raw = {"registry_projects": [{"name": f"p{n}"} for n in range(230)]}
     applied(harbor.url, tmp_path, raw)

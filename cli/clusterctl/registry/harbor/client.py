@@ -125,18 +125,19 @@ class Client:
     def every(self, what: str, path: str, key: str = "id", **query: Any) -> list[dict[str, Any]]:
         """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
         found: dict[Any, dict[str, Any]] = {}
+        totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, total, page = {}, 1, 1
-            while (page - 1) * PAGE < total:
-                answer = self._served("GET", what, path, query={**query, "page": page, "page_size": PAGE})
+            found, totals = {}, []
+            while not totals or len(totals) * PAGE < totals[-1]:
+                asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
+                answer = self._served("GET", what, path, query=asked)
                 items = _content(what, answer) or []
                 found |= {item[key]: item for item in items}
-                total = int(answer.headers.get("x-total-count", len(found)))
-                page += 1
-            if len(found) == total:
+                totals.append(int(answer.headers.get("x-total-count", len(found))))
+            if set(totals) == {len(found)}:
                 return list(found.values())
         raise ClusterctlError(
-            f"{what} changed while they were read: {len(found)} of {total} were seen",
+            f"{what} changed while they were read: {len(found)} of {totals[-1]} were seen",
             code="registry.api-refused",
             where=f"{self.access.url}{PATH}{path}",
             hint="Someone else is changing this Harbor; run it again.",

@@ -55,14 +55,10 @@ class Site:
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The results, in order, of as many calls at a time as Harbor is given.
 
-    Where one fails, or the person interrupts, none is begun any more.
+    Where one fails, or the person interrupts, none is begun any more: ``map`` takes the others back.
     """
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        try:
-            return list(pool.map(function, items))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        return list(pool.map(function, items))
 
 
 def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
