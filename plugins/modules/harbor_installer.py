@@ -204,8 +204,8 @@ def main() -> None:
         except (RefusedError, tarfile.TarError, OSError, EOFError) as error:
             archive.unlink(missing_ok=True)
             module.fail_json(
-                msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; see "
-                "that harbor_installer_url is reached, and harbor_installer_sha256 and harbor_version fit it."
+                msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "
+                "see that harbor_installer_url is reached, and harbor_installer_sha256 and harbor_version fit it."
             )
         replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
         archive.unlink(missing_ok=True)

@@ -80,6 +80,17 @@ def of_record(record: dict[str, Any], version: str, *, upgrade: bool) -> list[st
     return [why] if why else []
 
 
+def moved(record: dict[str, Any], data_dir: str) -> list[str]:
+    """Findings about data that are somewhere else: an empty Harbor would come up beside them."""
+    before = str(record.get("data_dir", data_dir))
+    if before.rstrip("/") == data_dir.rstrip("/"):
+        return []
+    return [
+        f"Harbor's data are in {before}, and harbor_data_dir is {data_dir}: set it back, or back up, empty "
+        "the host and restore (`clusterctl registry backup`, `restore`)"
+    ]
+
+
 def strangers(directory: str) -> list[str]:
     """Findings about containers of a Harbor that is not ours."""
     rc, out, _ = run_bounded(
@@ -135,6 +146,7 @@ def main() -> None:
     free = free_gb(options["data_dir"])
     errors = [
         *of_record(record, options["version"], upgrade=options["upgrade"]),
+        *moved(record, options["data_dir"]),
         *twice(wanted),
         *taken(wanted, held, installed=bool(record)),
         *strangers(options["directory"]),

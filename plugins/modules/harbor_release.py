@@ -179,7 +179,7 @@ def install(module: AnsibleModule, found: Found) -> None:
         place = Path(str(record["release"]))
         if (place / "docker-compose.yml").is_file():
             migrate(module, place, record)
-    state = {"version": options["version"], "release": options["release"], "trivy": options["trivy"]}
+    state = {name: options[name] for name in ("version", "release", "trivy", "data_dir")}
     write_record(options["directory"], {**state, "state": "installing"})
     argv = [str(Path(options["release"], "install.sh")), *(["--with-trivy"] if options["trivy"] else [])]
     run(module, argv, options["timeout_s"], "Harbor's installer failed")

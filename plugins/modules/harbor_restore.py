@@ -56,8 +56,8 @@ MARK = "restore.json"
 LOAD_S = 4 * 3600
 ORDINARY_S = 300
 GIGABYTE = 1e9
-# All that holds connections to the database, or writes.
-WRITERS = ("proxy", "core", "jobservice", "registryctl", "registry")
+# What runs on while the dump is loaded: whatever else there is may hold connections to the database, or write.
+STAY = ("log", "postgresql", "redis")
 LOAD = [
     "docker", "exec", "-i", "harbor-db",
     "psql", "-U", "postgres", "-d", "registry", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", "-",
@@ -132,11 +132,20 @@ def restore_data(options: dict[str, Any], backup: Path) -> bool:
     return True
 
 
-def run(argv: list[str], what: str) -> None:
-    """Run a program. Raises RestoreError."""
+def run(argv: list[str], what: str) -> str:
+    """Run a program; its standard output. Raises RestoreError."""
     rc, out, err = run_bounded(argv, ORDINARY_S)
     if rc != 0:
         raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
+    return out
+
+
+def others(release: str) -> list[str]:
+    """Services that must not run meanwhile. Raises RestoreError."""
+    there = run(compose(release, "config", "--services"), "Harbor's parts cannot be read").split()
+    if "postgresql" not in there:
+        raise RestoreError(f"{release}/docker-compose.yml has no database of Harbor's own")
+    return [name for name in there if name not in STAY]
 
 
 def load(dump: Path) -> None:
@@ -163,7 +172,7 @@ def restore_database(options: dict[str, Any], backup: Path) -> bool:
         raise RestoreError("images and secrets were not written yet")
     if kept.read_manifest(backup)["database"] == "own":
         release = options["release"]
-        run(compose(release, "stop", *WRITERS), "Harbor's parts do not stop")
+        run(compose(release, "stop", *others(release)), "Harbor's parts do not stop")
         load(backup / kept.DUMP)
         run(compose(release, "up", "-d"), "Harbor's parts do not start")
     (Path(options["directory"]) / MARK).unlink()

@@ -28,6 +28,12 @@ START = (
     "runpy.run_path(sys.argv.pop(), run_name='__main__')"
 )
 HOSTNAME = "registry.example.org"
+COMPOSE = """#!/bin/sh
+case "$*" in
+*--services) printf 'log\npostgresql\nredis\ncore\nproxy\n' ;;
+*) echo "compose $*" >>{log} ;;
+esac
+"""
 DOCKER = """#!/bin/sh
 echo "docker $*" >>{log}
 case "$*" in
@@ -171,6 +177,6 @@ def _lay_out(played: Played) -> None:
     bin_.mkdir()
     log, database = played.root / "asked", played.root / "database.sql"
     (bin_ / "docker").write_text(DOCKER.format(log=log, database=database), encoding="utf-8")
-    (bin_ / "docker-compose").write_text(f'#!/bin/sh\necho "compose $*" >>{log}\n', encoding="utf-8")
+    (bin_ / "docker-compose").write_text(COMPOSE.format(log=log), encoding="utf-8")
     for name in ("docker", "docker-compose"):
         (bin_ / name).chmod(0o755)

@@ -203,6 +203,7 @@ def test_a_backup_comes_back_whole_on_an_empty_host(harbor: Played) -> None:
     assert harbor.restore("database")["changed"] is True
     loaded = (harbor.root / "database.sql.loaded").read_text(encoding="utf-8")
     assert loaded.startswith("create table project ();")
+    assert harbor.asked()[0].endswith("stop core proxy")
     words = [next(word for word in line.split() if word in ("stop", "psql", "up")) for line in harbor.asked()]
     assert words == ["stop", "psql", "up"], "what writes is stopped, loaded into, and started"
 

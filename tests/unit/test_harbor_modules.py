@@ -235,6 +235,16 @@ def test_data_of_an_unknown_release_and_a_full_disk_are_refused(tmp_path: Path) 
     assert play("harbor_preflight", **looked, upgrade=True, min_free_gb=0)["installed"] == "v2.14.3"
 
 
+def test_data_that_are_elsewhere_are_not_left_behind_by_a_setting(tmp_path: Path) -> None:
+    harbor_host.write_record(
+        str(tmp_path), {"version": "v2.15.2", "state": "installed", "data_dir": "/srv/harbor"}
+    )
+    looked = {"directory": str(tmp_path), "version": "v2.15.2", "ports": {}}
+    answer = play("harbor_preflight", **looked, data_dir=str(tmp_path / "data"))
+    assert "Harbor's data are in /srv/harbor" in answer["msg"]
+    assert play("harbor_preflight", **looked, data_dir="/srv/harbor/")["installed"] == "v2.15.2"
+
+
 def test_a_record_that_cannot_be_read_is_no_absent_harbor(tmp_path: Path) -> None:
     (tmp_path / "installed.json").write_text("{", encoding="utf-8")
     answer = play("harbor_preflight", directory=str(tmp_path), data_dir="/x", version="v2.15.2", ports={})

@@ -116,7 +116,7 @@ def test_containers_and_services_have_the_names_that_the_role_knows(monkeypatch:
     composed = program("prepare").compose(SETTINGS, trivy=True)["services"]
     names = {one["container_name"] for one in composed.values()}
     assert {"harbor-core", "harbor-db", harbor_release.PROXY} <= names
-    assert set(harbor_restore.WRITERS) <= set(composed)
+    assert set(harbor_restore.STAY) <= set(composed)
     assert "8443:8443" in composed["proxy"]["ports"]
     # What makes a unit of ours necessary: a container whose collector does not answer is not started.
     assert all(one["logging"]["driver"] == "syslog" for name, one in composed.items() if name != "log")
