@@ -56,7 +56,7 @@ MARK = "restore.json"
 LOAD_S = 4 * 3600
 ORDINARY_S = 300
 GIGABYTE = 1e9
-# What runs on while the dump is loaded: whatever else there is may hold connections to the database, or write.
+# What runs on while the dump is loaded; the others may hold connections to the database, or write.
 STAY = ("log", "postgresql", "redis")
 LOAD = [
     "docker", "exec", "-i", "harbor-db",
