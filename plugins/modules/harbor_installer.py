@@ -205,7 +205,7 @@ def main() -> None:
             archive.unlink(missing_ok=True)
             module.fail_json(
                 msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "
-                "see that harbor_installer_url is reached, and harbor_installer_sha256 and harbor_version fit it."
+                "see that harbor_installer_url is reached, and that sha256 and harbor_version fit it."
             )
         replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
         archive.unlink(missing_ok=True)
