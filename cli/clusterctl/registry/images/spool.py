@@ -86,9 +86,12 @@ class Spool:
         return len(names - kept)
 
     def note(self, event: str, digest: str, **more: Any) -> None:
-        """A line in the journal: one write, so that a kill leaves whole lines alone."""
+        """A line in the journal: one write, so that a kill leaves whole lines alone.
+
+        A disk that is full takes none; what it keeps from coming says so by itself.
+        """
         line = json.dumps({"at": now(), "event": event, "blob": digest, **more}) + "\n"
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError):
             descriptor = os.open(self.root / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(descriptor, line.encode())
