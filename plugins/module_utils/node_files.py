@@ -10,6 +10,11 @@ import tempfile
 from pathlib import Path
 
 
+def read_file(path: Path) -> str:
+    """A file's text, "" where there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def replace_file(path: Path, content: str | bytes, mode: int | None = None) -> None:
     """Replaces a file in one step; a link is replaced by a file. Raises OSError.
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from ansible.module_utils import containerd_config
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible.module_utils.containerd_service import Containerd, have_read, have_trees
 from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.node_files import read_file, replace_file
 from ansible.module_utils.registry_mirrors import (
     ANY_OTHER,
     MARK,
@@ -28,7 +28,6 @@ from ansible.module_utils.registry_mirrors import (
     unusable_by_daemon,
     without_secrets,
 )
-from ansible.module_utils.service_unit import main_pid, newer, started_at
 
 DOCUMENTATION = r"""
 module: registry_mirrors
@@ -88,9 +87,6 @@ former: {description: What daemon.json has of ours and is no longer declared, re
 restarted: {description: Whether containerd was restarted, returned: always, type: bool}
 """
 
-CONTAINERD = "containerd.service"
-LOOK_S = 60
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -106,20 +102,15 @@ class Wanted:
 
     def is_there(self) -> bool:
         """Whether the file has this content, and is no more readable than it may be."""
-        if read(self.path) != self.content:
+        if read_file(self.path) != self.content:
             return False
         return self.mode == 0o644 or stat.S_IMODE(self.path.stat().st_mode) == self.mode
-
-
-def read(path: Path) -> str:
-    """The file's text, "" when there is none."""
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def wanted_files(options: dict[str, Any], containerd_trees: list[str]) -> list[Wanted]:
     """Every file of mirrors, with its content. Raises ValueError for a mirror that is none."""
     by_upstream = read_mirrors(options["mirrors"], fail_closed=options["fail_closed"])
-    credentials = credentials_of(read(Path(options["credentials"]))) if options["credentials"] else {}
+    credentials = credentials_of(read_file(Path(options["credentials"]))) if options["credentials"] else {}
     address, ca = options["address"], options["ca"]
     docker = Path(options["docker_certs"])
     files = []
@@ -148,7 +139,7 @@ def stale_files(options: dict[str, Any], containerd_trees: list[str], wanted: li
     ours = [path for tree in sorted(trees) for path in sorted(tree.glob("*/hosts.toml"))]
     ours.append(Path(options["registries_conf"]))
     kept = {file.path for file in wanted}
-    return [path for path in ours if path not in kept and read(path).startswith(MARK)]
+    return [path for path in ours if path not in kept and read_file(path).startswith(MARK)]
 
 
 def former_mirrors(record: str, daemon_json: str, wanted: list[str]) -> list[str]:
@@ -162,122 +153,12 @@ def former_mirrors(record: str, daemon_json: str, wanted: list[str]) -> list[str
     return [url for url in written if url in there and url not in wanted]
 
 
-class Containerd:
-    """The containerd of this host, asked by its own program what its configuration means."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self.module = module
-        self.path = Path(module.params["containerd_config"])
-        self.program = module.get_bin_path("containerd")
-
-    def trees(self, text: str | None = None) -> list[str]:
-        """The directories of hosts.toml trees in force; of ``text``, did it stand in the file.
-
-        Raises ValueError with containerd's own words where it does not take the configuration.
-        """
-        path, temporary = self.path, None
-        if text is not None:
-            temporary = path.with_name(f".{path.name}.clusterctl")
-            replace_file(temporary, text, 0o600)
-            path = temporary
-        try:
-            rc, out, err = run_bounded([str(self.program), "--config", str(path), "config", "dump"], LOOK_S)
-        finally:
-            if temporary:
-                temporary.unlink(missing_ok=True)
-        if rc != 0:
-            said = "it did not answer" if rc == TIMED_OUT else (err.strip().splitlines() or ["no reason"])[-1]
-            raise ValueError(f"containerd does not take {self.path}: {said}")
-        return containerd_config.registry_trees(out)
-
-    def with_trees(self) -> tuple[str, str]:
-        """The configuration as it is, and as it is to be so that containerd reads hosts.toml.
-
-        Raises ValueError where no change of one line would do.
-        """
-        before, tree = read(self.path), self.module.params["containerd_tree"]
-        if old := containerd_config.in_the_way(before):
-            raise ValueError(
-                f"{self.path} has {' and '.join(old)}, beside which containerd takes no config_path; "
-                "remove them and declare these registries as mirrors"
-            )
-        version = containerd_config.format_version(before)
-        if not before.strip():
-            version = containerd_config.default_version(
-                run_bounded([str(self.program), "--version"], LOOK_S)[1]
-            )
-        try:
-            after = containerd_config.with_config_path(before, version, tree)
-        except ValueError as error:
-            raise ValueError(f"{self.path} cannot be set: {error}") from error
-        return before, after
-
-    def containers(self) -> int:
-        """Containers that Docker runs with this containerd; its shims outlive a restart, Docker may not."""
-        rc, out, _ = run_bounded(["docker", "ps", "--quiet"], LOOK_S)
-        return len(out.split()) if rc == 0 else 0
-
-    def restart(self) -> None:
-        """Restart it, and fail with its journal where it does not come back."""
-        rc, _, err = run_bounded(["systemctl", "restart", CONTAINERD], 600)
-        if rc != 0:
-            journal = run_bounded(
-                ["journalctl", "-u", CONTAINERD, "-n", "20", "--no-pager", "-o", "cat"], LOOK_S
-            )
-            self.module.fail_json(
-                msg=f"containerd did not start with the new {self.path}: {err.strip()}",
-                stderr_lines=mask_urls(journal[1]).splitlines(),
-            )
-
-
-def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, Any]) -> list[str]:
-    """The directories of hosts.toml trees that containerd reads, or will once it is told of one."""
-    if not containerd.program:
-        if module.check_mode:
-            return [module.params["containerd_tree"]]
-        module.fail_json(msg="containerd is not on this host; take it out of registry_client_engines.")
-    try:
-        trees = containerd.trees()
-        if trees:
-            return trees
-        before, after = containerd.with_trees()
-        trees = containerd.trees(after)
-    except ValueError as error:
-        module.fail_json(msg=f"{error}.", clusterctl={"remedy": "mend containerd's configuration"})
-    if not trees:
-        module.fail_json(msg=f"containerd reads {containerd.path}, but shows no config_path from it.")
-    result["files"].append(str(containerd.path))
-    header = {"before_header": str(containerd.path), "after_header": str(containerd.path)}
-    result["diff"].append({**header, "before": mask_urls(before), "after": mask_urls(after)})
-    if not module.check_mode:
-        if before:
-            module.backup_local(str(containerd.path))
-        replace_file(containerd.path, after)
-    return trees
-
-
-def have_read(module: AnsibleModule, containerd: Containerd, result: dict[str, Any]) -> None:
-    """Have the running containerd know its configuration: it reads it only when it starts."""
-    pid = main_pid(module, CONTAINERD)
-    told = str(containerd.path) in result["files"]
-    if not pid or not (told or newer([str(containerd.path)], started_at(pid))):
-        return
-    if (running := containerd.containers()) and not module.params["force_busy"]:
-        why = f"containerd must restart to read {containerd.path}, and {running} container(s) run"
-        result["clusterctl"] = {"busy": why}
-        module.warn(f"{why}. It was left running; apply again when they are done.")
-        return
-    result["restarted"] = True
-    if not module.check_mode:
-        containerd.restart()
-
-
 def put(module: AnsibleModule, wanted: list[Wanted], stale: list[Path], result: dict[str, Any]) -> None:
     """Bring the files to what is wanted; fills `result`."""
     for file in wanted:
         if file.is_there():
             continue
-        before = read(file.path)
+        before = read_file(file.path)
         if before and not before.startswith(MARK):
             result["left_alone"].append(str(file.path))
             module.warn(f"{file.path} is not ours and was left alone; what it should say is not in force.")
@@ -291,7 +172,7 @@ def put(module: AnsibleModule, wanted: list[Wanted], stale: list[Path], result: 
     for path in stale:
         result["files"].append(str(path))
         header = {"before_header": str(path), "after_header": str(path)}
-        result["diff"].append({**header, "before": mask_urls(without_secrets(read(path))), "after": ""})
+        result["diff"].append({**header, "before": mask_urls(without_secrets(read_file(path))), "after": ""})
         if not module.check_mode:
             path.unlink()
             if path.name == "hosts.toml" and not any(path.parent.iterdir()):
@@ -337,13 +218,13 @@ def main() -> None:
         )
     declared = daemon_mirrors(by_upstream) if by_daemon else []
     record, daemon_json = Path(options["record"]), Path(options["daemon_json"])
-    former = former_mirrors(read(record), read(daemon_json), declared)
+    former = former_mirrors(read_file(record), read_file(daemon_json), declared)
     containerd, trees = Containerd(module), []
     if "containerd" in options["engines"]:
         trees = have_trees(module, containerd, result)
-    elif containerd.program and read(containerd.path):
+    elif containerd.program and read_file(containerd.path):
         # A tree that somebody else declared; that our own mirrors stand in it does no harm.
-        trees = containerd_config.registry_trees(read(containerd.path))
+        trees = containerd_config.registry_trees(read_file(containerd.path))
     wanted = wanted_files(options, trees)
     put(module, wanted, stale_files(options, trees, wanted), result)
     if "containerd" in options["engines"] and containerd.program:
