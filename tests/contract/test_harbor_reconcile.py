@@ -344,7 +344,7 @@ def test_a_list_that_shifts_while_it_is_read_is_read_again(harbor: StandIn, tmp_
         answers.append(shift)
         site.client._http.event_hooks = {"response": answers}
         found = site.client.every("projects", "/projects", key="project_id")
-        assert {one["name"] for one in found} == {"library", *(f"p{n}" for n in range(1, 150))}
+        assert [one["name"] for one in found] == [one["name"] for one in harbor.store.all("project")]
 
 
 def test_a_list_of_many_pages_is_read_whole_and_each_object_once(harbor: StandIn, tmp_path: Path) -> None:

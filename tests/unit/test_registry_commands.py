@@ -20,6 +20,8 @@ from clusterctl.cluster.settings.options import Option, catalogue
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import cli
 from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.fields import size_words
+from clusterlab.simulated.harbor.api.faults import Fault
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
 HOSTS = """\
@@ -90,12 +92,28 @@ def test_plan_prints_the_diff_apply_does_it_and_then_there_is_nothing_to_do(site
     assert settings.check(ClusterDirectory(site)) == []
     planned = call(site, "plan")
     assert planned.return_value == 0
-    assert "+ project gpu\n    public: yes\n    quota: 536870912000\n" in planned.stdout
+    assert "+ project gpu\n    public: yes\n    quota: 500G\n" in planned.stdout
     assert planned.stdout.endswith("4 objects: 4 to create\n")
     done = call(site, "apply", "--yes")
     assert (done.return_value, done.stdout.splitlines()[-1]) == (0, "4 done")
     again = call(site, "apply", "--yes")
     assert (again.return_value, again.stdout) == (0, "nothing to do\n")
+
+
+def test_that_it_waits_is_said_once(site: Path, harbor: StandIn) -> None:
+    harbor.faults.add(Fault(503, times=2))
+    planned = call(site, "plan")
+    assert planned.return_value == 0
+    assert planned.stderr.splitlines() == ["Harbor does not answer, or asks to wait; trying again"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [("1536M", "1536M"), ("2T", "2T"), (1, "1"), ("1024K", "1M"), ("unlimited", "unlimited")],
+)
+def test_a_quota_is_said_as_one_writes_it(declared: str, said: str) -> None:
+    raw = {"registry_projects": [{"name": "a", "quota": declared}]}
+    assert size_words(Declared.model_validate(raw).registry_projects[0].quota) == said
 
 
 def test_nobody_is_asked_so_nothing_is_changed(site: Path, harbor: StandIn) -> None:

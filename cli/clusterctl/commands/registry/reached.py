@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
+from clusterctl import console
 from clusterctl.cluster.opened import opened
 from clusterctl.registry.harbor.change import Deferred
 from clusterctl.registry.harbor.client import Client, Refused
@@ -35,10 +37,23 @@ def settings(named: Path | None) -> HarborSettings:
     return harbor_settings(opened(named))
 
 
+def _wait() -> Callable[[float], None]:
+    """Wait until the next try; say so once, for it may take a while."""
+    said: list[str] = []
+
+    def wait(seconds: float) -> None:
+        if not said:
+            said.append("Harbor does not answer, or asks to wait; trying again")
+            console.say(said[0])
+        time.sleep(seconds)
+
+    return wait
+
+
 @contextlib.contextmanager
 def reached(found: HarborSettings, *, prune: bool = False, prove: bool = False) -> Iterator[Site]:
     """Harbor, for as long as the block lasts. Raises ClusterctlError (``registry.*``)."""
-    with Client(found.access) as client:
+    with Client(found.access, wait=_wait()) as client:
         site = Site(
             client,
             Vault(found.vault_file),

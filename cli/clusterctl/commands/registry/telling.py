@@ -11,7 +11,7 @@ from clusterctl.registry.harbor.change import Action, Change, Outcome, Remark, S
 from clusterctl.registry.harbor.reconcile import Applied, Plan
 
 SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}
-SAYS_NOTHING: tuple[object, ...] = (False, "", [], -1, "none", "never")
+SAYS_NOTHING: tuple[object, ...] = (False, "", [], -1, "none", "never", "unlimited")
 
 
 def show_plan(plan: Plan) -> None:

@@ -25,6 +25,14 @@ def _quota(value: Any) -> Any:
     return value
 
 
+def size_words(size: int) -> str:
+    """A quota as one writes it: in the largest unit that it is a multiple of."""
+    if size == UNLIMITED:
+        return "unlimited"
+    unit = next(word for word, many in reversed(UNITS.items()) if size % many == 0)
+    return f"{size // UNITS[unit]}{unit}"
+
+
 def _some(quota: int) -> int:
     """Harbor takes 0 for "as the site's default"."""
     if quota < UNLIMITED or not quota:

@@ -11,7 +11,7 @@ from clusterctl.registry.harbor import endpoints, retention
 from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Project
-from clusterctl.registry.harbor.fields import UNLIMITED
+from clusterctl.registry.harbor.fields import UNLIMITED, size_words
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
 
 KIND = "project"
@@ -45,7 +45,8 @@ def findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found])
             why = "has no quota: Harbor's quotas are switched off (quota_per_project_enable)"
             yield Remark(KIND, one.name, why, blocks=True)
         if there is None:
-            after = [item for item in _wanted(site, one).items() if item[1] not in (False, [], "")]
+            whole = {"proxy_of": one.proxy_of, **_wanted(site, one)}
+            after = [item for item in whole.items() if item[1] not in (False, [], "")]
             created = tuple(Difference(name, None, value) for name, value in after)
             needs = ((endpoints.KIND, one.proxy_of),) if one.proxy_of else ()
             yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one), created, needs)
@@ -90,7 +91,7 @@ def _wanted(site: Site, one: Project) -> dict[str, Any]:
         "sbom_on_push": one.sbom_on_push,
         "refuse_vulnerable": one.refuse_vulnerable,
         "signature": one.signature,
-        QUOTA: one.quota,
+        QUOTA: size_words(one.quota),
         **retention.wanted(one),
     }
     if one.proxy_of:
@@ -115,7 +116,7 @@ def _canonical(one: Project, found: Found) -> dict[str, Any]:
         "sbom_on_push": is_on("auto_sbom_generation"),
         "refuse_vulnerable": (metadata.get("severity") or "low").lower() if is_on("prevent_vul") else "never",
         "signature": " and ".join(signatures) or "none",
-        QUOTA: (found["_quota"] or {}).get("hard", {}).get("storage"),
+        QUOTA: size_words((found["_quota"] or {}).get("hard", {}).get("storage", UNLIMITED)),
         **retention.canonical(found["_retention"]),
     }
     if one.proxy_of:
