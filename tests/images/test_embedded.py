@@ -54,7 +54,11 @@ def pump(a, b):
 served = 0
 while True:
     near, _ = listener.accept()
-    far = socket.create_connection(("127.0.0.1", int(port)))
+    try:
+        far = socket.create_connection(("127.0.0.1", int(port)))
+    except OSError:
+        near.close()
+        continue
     for pair in ((near, far), (far, near)):
         threading.Thread(target=pump, args=pair, daemon=True).start()
     served += 1
@@ -144,6 +148,14 @@ def test_a_host_that_allows_no_way_is_said(directory: Path, pushing: Running, ss
     refused = error(call(directory, "images", "mirror"))
     assert (refused.code, refused.exit_code) == ("images.no-way", 1)
     assert "SSH refused our login (publickey)" in refused.what
+
+
+def test_a_way_that_leads_to_nobody_is_said(directory: Path, pushing: Running) -> None:
+    with_password(directory, pushing)
+    pushing.kill()
+    refused = error(call(directory, "images", "mirror"))
+    assert refused.code == "images.no-way"
+    assert "nothing listens there" in refused.what
 
 
 def test_a_line_that_falls_is_laid_again(

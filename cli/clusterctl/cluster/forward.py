@@ -1,8 +1,9 @@
-"""A Unix socket here that leads to a port of a node's own loopback interface, for as long as it is wanted."""
+"""A Unix socket here that leads to an HTTP port of a node's own loopback interface, while it is wanted."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import threading
 import time
@@ -64,6 +65,18 @@ class _Line:
             if time.monotonic() > deadline:
                 self.end()
                 raise self._refusal(f"no login within {LOGIN_S:.0f} s")
+        if not self._answers():
+            self.end()
+            raise self._refusal("it closes at once: sshd forbids forwarding, or nothing listens there")
+
+    def _answers(self) -> bool:
+        """Whether an HTTP server is at its end: ssh takes a connection before it knows."""
+        with socket.socket(socket.AF_UNIX) as line, contextlib.suppress(OSError):
+            line.settimeout(LOGIN_S)
+            line.connect(str(self.socket))
+            line.sendall(b"HEAD / HTTP/1.0\r\n\r\n")
+            return bool(line.recv(1))
+        return False
 
     def keep(self, ended: threading.Event) -> None:
         """Lay it again each time that it is lost, until the end."""
@@ -89,6 +102,7 @@ class _Line:
             f"there is no way to port {self._port} of {self._node}: {because}",
             code="images.no-way",
             where=self._node,
-            hint="Images go into the cluster's registry through SSH; its sshd must allow TCP forwarding.",
+            hint="Images go there through SSH. See that the registry runs (clusterctl apply --only registry), "
+            "and that sshd allows TCP forwarding.",
             exit_code=EXIT_CLUSTER_BAD,
         )
