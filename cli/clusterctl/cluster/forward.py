@@ -102,7 +102,7 @@ class _Line:
             f"there is no way to port {self._port} of {self._node}: {because}",
             code="images.no-way",
             where=self._node,
-            hint="Images go there through SSH. See that the registry runs (clusterctl apply --only registry), "
+            hint="Images go there through SSH. See that the registry runs (clusterctl apply --only registry) "
             "and that sshd allows TCP forwarding.",
             exit_code=EXIT_CLUSTER_BAD,
         )
