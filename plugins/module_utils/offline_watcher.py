@@ -36,6 +36,7 @@ MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
 WRITE_S = 0.5
 DNS = 53
+DHCP = (67, 547)
 
 
 def beginnings_filter() -> tuple[bytes, int]:
@@ -208,9 +209,10 @@ class Watch:
         """The node turns to somebody; True where it did not before."""
         inside = self.record["inside"]
         known = any(goal in network for network in self.allowed)
-        # A site's own name server, where the node is told to ask; one out in the world is not the site's.
-        if not known and goal_port == DNS and goal.is_private and str(goal) in self.resolvers:
-            known = True
+        # The site's own name server, where the node is told to ask, and who gives it its address: what is out
+        # in the world is not the site's.
+        if not known and goal.is_private:
+            known = goal_port in DHCP or (goal_port == DNS and str(goal) in self.resolvers)
         if known:
             inside[str(goal)] = inside.get(str(goal), 0) + 1
             return inside[str(goal)] == 1

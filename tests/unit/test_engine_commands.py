@@ -302,7 +302,7 @@ def test_an_offline_apply_proves_that_nobody_else_was_contacted(cluster, listing
     lines, messages = records(capsys)
     assert lines[-1]["offline"]["proved"]
     assert lines[-1]["offline"]["hosts"]["gpu01"]["inside"] == {"192.0.2.9": 3}
-    assert "offline: gpu01-gpu03, registry01 contacted no host but the cluster's (12 connections" in messages
+    assert "offline: gpu01-gpu03, registry01 contacted no host but the cluster's (12 contacts" in messages
     began, ended = watches(ansible)
     assert [one["clusterctl_offline_state"] for one in (began, ended)] == ["started", "ended"]
     assert "192.0.2.1/32" in began["clusterctl_offline_allowed"]

@@ -90,6 +90,7 @@ def test_answers_and_what_leaves_no_host_are_no_contacts() -> None:
 def test_the_sites_name_server_may_be_asked_and_the_names_are_kept_and_one_in_the_world_is_outside() -> None:
     watch = new_watch()
     hear(watch, packet(RESOLVER, watcher.UDP, (5000, 53), question("deb.Debian.org")))
+    hear(watch, packet("10.9.0.254", watcher.UDP, (68, 67)))
     assert watch.record["names"] == {"deb.debian.org": 1}
     assert outside(watch) == []
     hear(watch, packet("8.8.8.8", watcher.UDP, (5000, 53), question("x.org")))
@@ -173,18 +174,23 @@ ip route add default via 10.9.0.2
 exec "$@"
 """
 SPEAKER = """
-import socket
+import pathlib, socket, sys, time
+kept = []
 for address, port in (("10.9.0.3", 5000), ("151.101.2.132", 443), ("127.0.0.1", 1)):
-    one = socket.socket()
-    one.settimeout(0.2)
+    kept.append(socket.socket())
+    kept[-1].settimeout(0.2)
     try:
-        one.connect((address, port))
+        kept[-1].connect((address, port))
     except OSError:
         pass
 datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-datagram.sendto(b"x", ("9.9.9.9", 123))
 question = "000101000001000000000000036465620664656269616e036f72670000010001"
 datagram.sendto(bytes.fromhex(question), ("10.9.0.4", 53))
+datagram.sendto(b"x", ("9.9.9.9", 123))
+# Who has gone already is looked for in vain.
+deadline = time.monotonic() + 60
+while "9.9.9.9" not in pathlib.Path(sys.argv[1]).read_text() and time.monotonic() < deadline:
+    time.sleep(0.05)
 """
 
 
@@ -193,7 +199,7 @@ datagram.sendto(bytes.fromhex(question), ("10.9.0.4", 53))
 )
 def test_every_beginning_is_heard_in_a_network_of_its_own(tmp_path: Path) -> None:
     config = {
-        "run": "r1", "allowed": ["10.9.0.3/32"], "name_servers": ["10.9.0.4"], "until": time.time() + 60,
+        "run": "r1", "allowed": ["10.9.0.3/32"], "name_servers": ["10.9.0.4"], "until": time.time() + 120,
         "output": str(tmp_path / "record.json"),
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -208,19 +214,20 @@ while time.monotonic() < deadline:
         break
     except (OSError, ValueError):
         time.sleep(0.02)
-subprocess.run([sys.executable, {str(tmp_path / "speaker.py")!r}], check=True, timeout=20)
+speaker = [sys.executable, {str(tmp_path / "speaker.py")!r}, {config["output"]!r}]
+subprocess.run(speaker, check=True, timeout=80)
 watch.send_signal(signal.SIGTERM)
 sys.exit(watch.wait(20))
 """
     done = subprocess.run(
         ["unshare", "-n", "bash", "-c", NETWORK, "network", sys.executable, "-c", driver],
-        capture_output=True, text=True, timeout=90, check=False,
+        capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     if "Operation not" in done.stderr or "Unknown device type" in done.stderr:
         pytest.skip(f"no network of its own here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
-    assert record["inside"] == {"10.9.0.3": 1, "10.9.0.4": 1}
+    assert set(record["inside"]) == {"10.9.0.3", "10.9.0.4"}
     assert [(one["address"], one["port"]) for one in record["outside"]] == [
         ("151.101.2.132", 443),
         ("9.9.9.9", 123),

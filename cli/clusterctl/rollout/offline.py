@@ -155,7 +155,7 @@ def tell(watching: Watching) -> None:
     good = [host for host, why in verdicts.items() if not why]
     if good:
         contacts = sum(sum(watching.found[host].get("inside", {}).values()) for host in good)
-        number = counted(contacts, "connection")
+        number = counted(contacts, "contact")
         console.say(
             f"offline: {listed(good)} contacted no host but the cluster's ({number}, no packet unheard)"
         )
