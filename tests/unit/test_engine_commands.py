@@ -21,6 +21,7 @@ from clusterctl.engine.journal import read
 from clusterctl.engine.lease import lease_of
 from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
+from clusterctl.errors import ClusterctlError
 from clusterctl.main import run
 from clusterctl.runs.store import RunStore
 
@@ -329,6 +330,20 @@ def test_what_is_not_proved_is_not_good(cluster, listing, ansible, capsys, case)
     assert not lines[-1]["offline"]["proved"]
     assert lines[-1]["offline"]["hosts"]["gpu01"]["proved"]
     assert f"gpu02: not proved offline: {because}" in messages
+
+
+def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(
+    cluster, listing, ansible, monkeypatch, capsys
+):
+    def broken(*_):
+        raise ClusterctlError("Ansible did not begin", code="engine.ansible")
+
+    monkeypatch.setattr("clusterctl.rollout.offline._end", broken)
+    assert offline(cluster, listing, "--json") == 3
+    lines, messages = records(capsys)
+    assert lines[-1]["changed"] == 4
+    assert not lines[-1]["offline"]["proved"]
+    assert "the watches could not be ended: Ansible did not begin" in messages
 
 
 def test_settings_that_reach_out_are_refused_before_any_host_is_touched(cluster, listing, ansible, capsys):

@@ -16,7 +16,7 @@ from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, listed
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError, ExplainedError
 from clusterctl.rollout.scope import is_true
 from clusterctl.rollout.session import Session, play
 
@@ -144,7 +144,11 @@ def watched(session: Session, hosts: Sequence[str], allowed: Allowed | None) -> 
             _begin(session, hosts, allowed)
             yield watching
         finally:
-            watching.found |= _end(session, hosts)
+            try:
+                watching.found |= _end(session, hosts)
+            except ExplainedError as error:
+                # How the apply itself ended is not to be lost over it: what was not heard is not proved.
+                console.say(f"the watches could not be ended: {error.what}")
             path = session.run.path(RECORD)
             path.write_text(json.dumps(watching.as_record(), indent=2) + "\n", encoding="utf-8")
 
