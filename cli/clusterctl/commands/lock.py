@@ -12,11 +12,18 @@ from clusterctl import console
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.lock import Lock, LockedImage
 from clusterctl.cluster.opened import opened
+from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
 from clusterctl.registry.images import gate
-from clusterctl.registry.images.declared import DeclaredImage, declared_images, nodes_driver
+from clusterctl.registry.images.declared import (
+    TRAINING,
+    DeclaredImage,
+    asked_host,
+    declared_images,
+    nodes_driver,
+)
 from clusterctl.registry.images.places import Sources
 from clusterctl.registry.images.resolve import resolve
 
@@ -63,7 +70,14 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     if not check and changed and not failures:
         with mutex.held(inventory.directory, "lock"):
             lock_file.write(inventory.directory, after)
-    return _report(before, after, failures, check=check, as_json=as_json)
+    code = _report(before, after, failures, check=check, as_json=as_json)
+    training = after.image(TRAINING)
+    if training is not None and not setting(asked_host(inventory), "training_image_digest"):
+        console.tell(
+            "apply pulls no training image yet: its digest is not declared",
+            ("hint: ", f'Write into group_vars/all.yml: training_image_digest: "{training.digest}"'),
+        )
+    return code
 
 
 def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, anew: bool) -> bool:
