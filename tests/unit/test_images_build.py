@@ -234,6 +234,15 @@ def docker_answers() -> bool:
     return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
+def remove_all_on(base: str) -> None:
+    """Remove an image, and what an engine keeps of builds on it that failed."""
+    first = json.loads(docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", base))[0]
+    for image in docker("images", "--quiet", "--filter", "dangling=true").split():
+        if first in docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", image):
+            subprocess.run(["docker", "rmi", "--force", image], capture_output=True, check=False)
+    subprocess.run(["docker", "rmi", "--force", base], capture_output=True, check=False)
+
+
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
     """A cluster directory with a registry of its own on loopback, which has the base, and the lock of it."""
@@ -275,7 +284,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
             assert run(["-C", str(directory), "lock"]) == 0
             yield directory, running.address
         finally:
-            subprocess.run(["docker", "rmi", "--force", base], capture_output=True, check=False)
+            remove_all_on(base)
 
 
 @needs_registry
