@@ -112,6 +112,15 @@ def holders(nodes: LeaseNodes) -> list[str]:
     return [str(one.get("nonce")) if one else "" for one in found]
 
 
+def test_nodes_are_taken_in_one_order_whatever_the_order_they_were_named_in() -> None:
+    steps = taking(OURS, ("gpu03", "gpu01", "gpu02"))
+    step = next(steps)
+    while isinstance(step, Note):
+        step = steps.send({})
+    assert isinstance(step, Take)
+    assert step.batches == (("gpu01",), ("gpu02", "gpu03"))
+
+
 def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     def do(step):
         return {} if isinstance(step, Note) else nodes(step)
