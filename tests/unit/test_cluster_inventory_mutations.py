@@ -102,7 +102,7 @@ def mutations(count: int) -> hypothesis_settings:
     return hypothesis_settings(max_examples=count, deadline=None, suppress_health_check=unimportant)
 
 
-@mutations(40)
+@mutations(200)
 @given(text=mutated())
 @example(text=b"")
 @example(text=b"[]\n")

@@ -28,11 +28,12 @@ OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 
 OF_GPUS = {
-    "gpu-missing", "gpu-fell-off-bus", "xid", "ecc-uncorrectable", "remap-pending", "nvlink-down", "throttled",
+    "gpu-missing", "gpu-fell-off-bus", "xid", "ecc-uncorrectable", "remap-pending", "nvlink-down",
+    "throttled",
 }  # fmt: skip
 OF_NODES = {
-    "driver-version-skew", "fabricmanager-stopped", "fabricmanager-version-skew", "toolkit-broken", "slow-link",
-    "node-down", "node-hung", "clock-skew", "dns-broken", "disk-full", "shm-small", "registry-down",
+    "driver-version-skew", "fabricmanager-stopped", "fabricmanager-version-skew", "toolkit-broken",
+    "slow-link", "node-down", "node-hung", "clock-skew", "dns-broken", "disk-full", "shm-small", "registry-down",
     "rank-crash", "rank-hang",
 }  # fmt: skip
 
