@@ -27,15 +27,13 @@ STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", no
 OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 
-OF_GPUS = {
-    "gpu-missing", "gpu-fell-off-bus", "xid", "ecc-uncorrectable", "remap-pending", "nvlink-down",
-    "throttled",
-}  # fmt: skip
-OF_NODES = {
-    "driver-version-skew", "fabricmanager-stopped", "fabricmanager-version-skew", "toolkit-broken",
-    "slow-link", "node-down", "node-hung", "clock-skew", "dns-broken", "disk-full", "shm-small", "registry-down",
-    "rank-crash", "rank-hang",
-}  # fmt: skip
+OF_GPUS = frozenset(
+    "gpu-missing gpu-fell-off-bus xid ecc-uncorrectable remap-pending nvlink-down throttled".split()
+)
+OF_NODES = frozenset(
+    "driver-version-skew fabricmanager-stopped fabricmanager-version-skew toolkit-broken slow-link node-down"
+    " node-hung clock-skew dns-broken disk-full shm-small registry-down rank-crash rank-hang".split()
+)
 
 
 def test_every_kind_is_there_and_says_what_it_is() -> None:
