@@ -28,11 +28,33 @@ OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 
 OF_GPUS = frozenset(
-    "gpu-missing gpu-fell-off-bus xid ecc-uncorrectable remap-pending nvlink-down throttled".split()
+    [
+        "gpu-missing",
+        "gpu-fell-off-bus",
+        "xid",
+        "ecc-uncorrectable",
+        "remap-pending",
+        "nvlink-down",
+        "throttled",
+    ]
 )
 OF_NODES = frozenset(
-    "driver-version-skew fabricmanager-stopped fabricmanager-version-skew toolkit-broken slow-link node-down"
-    " node-hung clock-skew dns-broken disk-full shm-small registry-down rank-crash rank-hang".split()
+    [
+        "driver-version-skew",
+        "fabricmanager-stopped",
+        "fabricmanager-version-skew",
+        "toolkit-broken",
+        "slow-link",
+        "node-down",
+        "node-hung",
+        "clock-skew",
+        "dns-broken",
+        "disk-full",
+        "shm-small",
+        "registry-down",
+        "rank-crash",
+        "rank-hang",
+    ]
 )
 
 
