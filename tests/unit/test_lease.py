@@ -144,6 +144,20 @@ def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> No
     assert holders(nodes) == ["n2", "", ""]
 
 
+def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> None:
+    """Root on a node chooses every word of it; a controller that frees the lease runs none of them."""
+    pwned = nodes.inventory.parent / "pwned"
+    pipe = f"{{{{ lookup('ansible.builtin.pipe', 'touch {pwned}') }}}}"
+    hostile = replace(OURS, who=pipe, where=pipe, nonce=pipe, directory=pipe)
+    (nodes.inventory.parent / "gpu01").mkdir()
+    (nodes.inventory.parent / "gpu01" / "lease.json").write_text(json.dumps(hostile.as_record()))
+    holder = nodes.show(("gpu01",))["gpu01"].holder
+    assert holder == hostile
+    assert nodes(Free(holder, ("gpu01",))) == {"gpu01": Answer(freed=True)}
+    assert nodes(Take(holder, (("gpu01",),)))["gpu01"].taken
+    assert not pwned.exists()
+
+
 def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
     (nodes.inventory.parent / "gpu02").write_text("no directory")
     outcome = carry_out(taking(OURS, HOSTS), lambda step: {} if isinstance(step, Note) else nodes(step))

@@ -32,10 +32,12 @@ class LeaseNodes:
 
     def __call__(self, step: Take | Free) -> dict[str, Answer]:
         """Carry out one step. A node that was not asked has no answer."""
-        lease = step.lease.as_record()
+        lease = step.lease
         if isinstance(step, Free):
-            return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": lease})
-        variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease}
+            # What names it, and no more: the rest may be what a node told us.
+            named = {"run": lease.run, "nonce": lease.nonce}
+            return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": named})
+        variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease.as_record()}
         return self._play(step.hosts, {**variables, "clusterctl_lease_first": step.hosts[0]})
 
     def show(self, hosts: Sequence[str]) -> dict[str, Answer]:
