@@ -23,6 +23,7 @@ trap                                  | shown by (those without a file are here)
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import REPOSITORY, RunningLab, json_lines
+from .conftest import REPOSITORY, RunningLab, json_lines, run_clusterctl
 from .on_node import (
     INSTALLS,
     NODE,
@@ -104,9 +105,12 @@ def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_controllers_task_is_never_run_beside_its_twin(
-    applied_lab: RunningLab, number: signal.Signals
+    applied_lab: RunningLab, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The task is one that Ansible itself waits for: it goes on without its controller, as the trap says."""
+    """The task is one that Ansible itself waits for: it goes on without its controller, as the trap says.
+    Another controller is kept out meanwhile; the same directory goes on."""
+    copy = tmp_path / "copy"
+    shutil.copytree(applied_lab.cluster, copy, symlinks=True)
     history = f"grep -c '^Install: .*{TOOLKIT}' /var/log/apt/history.log"
     with without_toolkit(applied_lab):
         before = int(inside(applied_lab, history))
@@ -116,6 +120,7 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
                     until(applied_lab, f"{INSTALLS} -q")
                     first.kill(number)
                 until(applied_lab, f"{INSTALLS} -q")
+                other = run_clusterctl("-C", str(copy), *apply_arguments("runtime"))
                 with Apply(applied_lab, *apply_arguments("runtime")) as second:
                     task = "Install the toolkit's packages, all of one version, and hold them"
                     began = second.read_until(lambda line: line.get("task") == task)
@@ -127,7 +132,10 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
                     code, lines, messages = second.end()
         finally:
             applied_lab.done(*apply_arguments("runtime"))
+    assert (other.returncode, "engine.leased" in other.stderr) == (2, True), other.stderr
     assert code == 0, messages
+    assert "giving back" in messages
+    assert inside(applied_lab, "test -e /root/.clusterctl/lease.json || echo free") == "free"
     assert most == 1, "two package transactions ran on one node"
     assert int(inside(applied_lab, history)) == before + 1, "the transaction was run once"
     assert "was cut off" in messages or number is not signal.SIGKILL

@@ -109,13 +109,16 @@ def command(
             if declined:
                 console.say("nothing was changed")
             else:
-                with leases.held(session, plan.hosts) as failures:
-                    looks.forget(() if failures else plan.hosts)
+                with leases.held(session, plan.hosts) as ours:
+                    looks.forget(() if ours.failures else plan.hosts)
                     outcome = (
-                        site.not_begun(session, plan, failures)
-                        if failures
-                        else site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits)
+                        site.not_begun(session, plan, ours.failures)
+                        if ours.failures
+                        else site.apply_waves(
+                            looks.told, plan, tags=asked.tags, limits=limits, again=ours.again
+                        )
                     )
+                outcome.add_leases(ours)
                 outcome.add_quiet(first.quiet, first.reasons)
                 outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
                 outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
