@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.ssh import PasswordRefusedError
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import ask, code, records
@@ -362,6 +364,43 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
 
 def _unreadable():
     raise ClusterctlError("no", code="inventory.unreadable")
+
+
+def test_a_password_that_one_host_refuses_ends_the_look(inventory, monkeypatch):
+    """Asked on, every host would count a wrong attempt; the whole road would be one more on each."""
+    asked = []
+
+    class Transport:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def run(self, node, *_args, **_options):
+            asked.append(node)
+            raise PasswordRefusedError(node, "sudo refuses us: 1 incorrect password attempt")
+
+    from types import SimpleNamespace as Bare
+
+    monkeypatch.setattr("clusterctl.rollout.probe.look.OpenSshTransport", Transport)
+    monkeypatch.setattr(ask, "AT_ONCE", 2)
+    hosts = tuple(replace(inventory.hosts[0], name=f"gpu{number:02d}") for number in range(9))
+    names = tuple(host.name for host in hosts)
+    digest = inputs(inventory, {})
+    for name in names:
+        record = remembered(name, call("debian_packages"))
+        records.save(inventory.directory, replace(record, inputs=with_secrets(digest, inventory.directory)))
+    chosen = Bare(directory=inventory.directory, inventory=inventory, names=names, hosts=hosts)
+    session = Bare(directory=inventory.directory, extra_vars={})
+    looks = Looks(session, chosen, Passwords(), digest, True, False)
+    with pytest.raises(ClusterctlError, match="sudo refuses us") as caught:
+        looks.first()
+    assert caught.value.code == "access.sudo-password"
+    assert len(asked) <= 3
 
 
 def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):

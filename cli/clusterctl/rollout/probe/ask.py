@@ -14,7 +14,7 @@ from typing import Any
 from clustercheck.bounded import run_all
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.rollout.probe import code
 from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call
 
@@ -30,10 +30,15 @@ Answers = Mapping[str, Mapping[str, Any]] | str
 def ask(
     calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport, *, ship: bool
 ) -> dict[str, Answers]:
-    """The answers of each host; ``ship`` puts the code on nodes that lack it."""
+    """The answers of each host; ``ship`` puts the code on nodes that lack it.
+
+    Raises PasswordRefusedError at the first host whose sudo refuses the password; no further one is asked.
+    """
     questions = {host: lambda host=host: _ask_host(host, calls[host], transport, ship=ship) for host in calls}
     answers: dict[str, Answers] = {}
     for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=AT_ONCE):
+        if isinstance(ended.error, PasswordRefusedError):
+            raise ended.error
         if ended.value is None:
             answers[ended.name] = str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s")
         else:
@@ -70,6 +75,8 @@ def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport, *, 
         if ship and _is_missing(done):
             sent = f"{order}\n{code.packed()}\n"
             done = transport.run(host, command, stdin=sent, timeout_s=HOST_LIMIT_S - 20)
+    except PasswordRefusedError:
+        raise
     except NodeUnreachableError as error:
         return str(error)
     return _answers(done)

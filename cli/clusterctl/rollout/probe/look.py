@@ -9,7 +9,7 @@ from typing import Any
 
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.inventory import load_anew
-from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.engine.events import HostLooked
 from clusterctl.engine.ledger import HostRecord, HostState
 from clusterctl.errors import ClusterctlError
@@ -80,7 +80,11 @@ class Looks:
         return replace(self.session, calls=self.session.run.path(CALLS)) if self.whole else self.session
 
     def first(self) -> Look:
-        """Ask every host of which an apply by the same inputs is remembered; changes nothing."""
+        """Ask every host of which an apply by the same inputs is remembered; changes nothing.
+
+        Raises ClusterctlError (``access.sudo-password``) where sudo refuses the password: whoever goes on
+        tries it on every host.
+        """
         if self.full or not self.whole:
             return Look()
         directory = self.chosen.directory
@@ -149,9 +153,21 @@ class Looks:
         try:
             with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
                 answers = ask(calls, transport, ship=ship)
+        except PasswordRefusedError as error:
+            raise _refusal(error) from None
         except ClusterctlError as error:
             answers = dict.fromkeys(calls, error.what)
         return ask_here(list(local.values()), self.session.directory), answers
+
+
+def _refusal(error: PasswordRefusedError) -> ClusterctlError:
+    return ClusterctlError(
+        f"{error.because}; it was not tried again, and no host was changed",
+        code="access.sudo-password",
+        where=error.node,
+        hint="Give the right password. Where this host alone has another one: clusterctl hosts quarantine "
+        f"{error.node} --reason WHY",
+    )
 
 
 def in_short(differs: Sequence[str]) -> str:
