@@ -78,7 +78,7 @@ def look(lab: Any, *names: str) -> Look:
     calls = {name: record.calls for name, record in known.items()}
     here = ask_here([c for own in calls.values() for c in own if c.at == HERE], directory)
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        return judged(known, here, ask(calls, transport, ship=False))
+        return judged(known, here, ask(calls, transport))
 
 
 def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembered):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from clustercheck.transport import Completed
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
@@ -217,6 +218,7 @@ def call(module, kind="module", at=""):
         ("nvidia_driver_plan", {"changed": False, "plan": {"activation": True}}, False),
         ("nvidia_driver_activate", {"changed": False, "reboot_required": "new kernel"}, False),
         ("nvidia_driver_activate", {"changed": False, "left_alone": True}, False),
+        ("registry_trust", {"changed": False, "left_alone": ["/etc/containerd/certs.d/x/hosts.toml"]}, True),
         ("docker_daemon_config", {"changed": False, "clusterctl": {"busy": "a container"}}, False),
         ("command", {"changed": True, "failed": True, "rc": 3}, True),
         ("command", {"failed": True, "msg": "it did not answer in time"}, False),
@@ -535,9 +537,55 @@ def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
     assert "not ours alone" in answers
 
 
-def test_code_of_another_version_takes_the_place_of_the_old(tmp_path, monkeypatch):
+def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monkeypatch):
+    """Two controllers of different versions would put each other's code away at every look."""
     look = module_call("stat", path="/")
     look_here(tmp_path, look)
+    first = code.digest()
+    room = tmp_path / ".clusterctl/probe/code"
     monkeypatch.setattr(code, "digest", lambda: "1" * 32)
     look_here(tmp_path, look)
-    assert [path.name for path in (tmp_path / ".clusterctl/probe/code").iterdir()] == ["1" * 32]
+    assert {path.name for path in room.iterdir()} == {first, "1" * 32}
+    long_ago = time.time() - 60 * 86400
+    os.utime(room / first, (long_ago, long_ago))
+    monkeypatch.setattr(code, "digest", lambda: "2" * 32)
+    look_here(tmp_path, look)
+    assert {path.name for path in room.iterdir()} == {"1" * 32, "2" * 32}
+
+
+def test_the_first_look_puts_the_code_where_it_is_missing(inventory, monkeypatch):
+    """It is there in every other case, and then nothing more is sent."""
+    from types import SimpleNamespace as Bare
+
+    sent = []
+
+    class Transport:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def run(self, node, argv, *, stdin, timeout_s):
+            sent.append((node, bool(stdin.splitlines()[1])))
+            order = json.loads(stdin.splitlines()[0])
+            answers = {one["id"]: {"changed": False} for one in order["calls"]}
+            missing = node == "gpu02" and not stdin.splitlines()[1]
+            return Completed(0, json.dumps({"missing": True} if missing else {"answers": answers}), "")
+
+    monkeypatch.setattr("clusterctl.rollout.probe.look.OpenSshTransport", Transport)
+    monkeypatch.setattr("clusterctl.rollout.probe.look.note", lambda *_: None)
+    digest = inputs(inventory, {})
+    for name in ("gpu01", "gpu02"):
+        record = remembered(name, call("debian_packages"))
+        records.save(inventory.directory, replace(record, inputs=with_secrets(digest, inventory.directory)))
+    chosen = Bare(
+        directory=inventory.directory, inventory=inventory, names=("gpu01", "gpu02"), hosts=inventory.hosts
+    )
+    session = Bare(directory=inventory.directory, extra_vars={})
+    look = Looks(session, chosen, Passwords(), digest, True, False).first()
+    assert set(look.quiet) == {"gpu01", "gpu02"}
+    assert sorted(sent) == [("gpu01", False), ("gpu02", False), ("gpu02", True)]

@@ -93,7 +93,7 @@ class Looks:
         same = {name: one for name, one in known.items() if one is not None and one.inputs == digest}
         if not same:
             return Look()
-        here, answers = self._answers({name: one.calls for name, one in same.items()}, ship=False)
+        here, answers = self._answers({name: one.calls for name, one in same.items()})
         look = judged(same, here, answers)
         for name, record in same.items():
             differs = look.differing.get(name, ())
@@ -127,7 +127,7 @@ class Looks:
                 calls[host.name] = of_host(host.name, told)
             except CannotAskError as error:
                 not_kept[host.name] = str(error)
-        here, answers = self._answers(calls, ship=True)
+        here, answers = self._answers(calls)
         digest = with_secrets(self.decided, self.chosen.directory)
         for name, asked in calls.items():
             given = {HERE: here, "": answers[name]}
@@ -145,14 +145,12 @@ class Looks:
         except ClusterctlError:
             return ""
 
-    def _answers(
-        self, calls: Mapping[str, Sequence[Call]], *, ship: bool
-    ) -> tuple[Answers, dict[str, Answers]]:
+    def _answers(self, calls: Mapping[str, Sequence[Call]]) -> tuple[Answers, dict[str, Answers]]:
         """The controller's own answers, and those of each host."""
         local = {call.identity: call for own in calls.values() for call in own if call.at == HERE}
         try:
             with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
-                answers = ask(calls, transport, ship=ship)
+                answers = ask(calls, transport)
         except PasswordRefusedError as error:
             raise _refusal(error) from None
         except ClusterctlError as error:
