@@ -27,6 +27,7 @@ from clusterctl.engine.journal import read
 from clusterctl.engine.lease import lease_of
 from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
+from clusterctl.errors import ClusterctlError
 from clusterctl.main import run
 from clusterctl.runs.store import RunStore
 
@@ -417,6 +418,56 @@ def test_what_goes_wrong_with_giving_back_takes_no_outcomes_place(
     assert lines[-1]["changed"] == 2
     (entry,) = lease_book.entries(cluster)
     assert entry.hosts == ("gpu01", "gpu02")
+
+
+def raises(error):
+    def call(*_args, **_options):
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(28, "No space left on device"), ClusterctlError("no", code="x.y")]
+)
+def test_what_fails_after_a_good_apply_does_not_hide_that_it_was_good(
+    cluster, ansible, monkeypatch, capsys, error
+):
+    """The look afterwards takes minutes where a host hangs: Ctrl-C then ends the look, and nothing else."""
+    monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.settle", raises(error))
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    lines, messages = records(capsys)
+    assert (lines[-1]["type"], lines[-1]["exit"], lines[-1]["changed"]) == ("summary", 0, 4)
+    (said,) = lines[-1]["unfinished"]
+    assert said in messages
+    saved = RunStore(cluster).get("last")
+    assert (saved.exit_code, saved.summary["changed"], saved.summary["unfinished"]) == (0, 4, [said])
+    assert ansible.holds == {}
+
+
+def test_how_an_apply_ended_is_on_disk_and_told_before_the_look_afterwards(
+    cluster, ansible, monkeypatch, capsys
+):
+    def settle(*_):
+        seen.append((RunStore(cluster).get("last").exit_code, capsys.readouterr().out))
+        return {}
+
+    seen = []
+    monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.settle", settle)
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    ((code, told),) = seen
+    assert code == 0
+    assert "gpu03" in told
+
+
+def test_a_record_that_cannot_be_written_does_not_hide_how_the_apply_ended(
+    cluster, ansible, monkeypatch, capsys
+):
+    full = ClusterctlError("the disk is full", code="x.y")
+    monkeypatch.setattr("clusterctl.runs.store.RunStore.finish", raises(full))
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    lines, _ = records(capsys)
+    assert lines[-1]["unfinished"][0] == "how it ended is not in the run's record: the disk is full"
 
 
 @pytest.mark.parametrize("seen_in_preflight", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -22,11 +23,12 @@ from clusterctl.cluster.ssh import PasswordRefusedError
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import ask, code, records
-from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host, read
+from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host
 from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
 from clusterctl.rollout.probe.judge import decisive, wanting
-from clusterctl.rollout.probe.look import Looks, differences, judged
+from clusterctl.rollout.probe.look import Looks, calls_put_away, differences, judged
 from clusterctl.rollout.probe.records import Record
+from clusterctl.rollout.probe.written import Written, read
 
 CANARY = "correct-horse-canary"
 
@@ -107,31 +109,142 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert calls.stat().st_mode & 0o777 == 0o600
     assert CANARY not in calls.read_text()
-    found = of_host("gpu01", [PREFLIGHT, *read(calls)])[1:]
+    found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
     assert [call.module for call in found] == ["service_files", "command", "file"]
     assert [call.check for call in found] == [True, False, True]
     assert isinstance(found[0].args["files"][0]["secret"], dict)
+    assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
+    assert not read(calls).is_whole({"gpu01": 7})
 
 
 def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
     """It has not said which of its arguments it does not log."""
-    from types import SimpleNamespace as Bare
-
-    task = Bare(_role=None, name="broke", action="service_files", changed_when=[], no_log=False, loop=None)
     asked = {"files": [{"path": "/x", "secret": CANARY}]}
-    host = Bare(get_name=lambda: "gpu01")
-    path, plugin = tmp_path / "calls.jsonl", callback().CallbackModule
-    told_by = plugin.__new__(plugin)
-    told_by._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    result = Bare(host=host, task=task, task_fields={"args": asked}, result={"msg": "MODULE FAILURE"})
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    result = ended("service_files", asked, {"msg": "MODULE FAILURE"}, name="broke")
     told_by.v2_runner_on_failed(result)
     told_by.v2_runner_on_ok(result)
-    os.close(told_by._descriptor)
     assert CANARY not in path.read_text()
-    broke, mute = read(path)
+    broke, mute = read(path).calls
     for one in (broke, mute):
         with pytest.raises(CannotAskError, match="broke: "):
             asked_of("gpu01", one)
+
+
+def plugin_that_writes(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUSTERCTL_CALLS", str(path))
+        return callback().CallbackModule()
+
+
+def ended(module, arguments, result, *, name="a task", host="gpu01"):
+    """A task's end as Ansible tells it."""
+    from types import SimpleNamespace as Bare
+
+    task = Bare(_role=None, name=name, action=module, changed_when=[], no_log=False, loop=None)
+    named = Bare(get_name=lambda: host)
+    return Bare(host=named, task=task, task_fields={"args": arguments}, result=result)
+
+
+HIDDEN = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
+
+
+@pytest.mark.parametrize(
+    ("value", "logged"),
+    [
+        ({"user": "me", "password": CANARY}, HIDDEN),
+        ([CANARY, "x"], HIDDEN),
+        ([CANARY, "x"], [HIDDEN]),
+        (f"{CANARY},x", [HIDDEN, "x"]),
+        ({"password": CANARY}, {}),
+        ({"password": CANARY}, f"{{'password': '{HIDDEN}'}}"),
+        (f"https://user:{CANARY}@mirror/", f"https://user:{CANARY}@mirror/"),
+        ({"env": [f"a=https://{CANARY}@mirror/"]}, {"env": [f"a=https://{CANARY}@mirror/"]}),
+    ],
+    ids=["dict", "list", "other-length", "list-as-text", "unknown", "dict-as-text", "url", "deep-url"],
+)
+def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
+    kept = callback().masked({"it": value}, {"it": logged})
+    assert CANARY not in json.dumps(kept)
+    for module in ("debian_packages", "service_files"):
+        with pytest.raises(CannotAskError, match="secret"):
+            asked_of("gpu01", told(module, args=kept))
+
+
+@pytest.mark.parametrize("value", ["https://mirror/a@b", "x@y", ["sha256:0", {"a": 1}], None, True, ""])
+def test_what_is_no_secret_is_kept_as_it_is(value):
+    assert callback().masked({"it": value}, {"it": value}) == {"it": value}
+
+
+def test_a_file_with_a_password_in_a_url_cannot_be_asked_although_its_secrets_can():
+    files = [{"path": "/x", "content": f"url = https://u:{CANARY}@mirror/\n"}]
+    kept = callback().masked({"files": files}, {"files": files})
+    with pytest.raises(CannotAskError, match="secret"):
+        asked_of("gpu01", told("service_files", args=kept))
+    asked_of("gpu01", told("service_files", args={"files": [{"path": "/x", "secret": {"sha256": "0"}}]}))
+
+
+def of_two_tasks(path):
+    from types import SimpleNamespace as Bare
+
+    plugin = plugin_that_writes(path)
+    plugin.v2_playbook_on_start(Bare(_file_name="/x/playbooks/site.yml"))
+    for name in ("one", "two"):
+        plugin.v2_runner_on_ok(ended("stat", {"path": "/"}, {}, name=name))
+    return plugin, lambda: plugin.v2_playbook_on_stats(Bare(ok={"gpu01": 2}))
+
+
+def test_a_call_that_was_not_written_down_is_missed(tmp_path, monkeypatch):
+    """Ansible only warns where a callback breaks; a call that nobody asks again is a drift nobody sees."""
+    path = tmp_path / "calls.jsonl"
+    _, end = of_two_tasks(path)
+    assert not read(path).is_whole({"gpu01": 2}), "it did not come to its end"
+    end()
+    assert read(path).is_whole({"gpu01": 2})
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[1:]) + "\n")
+    assert not read(path).is_whole({"gpu01": 2})
+    path.write_text("\n".join(lines)[:-3])
+    assert read(path) == Written()
+    assert not Written().is_whole({"gpu01": 2})
+
+
+def test_a_task_whose_call_broke_the_callback_is_missed(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    plugin, end = of_two_tasks(path)
+    broken = ended("stat", {"path": "/"}, {})
+    broken.task.changed_when = None
+    with pytest.raises(TypeError):
+        plugin.v2_runner_on_ok(broken)
+    end()
+    assert not read(path).is_whole({"gpu01": 2})
+
+
+def test_what_preflight_asked_is_not_counted_with_the_site(tmp_path):
+    from types import SimpleNamespace as Bare
+
+    path = tmp_path / "calls.jsonl"
+    preflight = plugin_that_writes(path)
+    preflight.v2_playbook_on_start(Bare(_file_name="playbooks/preflight.yml"))
+    preflight.v2_runner_on_ok(ended("node_preflight", {}, {}))
+    preflight.v2_playbook_on_stats(Bare(ok={"gpu01": 1}))
+    assert not read(path).is_whole({"gpu01": 1}), "the site wrote nothing"
+    of_two_tasks(path)[1]()
+    assert read(path).is_whole({"gpu01": 2})
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt, ClusterctlError("x", code="engine.leased")])
+def test_what_was_written_down_does_not_stay_however_it_ends(tmp_path, ending):
+    directory = ClusterDirectory(tmp_path)
+    directory.ensure_state()
+    for run in ("this", "one-that-died"):
+        (directory.runs / run).mkdir()
+        (directory.runs / run / "calls.jsonl").write_text(CANARY)
+    with contextlib.suppress(KeyboardInterrupt, ClusterctlError), calls_put_away(directory):
+        if ending:
+            raise ending
+    assert list(directory.runs.glob("*/*")) == []
 
 
 # What can be asked again
@@ -347,7 +460,7 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
     from types import SimpleNamespace as Bare
 
     directory, calls = inventory.directory, tmp_path / "calls.jsonl"
-    calls.write_text(json.dumps(PREFLIGHT) + "\n")
+    calls.touch()
     listing = {"gpu_nodes": {"hosts": ["gpu01"]}, "_meta": {"hostvars": {"gpu01": {"a": how}}}}
     session = Bare(directory=directory, extra_vars={}, run=Bare(id="r", path=lambda _name: calls), calls=None)
     looks = Looks(
@@ -355,13 +468,34 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Looks, "told", Bare(calls=calls))
+        patch.setattr(Written, "is_whole", lambda *_: True)
         patch.setattr(
             "clusterctl.cluster.inventory._listing", lambda _d: listing if how == "other" else _unreadable()
         )
-        said = looks.settle(["gpu01"])
+        said = looks.settle({"gpu01": 1})
     assert said == {"gpu01": "the settings were changed while it was at work"}
-    assert not calls.exists()
     assert records.load(directory, "gpu01") is None
+
+
+def test_a_disk_that_is_full_is_said_of_the_host_that_cannot_be_remembered(inventory, monkeypatch):
+    from types import SimpleNamespace as Bare
+
+    def full(_directory, record):
+        if record.host == "gpu01":
+            raise ClusterctlError("it cannot be written: No space left on device", code="cluster.x")
+        kept.append(record.host)
+
+    kept = []
+    monkeypatch.setattr(records, "save", full)
+    asked = call("debian_packages")
+    answers = {name: {asked.identity: {"changed": False}} for name in ("gpu01", "gpu02")}
+    monkeypatch.setattr(Looks, "_answers", lambda *_: ({}, answers))
+    looks = Looks(
+        Bare(run=Bare(id="r")), Bare(directory=inventory.directory), Passwords(), "digest", True, False
+    )
+    said = looks._look_again(dict.fromkeys(answers, (asked,)))
+    assert said == {"gpu01": "it cannot be written: No space left on device"}
+    assert kept == ["gpu02"]
 
 
 def _unreadable():
