@@ -34,6 +34,8 @@ def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:
         return {"id": job, "state": "unknown"}
     except ValueError:
         data = {"started": True, "finished": False}
+    if not isinstance(data, dict):
+        data = {"started": True, "finished": False}
     if data.get("started") and not data.get("finished"):
         return {"id": job, "state": "running" if job.partition(".")[0] in living else "lost"}
     message = str(data.get("msg") or "")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import lease_file
+from ansible.module_utils import job_files, lease_file
 
 from clustercheck.probe import busy
 from clustercheck.probe import lease as probe_lease
@@ -195,6 +195,16 @@ def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
     assert nodes.show(("gpu02",)) == {"gpu02": Answer(holder=OURS, jobs=(job,))}
     assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has begun it holds the node, and goes on"
     assert nodes(Take(THEIRS, (("gpu02",),))) == {"gpu02": Answer(holder=OURS)}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
+def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "j1.2").write_text(text)
+    assert job_files.running(tmp_path) == []
+    assert job_files.running(tmp_path / "none") == []
+    assert job_files.outcome("j1.2", tmp_path, {"j1"})["state"] == "running"
 
 
 def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
