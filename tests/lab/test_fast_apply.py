@@ -112,7 +112,12 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
         assert record is not None
         assert again is not None
         asked = [
-            {(c.task, c.identity) for c in one.calls if c.module != "node_preflight"}
+            {
+                (c.task, c.identity)
+                for c in one.calls
+                # What the controller is asked for the registry belongs to an apply that it is part of.
+                if c.module != "node_preflight" and (name == REGISTRY or c.at != HERE)
+            }
             for one in (record, again)
         ]
         assert asked[0] == asked[1]
