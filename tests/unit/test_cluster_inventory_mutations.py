@@ -103,7 +103,7 @@ def mutations(count: int) -> hypothesis_settings:
     return hypothesis_settings(max_examples=count, deadline=None, suppress_health_check=unimportant)
 
 
-@mutations(200)
+@mutations(100)
 @given(text=mutated())
 @example(text=b"")
 @example(text=b"[]\n")
