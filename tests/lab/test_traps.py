@@ -28,7 +28,7 @@ import signal
 import subprocess
 import sys
 import threading
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -226,11 +226,13 @@ def secrets_declared(lab: RunningLab, directory: Path) -> Iterator[tuple[Path, P
 def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> None:
     state = applied_lab.cluster / ".clusterctl"
     push = json.loads((state / "secrets" / "registry-push.auth.json").read_text())
+    encoded = b64encode((state / "secrets" / "registry-push.auth.json").read_bytes().rstrip()).decode()
     credentials = next(iter(push["auths"].values()))["auth"]
     secrets = {
         "a proxy's password": PROXY_SECRET,
         "sudo's password": SUDO_SECRET,
         "the registry's credentials": credentials,
+        "the same as a module is given them": encoded[: len(encoded) // 4 * 4 - 8],
         "the registry's password": b64decode(credentials).decode().partition(":")[2],
     }
     inside(applied_lab, "rm /etc/clusterctl/registry/push.auth.json", host="registry01")

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from clusterctl.rollout.probe.steady import is_steady
 from clusterctl.rollout.probe.written import Written, read
 
 CANARY = "correct-horse-canary"
+ENCODED = b64encode(CANARY.encode()).decode()
 
 
 def told(module, *, host="gpu01", **fields):
@@ -60,14 +62,14 @@ def callback():
 
 
 def test_what_a_module_does_not_log_is_written_as_its_digest_alone():
-    arguments = {"files": [{"path": "/etc/x", "secret": CANARY}], "units": ["a.service"]}
+    arguments = {"files": [{"path": "/etc/x", "secret_base64": CANARY}], "units": ["a.service"]}
     logged = {
-        "files": [{"path": "/etc/x", "secret": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
+        "files": [{"path": "/etc/x", "secret_base64": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
         "units": ["a.service"],
     }
     kept = callback().masked(arguments, logged)
     assert CANARY not in json.dumps(kept)
-    assert kept["files"][0]["secret"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
+    assert kept["files"][0]["secret_base64"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
     assert kept["units"] == ["a.service"]
 
 
@@ -85,7 +87,7 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     book = tmp_path / "book.yml"
     book.write_text(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret: {CANARY}, mode: '0600'}}]}}\n"
+        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]}}\n"
         "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
         f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
         "    - ansible.builtin.debug: {msg: hello}\n"
@@ -110,17 +112,18 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert calls.stat().st_mode & 0o777 == 0o600
     assert CANARY not in calls.read_text()
+    assert ENCODED not in calls.read_text()
     found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
     assert [call.module for call in found] == ["service_files", "command", "file"]
     assert [call.check for call in found] == [True, False, True]
-    assert isinstance(found[0].args["files"][0]["secret"], dict)
+    assert isinstance(found[0].args["files"][0]["secret_base64"], dict)
     assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
     assert not read(calls).is_whole({"gpu01": 7})
 
 
 def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
     """It has not said which of its arguments it does not log."""
-    asked = {"files": [{"path": "/x", "secret": CANARY}]}
+    asked = {"files": [{"path": "/x", "secret_base64": CANARY}]}
     path = tmp_path / "calls.jsonl"
     told_by = plugin_that_writes(path)
     result = ended("service_files", asked, {"msg": "MODULE FAILURE"}, name="broke")
@@ -183,7 +186,8 @@ def test_a_file_with_a_password_in_a_url_cannot_be_asked_although_its_secrets_ca
     kept = callback().masked({"files": files}, {"files": files})
     with pytest.raises(CannotAskError, match="secret"):
         asked_of("gpu01", told("service_files", args=kept))
-    asked_of("gpu01", told("service_files", args={"files": [{"path": "/x", "secret": {"sha256": "0"}}]}))
+    files = [{"path": "/x", "secret_base64": {"sha256": "0"}}]
+    asked_of("gpu01", told("service_files", args={"files": files}))
 
 
 def of_two_tasks(path):
@@ -689,7 +693,7 @@ def test_a_secret_is_compared_by_its_digest_alone(tmp_path, end):
     path.touch(mode=0o600)
     file = {
         "path": str(path),
-        "secret": {"sha256": hashlib.sha256((CANARY + end).encode()).hexdigest()},
+        "secret_base64": {"sha256": hashlib.sha256(b64encode((CANARY + end).encode())).hexdigest()},
         "mode": "0600",
     }
     asked = module_call("service_files", files=[file], units=[])

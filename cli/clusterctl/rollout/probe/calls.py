@@ -112,7 +112,7 @@ def _without_compared(module: str, arguments: Mapping[str, Any]) -> Mapping[str,
     files = arguments.get("files")
     if module != "service_files" or not isinstance(files, list):
         return arguments
-    return {**arguments, "files": [{key: one[key] for key in one if key != "secret"} for one in files]}
+    return {**arguments, "files": [{key: one[key] for key in one if key != "secret_base64"} for one in files]}
 
 
 def _holds_secret(value: Any) -> bool:
