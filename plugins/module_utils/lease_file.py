@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,25 @@ def readable(path: Path) -> Record | None:
         return None
 
 
-def take(path: Path, lease: Record) -> Record | None:
-    """Take the node for ``lease``. Returns None, or who holds it already. Raises OSError.
+class StillAtWorkError(Exception):
+    """Nobody holds the node, and what an earlier run began on it still runs."""
 
-    To ask twice is to take once: the first answer may have been lost.
+    def __init__(self, jobs: list[str]) -> None:
+        super().__init__(", ".join(jobs))
+        self.jobs = jobs
+
+
+def take(path: Path, lease: Record, running: Callable[[], list[str]] = list) -> Record | None:
+    """Take the node for ``lease``. Returns None, or who holds it already. Raises OSError, StillAtWorkError.
+
+    To ask twice is to take once: the first answer may have been lost. A node on which jobs are ``running``
+    is nobody's to take, lease or not.
     """
     with _alone(path.parent):
         holder = read(path)
         if holder is None:
+            if jobs := running():
+                raise StillAtWorkError(jobs)
             _create(path, json.dumps(lease, indent=2) + "\n")
         return None if holder is None or _same(holder, lease) else holder
 

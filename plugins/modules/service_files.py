@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import stat
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ options:
     suboptions:
       path: {description: The file, type: path, required: true}
       content: {description: Its text, type: str}
-      secret: {description: Its text; shown nowhere, type: str}
+      secret_base64:
+        description:
+          - Its text in Base64; shown nowhere.
+          - Ansible masks a value where it finds it in what it logs; text of several lines is escaped there.
+        type: str
       mode: {description: Its mode, type: str, default: "0644"}
   units: {description: Units that run with these files, type: list, elements: str, default: []}
   restart: {description: Restart units that run with older files, type: bool, default: true}
@@ -42,7 +47,9 @@ EXAMPLES = r"""
   service_files:
     files:
       - {path: /etc/example.yml, content: "{{ lookup('ansible.builtin.template', 'example.yml.j2') }}"}
-      - {path: /etc/example.key, secret: "{{ lookup('ansible.builtin.file', 'example.key') }}", mode: "0600"}
+      - path: /etc/example.key
+        secret_base64: "{{ lookup('ansible.builtin.file', 'example.key') | b64encode }}"
+        mode: "0600"
     units: [example.service]
 """
 
@@ -56,7 +63,8 @@ UNIT_DIRECTORY = "/etc/systemd/system/"
 
 def text_of(file: dict[str, Any]) -> str:
     """The file's text as it is to be, with a line's end at its end."""
-    text = file["secret"] if file["secret"] is not None else file["content"] or ""
+    secret = file["secret_base64"]
+    text = b64decode(secret).decode() if secret is not None else file["content"] or ""
     return text if text.endswith("\n") else f"{text}\n"
 
 
@@ -73,7 +81,7 @@ def difference(file: dict[str, Any]) -> dict[str, str]:
     """Before and after of one file; of a secret only that it changes."""
     path = Path(file["path"])
     header = {"before_header": str(path), "after_header": str(path)}
-    if file["secret"] is not None:
+    if file["secret_base64"] is not None:
         return {**header, "before": "", "after": "(a secret)\n"}
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
     return {**header, "before": mask_urls(before), "after": mask_urls(text_of(file))}
@@ -109,10 +117,10 @@ def main() -> None:
                 "options": {
                     "path": {"type": "path", "required": True},
                     "content": {"type": "str"},
-                    "secret": {"type": "str", "no_log": True},
+                    "secret_base64": {"type": "str", "no_log": True},
                     "mode": {"type": "str", "default": "0644"},
                 },
-                "mutually_exclusive": [("content", "secret")],
+                "mutually_exclusive": [("content", "secret_base64")],
             },
             "units": {"type": "list", "elements": "str", "default": []},
             "restart": {"type": "bool", "default": True},

@@ -16,8 +16,12 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
+
+# Other versions' code, and what an unpacking left that was cut off: another controller may use it.
+KEPT_S = 7 * 86400
 
 
 def is_ours_alone(path: Path) -> bool:
@@ -26,14 +30,22 @@ def is_ours_alone(path: Path) -> bool:
     return state.st_uid == os.geteuid() and not state.st_mode & 0o022
 
 
+def is_old(path: Path) -> bool:
+    """Whether it was put here long ago; what another look has just removed was not."""
+    try:
+        return time.time() - path.lstat().st_mtime > KEPT_S
+    except OSError:
+        return False
+
+
 def unpack(place: Path, code: str) -> None:
-    """Put the code in place as a whole or not at all, and older code away."""
+    """Put the code in place as a whole or not at all, and what has been there for long away."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=place.parent))
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(code))) as archive:
         archive.extractall(fresh)
     for other in place.parent.iterdir():
-        if other not in (fresh, place):
+        if other not in (fresh, place) and is_old(other):
             shutil.rmtree(other, ignore_errors=True)
     try:
         fresh.rename(place)

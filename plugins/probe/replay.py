@@ -19,6 +19,7 @@ import signal
 import stat
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from typing import Any
 from ansible.module_utils import basic
 
 AT_ONCE = 4
+# In the place of a secret that is not the one that lies there: Base64 of "(another)".
+ANOTHER = b64encode(b"(another)").decode()
 CHUNK = 1 << 16
 # What nobody compares, and what may be large or name a secret.
 LEFT_OUT = ("invocation", "diff", "ansible_facts", "warnings", "deprecations")
@@ -127,7 +130,7 @@ def ask_module(call: dict[str, Any]) -> None:
 
 def with_secret(file: dict[str, Any]) -> dict[str, Any]:
     """A file whose secret is known by its SHA-256 alone: what lies there if it is that, else nothing."""
-    secret = file.get("secret")
+    secret = file.get("secret_base64")
     if not isinstance(secret, dict):
         return file
     try:
@@ -135,8 +138,9 @@ def with_secret(file: dict[str, Any]) -> dict[str, Any]:
     except (OSError, ValueError):
         text = ""
     # The module ends every file with a line feed.
-    same = [form for form in (text, text[:-1]) if sha256(form) == secret["sha256"]]
-    return {**file, "secret": same[0] if same else "(another)"}
+    forms = [b64encode(form.encode()).decode() for form in (text, text[:-1])]
+    same = [form for form in forms if sha256(form) == secret["sha256"]]
+    return {**file, "secret_base64": same[0] if same else ANOTHER}
 
 
 def sha256(text: str) -> str:

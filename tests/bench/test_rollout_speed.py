@@ -95,6 +95,9 @@ def measure(lab: BenchLab, one: dict[str, Any], work: Path, stage: Callable[[str
     with stage("second apply"):
         taken = list(rounds(lambda: contenders.second_apply(lab)))
         one["second"], one["second_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
+    with stage("second apply, every task through Ansible"):
+        taken = list(rounds(lambda: contenders.timed([*ours, "apply", "--yes", "--full"])[0], 2))
+        one["full"], one["full_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
     with stage("what the others need"):
         contenders.prepare(lab, work)
     with stage("pyinfra"):

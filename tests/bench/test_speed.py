@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from clusterctl.engine.playbook import PlaybookRequest, run_playbook
 
 pytestmark = pytest.mark.bench
 ROUNDS = 5
+PAIRS = 9
 
 
 def median_s(work: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -32,6 +36,26 @@ def median_s(work: Callable[[], object], rounds: int = ROUNDS) -> float:
         work()
         taken.append(time.perf_counter() - begun)
     return statistics.median(taken)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds of a clock on the wall, and of the CPU: of this process and those that it waited for."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def cost(work: Callable[[], object]) -> Cost:
+    """What ``work`` takes once."""
+
+    def cpu_s() -> float:
+        spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(one.ru_utime + one.ru_stime for one in spent)
+
+    before, begun = cpu_s(), time.perf_counter()
+    work()
+    return Cost(time.perf_counter() - begun, cpu_s() - before)
 
 
 def say(figure: str) -> None:
@@ -55,19 +79,26 @@ def test_judging_costs_no_more_a_node_in_a_large_cluster_than_in_a_small_one() -
     assert ratio < 3
 
 
-def test_events_cost_little_beside_plain_ansible(tmp_path: Path) -> None:
-    hosts = [f"gpu{number:02d}" for number in range(20)]
-    inventory = tmp_path / "hosts.yml"
-    lines = "".join(f"    {host}: {{}}\n" for host in hosts)
-    inventory.write_text(
-        f"all:\n  vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}\n"
-        f"  hosts:\n{lines}"
-    )
-    book = tmp_path / "book.yml"
-    tasks = "".join(f"    - ansible.builtin.debug:\n        msg: task {number}\n" for number in range(20))
-    book.write_text(f"- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}")
+@pytest.mark.parametrize(
+    ("task", "hosts", "tasks", "most"),
+    [
+        # The goal is 1.02; a machine that does other things too is allowed as much again.
+        pytest.param("ansible.builtin.command: 'true'", 8, 6, 1.04, id="modules"),
+        # Nothing but events: no host is asked for anything.
+        pytest.param("ansible.builtin.debug: {msg: x}", 20, 20, 1.5, id="messages"),
+    ],
+)
+def test_events_cost_little_beside_plain_ansible(
+    tmp_path: Path, task: str, hosts: int, tasks: int, most: float
+) -> None:
+    names = [f"gpu{number:02d}" for number in range(hosts)]
+    inventory, book = tmp_path / "hosts.yml", tmp_path / "book.yml"
+    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory.write_text(json.dumps({"all": {"vars": common, "hosts": {name: {} for name in names}}}))
+    lines = "".join(f"    - {task}\n" for _ in range(tasks))
+    book.write_text(f"- hosts: all\n  gather_facts: false\n  tasks:\n{lines}")
     (tmp_path / "run").mkdir()
-    request = PlaybookRequest(book, inventory, tuple(hosts), tmp_path / "run")
+    request = PlaybookRequest(book, inventory, tuple(names), tmp_path / "run")
     plain = [sys.executable, "-m", "ansible", "playbook", "-i", str(inventory), "--forks", "64", str(book)]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(content_root() / "ansible.cfg")}
 
@@ -76,17 +107,16 @@ def test_events_cost_little_beside_plain_ansible(tmp_path: Path) -> None:
 
     events: list[object] = []
 
-    def ours_alone() -> None:
+    def ours() -> None:
         run_playbook(request, lambda event, _: events.append(event))
 
-    pairs = [
-        (
-            median_s(lambda: run_playbook(request, lambda event, _: events.append(event)), 1),
-            median_s(alone, 1),
-        )
-        for _ in range(ROUNDS)
-    ]
-    ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-    say(f"events: {ratio:.3f} of plain ansible-playbook, {len(events) // ROUNDS} events a run")
-    assert len(events) >= ROUNDS * len(hosts) * 20
-    assert ratio < 1.5
+    ours(), alone()  # what is read once is read
+    pairs = [(cost(ours), cost(alone)) for _ in range(PAIRS)]
+    wall = statistics.median(one.wall_s / other.wall_s for one, other in pairs)
+    cpu = statistics.median(one.cpu_s / other.cpu_s for one, other in pairs)
+    say(
+        f"events ({tasks} tasks `{task}` on {hosts} hosts): wall {wall:.3f}, CPU {cpu:.3f} of plain"
+        f" ansible-playbook's; {len(events) // (PAIRS + 1)} events a run, {PAIRS} pairs"
+    )
+    assert len(events) >= PAIRS * hosts * tasks
+    assert wall <= most

@@ -20,7 +20,7 @@ BOUND_S = 300.0  # a validate ends well within this, whatever the fault
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, the checks that fail of it, the scope of the one culprit, and words of its remedy."""
+    """A fault, the checks that fail of it, the scope of the one culprit, words of its remedy and reason."""
 
     kind: str
     node: str
@@ -28,6 +28,7 @@ class Case:
     scope: str
     checks: set[str]
     remedy: str
+    because: str = ""
 
     @property
     def options(self) -> list[str]:
@@ -44,7 +45,7 @@ CASES = [
     Case("throttled", "gpu03", 4, "gpu", {"gpu-throttle"}, "air flow"),
     Case("fabricmanager-stopped", "gpu02", None, "node", {"fabric-manager"}, "start it"),
     Case("fabricmanager-version-skew", "gpu01", None, "node", {"fabric-manager"}, "driver's exact version"),
-    Case("toolkit-broken", "gpu03", None, "node", {"container-gpus"}, "CDI"),
+    Case("toolkit-broken", "gpu03", None, "node", {"container-gpus"}, "CDI", "7 of"),
 ]
 
 
@@ -75,6 +76,7 @@ def test_a_fault_is_found_blamed_and_gone_when_cleared(faults: Any, case: Case) 
     (culprit,) = [one for one in document["culprits"] if one["node"]]
     assert (culprit["scope"], culprit["node"], culprit["gpu"]) == (case.scope, case.node, case.gpu)
     assert case.remedy in culprit["remedy"]
+    assert case.because in culprit["because"]
     report = faults.cluster / ".clusterctl/runs" / document["run"] / "report.md"
     assert case.remedy in report.read_text(encoding="utf-8")
     faults.clear_faults()

@@ -116,6 +116,17 @@ def test_two_faults_at_once_are_both_found(broken: Any, pair: tuple[tuple[str, s
     assert {culprit["node"] for culprit in document["culprits"]} == {node for node, _ in pair}
 
 
+def test_a_gpu_and_a_link_are_found_beside_a_fault_of_another_host(broken: Any) -> None:
+    broken.inject("gpu01", "gpu-missing", "--gpu", "3")
+    broken.inject("gpu02", "slow-link")
+    broken.inject("gpu03", "xid", "--gpu", "6")
+    code, document = validated(broken)
+    assert (code, document["verdict"]) == (1, "fail")
+    blamed = {(culprit["node"], culprit["gpu"]) for culprit in document["culprits"]}
+    assert blamed == {("gpu01", 3), ("gpu02", None), ("gpu03", 6)}
+    assert all(culprit["because"] and culprit["remedy"] for culprit in document["culprits"])
+
+
 def test_faults_are_cleared_after_a_reboot_in_any_order_and_twice(broken: Any) -> None:
     kinds = [each.kind for each in SINGLE if each.kind not in ("registry-down", "node-hung")]
     for kind in kinds:
@@ -159,6 +170,6 @@ def test_a_stranger_is_refused_whatever_the_kind(applied_lab: Any, tmp_path: Any
             "-C", str(tmp_path), "lab", "fault", "inject", "--dir", str(applied_lab.directory),
             expected.node, expected.kind,
         )  # fmt: skip
-        assert done.returncode != 0, expected.kind
+        assert done.returncode == 2, expected.kind
         assert "lab.not-ours" in done.stderr, done.stderr
     assert "in place now: none" in applied_lab.lab("fault", "list").stdout

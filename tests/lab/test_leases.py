@@ -38,10 +38,10 @@ class Controller:
         """To its end."""
         return run_clusterctl("-C", str(self.directory), *arguments)
 
-    def applies(self) -> subprocess.Popen[str]:
+    def applies(self, *part: str) -> subprocess.Popen[str]:
         """Beside the test."""
         return subprocess.Popen(
-            [str(PROGRAM), "-C", str(self.directory), "apply", "--yes", "--json", *PART],
+            [str(PROGRAM), "-C", str(self.directory), "apply", "--yes", "--json", *(part or PART)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
         )  # fmt: skip
 
@@ -79,6 +79,16 @@ def until_it_changes(apply: subprocess.Popen[str]) -> None:
     pytest.fail(f"apply came to its end: {apply.communicate()[1][-2000:]}")
 
 
+def until_it_says(apply: subprocess.Popen[str], kind: str) -> dict[str, Any]:
+    """Read on to the first event of that kind."""
+    assert apply.stdout is not None
+    for line in apply.stdout:
+        record: dict[str, Any] = json.loads(line)
+        if record["type"] == kind:
+            return record
+    pytest.fail(f"apply came to its end: {apply.communicate()[1][-2000:]}")
+
+
 def reboot(lab: RunningLab, node: str) -> None:
     """Restart a node, and wait until it answers as another boot."""
     ask = "cat /proc/sys/kernel/random/boot_id"
@@ -90,9 +100,9 @@ def reboot(lab: RunningLab, node: str) -> None:
         time.sleep(0.5)
 
 
-def refused(controller: Controller, holder: Run) -> bool:
+def refused(controller: Controller, holder: Run, *part: str) -> bool:
     """Whether an apply from there is refused with the holder's name, and has touched nothing."""
-    done = controller.clusterctl("apply", "--yes", "--json", *PART)
+    done = controller.clusterctl("apply", "--yes", "--json", *(part or PART))
     assert done.returncode == 2, done.stderr
     said = f"run {holder.id} (apply) of {holder.operator} on {holder.controller}, since {holder.started}"
     assert said in done.stderr
@@ -115,6 +125,41 @@ def test_of_two_who_apply_at_once_one_goes_on_and_the_other_touches_nothing(appl
     events = [json.loads(line)["type"] for line in ended[loser][0].splitlines()]
     assert "wave_started" not in events
     assert [lease_on(applied_lab, node) for node in NODES] == [None, None]
+
+
+def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, controllers):
+    first, second = controllers
+    part = ("--limit", "gpu02", "--only", "images")
+    applied_lab.ssh("gpu02", "sudo docker image prune --all --force")
+    apply = first.applies(*part)
+    job = until_it_says(apply, "job_started")["job_id"]
+    # A pattern that its own command line does not fit.
+    frozen = f"sudo pkill --signal STOP --full '[j]{job.partition('.')[0][1:]}'"
+    applied_lab.ssh("gpu02", frozen)
+    apply.send_signal(signal.SIGINT)
+    messages = apply.communicate(timeout=WAIT_S)[1]
+    holder = first.last_run
+    try:
+        assert f"gpu02: the lease is kept, nobody else may come in: job {job} goes on" in messages
+        assert refused(second, holder, "--limit", "gpu02", "--only", "runtime")
+        kept = second.clusterctl("unlock", holder.id, "--yes", "--json")
+        assert (kept.returncode, json_lines(kept)[-1]["left"]) == (
+            3,
+            {"gpu02": f"job {job} still runs on it"},
+        )
+        lease = lease_on(applied_lab, "gpu02")
+        assert lease is not None
+        assert lease["run"] == holder.id
+        applied_lab.ssh("gpu02", f"sudo mv {LEASE} {LEASE}.aside")
+        beside = second.clusterctl("apply", "--yes", "--limit", "gpu02", "--only", "runtime", "--full")
+        applied_lab.ssh("gpu02", f"sudo mv {LEASE}.aside {LEASE}")
+        assert (beside.returncode, "engine.job-left" in beside.stderr) == (2, True), beside.stderr
+    finally:
+        applied_lab.ssh("gpu02", frozen.replace("STOP", "CONT"))
+    done = first.clusterctl("apply", "--yes", "--json", *part)
+    assert done.returncode == 0, done.stderr
+    assert f"gpu02: job {job} of the earlier run ended well" in done.stderr
+    assert lease_on(applied_lab, "gpu02") is None
 
 
 def test_what_a_dead_controller_holds_is_freed_by_unlock_alone(applied_lab, controllers):

@@ -11,7 +11,7 @@ trap                                  | shown by (those without a file are here)
 3. async that polls loses the result  | the same, and
                                       | roles/test_playbook_traps: test_a_long_task_is_begun_and_...
 4. nobody locks                       | test_apply_manners: test_a_second_operator_is_refused_...
-                                      | leases on nodes have tests of their own
+                                      | lab/test_leases.py, unit/test_lease.py, unit/test_lease_races.py
 5. check mode lies                    | test_plan_says_what_apply_then_changes
                                       | test_road: test_plan_finds_nothing_..., test_a_second_apply_...
                                       | roles/test_playbook_traps: test_a_command_only_asks_...
@@ -23,10 +23,12 @@ trap                                  | shown by (those without a file are here)
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +36,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import REPOSITORY, RunningLab, json_lines
+from .conftest import REPOSITORY, RunningLab, json_lines, run_clusterctl
 from .on_node import (
     INSTALLS,
     NODE,
@@ -49,6 +51,7 @@ from .on_node import (
 
 pytestmark = pytest.mark.lab
 
+MARKER = "marker-at-the-end-of-a-long-line"
 PROXY_SECRET, SUDO_SECRET = "canary-of-a-proxy", "canary-of-sudo"
 DOCKERS_PROXIES = "/etc/clusterctl/docker-proxy.env"
 # What is gone from an applied node, one thing of each role.
@@ -102,9 +105,12 @@ def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> N
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_controllers_task_is_never_run_beside_its_twin(
-    applied_lab: RunningLab, number: signal.Signals
+    applied_lab: RunningLab, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The task is one that Ansible itself waits for: it goes on without its controller, as the trap says."""
+    """The task is one that Ansible itself waits for: it goes on without its controller, as the trap says.
+    Another controller is kept out meanwhile; the same directory goes on."""
+    copy = tmp_path / "copy"
+    shutil.copytree(applied_lab.cluster, copy, symlinks=True)
     history = f"grep -c '^Install: .*{TOOLKIT}' /var/log/apt/history.log"
     with without_toolkit(applied_lab):
         before = int(inside(applied_lab, history))
@@ -114,6 +120,7 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
                     until(applied_lab, f"{INSTALLS} -q")
                     first.kill(number)
                 until(applied_lab, f"{INSTALLS} -q")
+                other = run_clusterctl("-C", str(copy), *apply_arguments("runtime"))
                 with Apply(applied_lab, *apply_arguments("runtime")) as second:
                     task = "Install the toolkit's packages, all of one version, and hold them"
                     began = second.read_until(lambda line: line.get("task") == task)
@@ -125,7 +132,10 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
                     code, lines, messages = second.end()
         finally:
             applied_lab.done(*apply_arguments("runtime"))
+    assert (other.returncode, "engine.leased" in other.stderr) == (2, True), other.stderr
     assert code == 0, messages
+    assert "giving back" in messages
+    assert inside(applied_lab, "test -e /root/.clusterctl/lease.json || echo free") == "free"
     assert most == 1, "two package transactions ran on one node"
     assert int(inside(applied_lab, history)) == before + 1, "the transaction was run once"
     assert "was cut off" in messages or number is not signal.SIGKILL
@@ -216,10 +226,14 @@ def secrets_declared(lab: RunningLab, directory: Path) -> Iterator[tuple[Path, P
 def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> None:
     state = applied_lab.cluster / ".clusterctl"
     push = json.loads((state / "secrets" / "registry-push.auth.json").read_text())
+    encoded = b64encode((state / "secrets" / "registry-push.auth.json").read_bytes().rstrip()).decode()
+    credentials = next(iter(push["auths"].values()))["auth"]
     secrets = {
         "a proxy's password": PROXY_SECRET,
         "sudo's password": SUDO_SECRET,
-        "the registry's credentials": next(iter(push["auths"].values()))["auth"],
+        "the registry's credentials": credentials,
+        "the same as a module is given them": encoded[: len(encoded) // 4 * 4 - 8],
+        "the registry's password": b64decode(credentials).decode().partition(":")[2],
     }
     inside(applied_lab, "rm /etc/clusterctl/registry/push.auth.json", host="registry01")
     hosts = f"{NODE},registry01"
@@ -234,8 +248,15 @@ def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> No
                      "--limit", hosts, "-i", str(applied_lab.cluster / "hosts.yml"), "playbooks/site.yml"],
                     cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False,
                 )  # fmt: skip
+                validated = applied_lab.clusterctl(
+                    "validate", "--json", "--limit", NODE, "--become-pass-file", str(password)
+                )
+            for host in (NODE, "registry01"):
+                inside(applied_lab, f"printf '%05000d {MARKER}\\n' 0 | systemd-cat", host=host)
             shown = {
-                host: inside(applied_lab, "journalctl -o json --no-pager; systemctl show docker", host=host)
+                host: inside(
+                    applied_lab, "journalctl --all -o json --no-pager; systemctl show docker", host=host
+                )
                 for host in (NODE, "registry01")
             }
             kept = inside(applied_lab, f"cat {DOCKERS_PROXIES}; stat -c %a:%U {DOCKERS_PROXIES}")
@@ -245,12 +266,15 @@ def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> No
     assert plain.returncode == 0, plain.stdout[-3000:]
     assert PROXY_SECRET in kept, "the secret has been where it belongs"
     assert kept.endswith("600:root")
+    assert all(MARKER in text for text in shown.values()), "long lines of the journal were looked at"
     assert arguments.with_("ansible-playbook") or arguments.with_("playbook"), "the controller was looked at"
     assert arguments.with_("apt-get\0-q\0install"), "the node was looked at"
+    said = applied.stdout + applied.stderr + plain.stdout + plain.stderr + validated.stdout + validated.stderr
+    run = state / "runs" / json_lines(validated)[-1]["run"]
+    assert {"result.json", "report.html", "report.md"} <= {path.name for path in run.iterdir()}
     files = [path for path in state.rglob("*") if path.is_file() and "secrets" not in path.parts]
     for name, secret in secrets.items():
         assert arguments.with_(secret) == [], name
-        assert secret not in applied.stdout + applied.stderr, name
-        assert secret not in plain.stdout + plain.stderr, name
+        assert secret not in said, name
         assert [host for host, text in shown.items() if secret in text] == [], name
         assert [path for path in files if secret.encode() in path.read_bytes()] == [], name

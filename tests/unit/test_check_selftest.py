@@ -16,6 +16,7 @@ from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check, evaluate, good
 from clustercheck.checks.xid import catalogue, judge_messages, line
 from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.locate.culprits import culprits
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.kernel_log import parse_line
 from clustercheck.selftest import HEALTHY, prove
@@ -184,6 +185,10 @@ def test_a_gpu_that_is_gone_keeps_its_number_where_a_whole_node_shows_its_place(
     lonely = seeding.lose_gpu("gpu01", 2, from_bus=True)(alone)
     results = evaluate(BY_ID["gpu-present"], lonely)
     assert [r.subject.gpu for r in results if r.verdict is Verdict.FAIL] == [7]  # the number cannot be known
+    (culprit,) = culprits(results, None, group_is_slow=False)
+    assert (culprit.scope, culprit.node, culprit.gpu) == ("node", "gpu01", None)
+    assert "no whole node of its kind shows which one is gone" in culprit.because
+    assert "whole node of the same kind" in culprit.remedy
 
 
 def test_a_list_of_gpus_may_say_more_behind_each() -> None:

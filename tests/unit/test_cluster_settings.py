@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from clusterctl.cluster.settings import values, yaml_nodes
 from clusterctl.cluster.settings.hosts import expand
 from clusterctl.cluster.settings.options import Option, catalogue
 from clusterctl.errors import ClusterctlError
+from clusterctl.main import run
 
 HOSTS = """\
 all:
@@ -350,7 +353,7 @@ def mutations(count: int) -> hypothesis_settings:
     return hypothesis_settings(max_examples=count, deadline=None, suppress_health_check=unimportant)
 
 
-@mutations(150)
+@mutations(1500)
 @given(files=mutated())
 @example(files=[b"a: &a {<<: *a}\n", b"<<: [*x]\n"])
 @example(files=[b"all: &a {children: {gpu_nodes: *a}}\n", b"<<: 1\n"])
@@ -367,9 +370,19 @@ def test_no_file_of_thousands_is_a_traceback(tmp_path: Path, files: list[bytes])
 
 
 def said_in_one_place_each(tmp_path: Path, files: list[bytes]) -> None:
-    """Whatever stands in the files, each problem has a sentence and a place in one of them."""
+    """Whatever stands in the files, each problem has a sentence and a place in one of them, and apply none."""
     directory = cluster(tmp_path, hosts=files[0], group_vars__all=files[1])
-    for problem in settings.check(directory):
+    problems = settings.check(directory)
+    if problems:
+        there = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+        out, messages = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(messages):
+            code = run(["-C", str(tmp_path), "apply", "--yes", "--json"])
+        assert (code, out.getvalue()) == (2, "")
+        assert messages.getvalue().count("  code:  ") == 1
+        assert "Traceback" not in messages.getvalue()
+        assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == there
+    for problem in problems:
         assert problem.what
         assert problem.where.startswith(str(tmp_path))
         lines = problem.file.read_bytes().decode("utf-8", "replace").splitlines()

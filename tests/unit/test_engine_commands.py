@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import yaml
@@ -16,7 +16,15 @@ from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.engine import lease_book, mutex
-from clusterctl.engine.events import Diff, PlayStarted, Stats, TaskResult, TaskStarted
+from clusterctl.engine.events import (
+    Diff,
+    HostStarted,
+    JobStarted,
+    PlayStarted,
+    Stats,
+    TaskResult,
+    TaskStarted,
+)
 from clusterctl.engine.journal import read
 from clusterctl.engine.lease import lease_of
 from clusterctl.engine.ledger import HostState, Ledger
@@ -39,6 +47,7 @@ class FakeAnsible:
     holds: dict[str, dict] = field(default_factory=dict)
     breaks: dict[str, str] = field(default_factory=dict)
     lease_requests: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    jobs: dict[str, list[str]] = field(default_factory=dict)
 
     def __call__(self, request, on_event, on_tick=None):
         self.requests.append(request)
@@ -90,13 +99,15 @@ class FakeAnsible:
             if host in self.breaks:
                 states[host] = HostState.FAILED
                 continue
-            taken = state == "taken" and (host not in self.holds or self._is_of(host, wanted))
+            jobs = self.jobs.get(host, []) if state == "shown" or host not in self.holds else []
+            free = host not in self.holds and not jobs
+            taken = state == "taken" and (free or self._is_of(host, wanted))
             freed = state == "freed" and self._is_of(host, wanted)
             if taken:
                 self.holds[host] = wanted
             elif freed:
                 del self.holds[host]
-            said = {"taken": taken, "freed": freed, "holder": self.holds.get(host)}
+            said = {"taken": taken, "freed": freed, "holder": self.holds.get(host), "jobs": jobs}
             ledger.hosts[host].facts["lease"] = said
         return PlaybookOutcome(
             states, {**dict.fromkeys(states, ""), **self.breaks}, ledger, 0, False, False, 1.0
@@ -397,7 +408,9 @@ def test_apply_holds_its_nodes_while_it_changes_them_and_not_longer(cluster, ans
         patch.setattr("clusterctl.rollout.session.run_playbook", during)
         assert run(["-C", str(cluster.root), "apply", "--yes", "--limit", "gpu01,gpu02"]) == 0
     assert held == [("preflight.yml", []), *[("site.yml", ["gpu01", "gpu02"])] * 2]
-    assert ansible.lease_requests == [("taken", ("gpu01", "gpu02")), ("freed", ("gpu01", "gpu02"))]
+    assert ansible.lease_requests == [
+        ("taken", ("gpu01", "gpu02")), ("taken", ("gpu02",)), ("freed", ("gpu01", "gpu02"))
+    ], "each wave but the first makes sure"  # fmt: skip
     assert ansible.holds == {}
 
 
@@ -412,6 +425,203 @@ def test_nodes_are_given_back_however_apply_ends(cluster, ansible, monkeypatch, 
     monkeypatch.setattr("clusterctl.rollout.session.run_playbook", breaks)
     assert run(["-C", str(cluster.root), "apply", "--yes"]) != 0
     assert ansible.holds == {}
+
+
+def on_site(monkeypatch, ansible, then):
+    """``then(request, tell)`` in the place of the site playbook; it returns an outcome, or raises."""
+
+    def plays(request, on_event, on_tick=None):
+        if request.playbook != "site.yml":
+            return ansible(request, on_event, on_tick)
+        ledger = Ledger(request.hosts)
+
+        def tell(event):
+            ledger.record(event)
+            on_event(event, ledger)
+
+        tell(PlayStarted(1.0, "play", request.hosts))
+        tell(TaskStarted(1.0, "t", "Install packages", "a_role", "command", "x.yml:1"))
+        states = then(request, tell) or dict.fromkeys(request.hosts, HostState.INTERRUPTED)
+        cut = HostState.INTERRUPTED in states.values()
+        return PlaybookOutcome(states, dict.fromkeys(states, "stopped"), ledger, 0, cut, False, 1.0)
+
+    monkeypatch.setattr("clusterctl.rollout.session.run_playbook", plays)
+
+
+ONE_WAVE = ["--yes", "--json", "--limit", "gpu01,gpu02,gpu03", "--canary", "0"]
+
+
+@pytest.mark.parametrize("raises", [None, KeyboardInterrupt, RuntimeError])
+def test_a_node_on_which_our_work_goes_on_stays_ours(cluster, ansible, monkeypatch, capsys, raises):
+    def cut_off(_request, tell):
+        tell(JobStarted(2.0, "gpu01", "j1.2"))
+        tell(HostStarted(2.0, "gpu02", "t"))
+        tell(HostStarted(2.0, "gpu03", "t"))
+        tell(TaskResult(3.0, "gpu03", "t", "ok"))
+        if raises:
+            raise raises
+
+    on_site(monkeypatch, ansible, cut_off)
+    code = run(["-C", str(cluster.root), "apply", *ONE_WAVE])
+    lines, messages = records(capsys)
+    assert sorted(ansible.holds) == ["gpu01", "gpu02"], "gpu03 was between two tasks"
+    run_id = ansible.holds["gpu01"]["run"]
+    assert "gpu01: the lease is kept, nobody else may come in: job j1.2 goes on" in messages
+    assert "gpu02: the lease is kept, nobody else may come in: it was cut off in: a_role: Install" in messages
+    assert f"clusterctl unlock {run_id}" in messages
+    if raises is None:
+        assert (code, lines[-1]["exit"]) == (130, 130)
+        assert lines[-1]["leased"] == {
+            "gpu01": "job j1.2 goes on", "gpu02": "it was cut off in: a_role: Install packages",
+        }  # fmt: skip
+    (entry,) = lease_book.entries(cluster)
+    assert entry.hosts == ("gpu01", "gpu02")
+    monkeypatch.setattr("clusterctl.engine.recovery.run_playbook", ansible)
+    monkeypatch.setattr("clusterctl.rollout.session.run_playbook", ansible)
+    ansible.says = {"gpu01": {"facts": {"jobs": [{"id": "j1.2", "state": "finished", "rc": 0}]}}}
+    assert run(["-C", str(cluster.root), "apply", *ONE_WAVE]) == 0
+    messages = capsys.readouterr().err
+    assert f"giving back gpu01, gpu02, left by run {run_id}" in messages
+    assert (ansible.holds, lease_book.entries(cluster)) == ({}, [])
+
+
+def test_a_node_that_was_lost_in_a_task_stays_ours(cluster, ansible, monkeypatch):
+    def lost(request, tell):
+        for host in request.hosts:
+            tell(HostStarted(2.0, host, "t"))
+            tell(TaskResult(3.0, host, "t", "unreachable" if host == "gpu02" else "ok", "Broken pipe"))
+        tell(Stats(4.0, {}))
+        return {host: HostState.UNREACHABLE if host == "gpu02" else HostState.GOOD for host in request.hosts}
+
+    on_site(monkeypatch, ansible, lost)
+    assert run(["-C", str(cluster.root), "apply", *ONE_WAVE]) == 1
+    assert list(ansible.holds) == ["gpu02"]
+
+
+def test_apply_is_refused_where_what_an_earlier_run_began_still_runs(cluster, ansible, capsys):
+    ansible.jobs = {"gpu02": ["j1.2"]}
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 2
+    messages = capsys.readouterr().err
+    assert "what an earlier run began still runs on gpu02, and nothing was touched" in messages
+    assert "engine.job-left" in messages
+    assert "gpu02: job j1.2" in messages
+    assert (ansible.touched, ansible.holds, lease_book.entries(cluster)) == ([], {}, [])
+
+
+@pytest.mark.parametrize("when", ["before its wave", "after its wave", "unlocked"])
+def test_a_lease_that_is_taken_from_us_is_noticed(cluster, ansible, monkeypatch, capsys, when):
+    theirs = lease_of_another()
+
+    def taken_over(request, tell):
+        if request.hosts == ("gpu01",) and when == "before its wave":
+            ansible.holds["gpu02"] = theirs
+        if request.hosts != ("gpu01",) and when == "after its wave":
+            ansible.holds["gpu01"] = theirs
+        if request.hosts != ("gpu01",) and when == "unlocked":
+            del ansible.holds["gpu01"]
+        waves.append(request.hosts)
+        return dict.fromkeys(request.hosts, HostState.GOOD)
+
+    waves = []
+    on_site(monkeypatch, ansible, taken_over)
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json", "--limit", "gpu01,gpu02,gpu03"]) == 1
+    lines, messages = records(capsys)
+    assert "engine.lease-lost" in messages
+    how = "given up by somebody else" if when == "unlocked" else "taken from us by run"
+    assert f"its lease was {how}" in messages
+    host = "gpu02" if when == "before its wave" else "gpu01"
+    assert lines[-1]["hosts"][host]["failed"] == lines[-1]["failed"] == 1
+    assert waves == [("gpu01",), *([("gpu02", "gpu03")] if when != "before its wave" else [])]
+    assert theirs in ansible.holds.values() or when == "unlocked"
+
+
+def test_ctrl_c_between_two_waves_ends_like_any(cluster, ansible, monkeypatch, capsys):
+    def leases(request, on_event):
+        if request.extra_vars["clusterctl_lease_state"] == "taken" and ansible.holds:
+            raise KeyboardInterrupt
+        return ansible.leases(request, on_event)
+
+    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", leases)
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 130
+    lines, _ = records(capsys)
+    assert lines[-1]["exit"] == 130
+    assert (ansible.touched, ansible.holds) == (["registry01"], {})
+
+
+@pytest.mark.parametrize("breaks", [OSError("No space left on device"), KeyboardInterrupt(), "book"])
+def test_what_goes_wrong_with_giving_back_takes_no_outcomes_place(
+    cluster, ansible, monkeypatch, capsys, breaks
+):
+    def leases(request, on_event):
+        if request.extra_vars["clusterctl_lease_state"] == "freed" and breaks != "book":
+            raise breaks
+        return ansible.leases(request, on_event)
+
+    def notes(directory, lease, hosts, note=lease_book.note):
+        if breaks == "book" and not hosts:
+            raise OSError("No space left on device")
+        note(directory, lease, hosts)
+
+    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", leases)
+    monkeypatch.setattr(lease_book, "note", notes)
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json", "--limit", "gpu01,gpu02"]) == 0
+    lines, messages = records(capsys)
+    why = "interrupted" if isinstance(breaks, KeyboardInterrupt) else "No space left on device"
+    assert f"gpu01: the lease could not be given back: {why}" in messages
+    assert lines[-1]["leased"] == dict.fromkeys(("gpu01", "gpu02"), why)
+    assert lines[-1]["changed"] == 2
+    (entry,) = lease_book.entries(cluster)
+    assert entry.hosts == ("gpu01", "gpu02")
+
+
+def raises(error):
+    def call(*_args, **_options):
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), OSError(28, "No space left on device"), ClusterctlError("no", code="x.y")]
+)
+def test_what_fails_after_a_good_apply_does_not_hide_that_it_was_good(
+    cluster, ansible, monkeypatch, capsys, error
+):
+    """The look afterwards takes minutes where a host hangs: Ctrl-C then ends the look, and nothing else."""
+    monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.settle", raises(error))
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    lines, messages = records(capsys)
+    assert (lines[-1]["type"], lines[-1]["exit"], lines[-1]["changed"]) == ("summary", 0, 4)
+    (said,) = lines[-1]["unfinished"]
+    assert said in messages
+    saved = RunStore(cluster).get("last")
+    assert (saved.exit_code, saved.summary["changed"], saved.summary["unfinished"]) == (0, 4, [said])
+    assert ansible.holds == {}
+
+
+def test_how_an_apply_ended_is_on_disk_and_told_before_the_look_afterwards(
+    cluster, ansible, monkeypatch, capsys
+):
+    def settle(*_):
+        seen.append((RunStore(cluster).get("last").exit_code, capsys.readouterr().out))
+        return {}
+
+    seen = []
+    monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.settle", settle)
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    ((code, told),) = seen
+    assert code == 0
+    assert "gpu03" in told
+
+
+def test_a_record_that_cannot_be_written_does_not_hide_how_the_apply_ended(
+    cluster, ansible, monkeypatch, capsys
+):
+    full = ClusterctlError("the disk is full", code="x.y")
+    monkeypatch.setattr("clusterctl.runs.store.RunStore.finish", raises(full))
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    lines, _ = records(capsys)
+    assert lines[-1]["unfinished"][0] == "how it ended is not in the run's record: the disk is full"
 
 
 @pytest.mark.parametrize("seen_in_preflight", [True, False])
@@ -480,10 +690,49 @@ def test_unlock_asks_and_takes_no_for_an_answer(cluster, ansible, monkeypatch, c
     assert run(["-C", str(cluster.root), "unlock", lease_of_another()["run"]]) == 2
 
 
+def test_unlock_frees_no_node_on_which_a_job_of_the_run_lives(cluster, ansible, capsys):
+    ansible.holds = {host: lease_of_another() for host in ("gpu01", "gpu02")}
+    ansible.jobs = {"gpu01": ["j1.2"], "gpu03": ["j3.4"]}
+    run_id = lease_of_another()["run"]
+    assert run(["-C", str(cluster.root), "unlock", run_id, "--yes", "--json"]) == 3
+    lines, messages = records(capsys)
+    assert "gpu01: not freed: job j1.2 still runs on it; unlock again when it has ended" in messages
+    assert (lines[-1]["freed"], lines[-1]["left"]) == (["gpu02"], {"gpu01": "job j1.2 still runs on it"})
+    assert list(ansible.holds) == ["gpu01"]
+    ansible.jobs = {}
+    assert run(["-C", str(cluster.root), "unlock", run_id, "--yes"]) == 0
+    assert ansible.holds == {}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_unlock_asks_nodes_in_quarantine_too(cluster, ansible, capsys, answers):
+    quarantine.put(cluster, "gpu03", "broken fan")
+    ansible.holds = {"gpu03": lease_of_another()}
+    ansible.breaks = {} if answers else {"gpu03": "No route to host"}
+    done = run(["-C", str(cluster.root), "unlock", lease_of_another()["run"], "--yes", "--json"])
+    lines, messages = records(capsys)
+    assert done == (0 if answers else 3)
+    assert lines[-1]["freed"] == (["gpu03"] if answers else [])
+    assert lines[-1]["left"] == ({} if answers else {"gpu03": "No route to host"})
+    assert "left out" not in messages
+
+
+def test_a_run_that_cannot_be_seen_is_unlocked_by_an_explicit_word_alone(cluster, ansible, capsys):
+    unseen = replace(lease_of(RunStore(cluster).create("apply", []), cluster), pid=1, space="pid:[1]")
+    ansible.holds = {"gpu01": unseen.as_record()}
+    assert run(["-C", str(cluster.root), "unlock", unseen.run, "--yes"]) == 2
+    messages = capsys.readouterr().err
+    assert "unlock.unseen" in messages
+    assert "add --dead" in messages
+    assert ansible.holds
+    assert run(["-C", str(cluster.root), "unlock", unseen.run, "--yes", "--dead"]) == 0
+    assert ansible.holds == {}
+
+
 def test_a_run_that_lives_on_this_machine_is_not_unlocked(cluster, ansible, capsys):
     alive = lease_of(RunStore(cluster).create("apply", []), cluster)
     ansible.holds = {"gpu01": alive.as_record()}
-    assert run(["-C", str(cluster.root), "unlock", alive.run, "--yes"]) == 2
+    assert run(["-C", str(cluster.root), "unlock", alive.run, "--yes", "--dead"]) == 2
     assert "is still at work" in capsys.readouterr().err
     assert ansible.holds
 

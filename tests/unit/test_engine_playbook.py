@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def request(site: Path, tasks: str, hosts: tuple[str, ...], **options: object) -
     head = "- hosts: all:!gpu03\n  gather_facts: false\n  tasks:\n"
     book.write_text(head + textwrap.indent(textwrap.dedent(tasks), "    "))
     variables = {"ansible_async_dir": str(site / "async"), "site": str(site)}
-    variables["token"] = {"__ansible_unsafe": CANARY}
+    variables["token"] = CANARY
     return PlaybookRequest(book, site / "hosts.yml", hosts, site / "run", extra_vars=variables, **options)
 
 
@@ -275,6 +276,23 @@ def test_no_setting_of_the_inventory_comes_before_our_checks_of_host_keys(site: 
     assert "ControlPersist=120s" in options
     assert "UserKnownHostsFile=/elsewhere" not in options
     assert words[words.index("-F") + 1] == "/x"
+
+
+def test_no_template_in_a_variable_of_ours_is_evaluated_however_deep(site: Path) -> None:
+    """Ansible trusts a file of variables; what stands in ours may have come from a node."""
+    template = f"{{{{ lookup('ansible.builtin.pipe', 'touch {site}/pwned') }}}}"
+    deep = {"who": template, "jobs": [{"id": template}]}
+    tasks = """\
+        - ansible.builtin.copy: {content: "{{ deep.who ~ deep.jobs[0].id ~ (deep | to_json) }}",
+                                 dest: "{{ site }}/said", mode: "0600"}
+        - ansible.builtin.ping: {data: "{{ deep['jobs'] | first | string }}"}
+        - ansible.builtin.debug: {var: deep}
+        """
+    asked = request(site, tasks, ("gpu01",))
+    outcome, _ = run(replace(asked, extra_vars={**asked.extra_vars, "deep": deep}))
+    assert outcome.good
+    assert (site / "said").read_text().startswith(template * 2)
+    assert not (site / "pwned").exists()
 
 
 def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(site: Path) -> None:

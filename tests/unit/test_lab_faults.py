@@ -27,9 +27,41 @@ STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", no
 OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 
-def test_the_kinds_of_this_issue_are_there_and_say_what_they_are() -> None:
+OF_GPUS = frozenset(
+    [
+        "gpu-missing",
+        "gpu-fell-off-bus",
+        "xid",
+        "ecc-uncorrectable",
+        "remap-pending",
+        "nvlink-down",
+        "throttled",
+    ]
+)
+OF_NODES = frozenset(
+    [
+        "driver-version-skew",
+        "fabricmanager-stopped",
+        "fabricmanager-version-skew",
+        "toolkit-broken",
+        "slow-link",
+        "node-down",
+        "node-hung",
+        "clock-skew",
+        "dns-broken",
+        "disk-full",
+        "shm-small",
+        "registry-down",
+        "rank-crash",
+        "rank-hang",
+    ]
+)
+
+
+def test_every_kind_is_there_and_says_what_it_is() -> None:
     kinds = faults.known()
-    assert {"gpu-missing", "driver-version-skew", "slow-link", "node-down"} <= set(kinds)
+    assert set(kinds) == OF_GPUS | OF_NODES
+    assert {kind for kind, fault in kinds.items() if fault.scope != "node"} == OF_GPUS
     for kind, fault in kinds.items():
         assert fault.kind == kind
         assert len(fault.summary) > 15

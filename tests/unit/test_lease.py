@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import lease_file
+from ansible.module_utils import job_files, lease_file
 
 from clustercheck.probe import busy
 from clustercheck.probe import lease as probe_lease
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import lease as lease_module
 from clusterctl.engine import lease_book
-from clusterctl.engine.lease import Lease, comes_from, from_record, lease_of, lives_here
+from clusterctl.engine.lease import Lease, Life, comes_from, from_record, lease_of, life
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Free, Note, Take, carry_out, taking
 from clusterctl.runs.store import RunStore
@@ -112,6 +115,15 @@ def holders(nodes: LeaseNodes) -> list[str]:
     return [str(one.get("nonce")) if one else "" for one in found]
 
 
+def test_nodes_are_taken_in_one_order_whatever_the_order_they_were_named_in() -> None:
+    steps = taking(OURS, ("gpu03", "gpu01", "gpu02"))
+    step = next(steps)
+    while isinstance(step, Note):
+        step = steps.send({})
+    assert isinstance(step, Take)
+    assert step.batches == (("gpu01",), ("gpu02", "gpu03"))
+
+
 def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     def do(step):
         return {} if isinstance(step, Note) else nodes(step)
@@ -133,6 +145,66 @@ def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> No
     answers = nodes(Take(OURS, (("gpu01",), ("gpu02", "gpu03"))))
     assert answers == {"gpu01": Answer(holder=THEIRS)}
     assert holders(nodes) == ["n2", "", ""]
+
+
+def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> None:
+    """Root on a node chooses every word of it; a controller that frees the lease runs none of them."""
+    pwned = nodes.inventory.parent / "pwned"
+    pipe = f"{{{{ lookup('ansible.builtin.pipe', 'touch {pwned}') }}}}"
+    hostile = replace(OURS, who=pipe, where=pipe, nonce=pipe, directory=pipe)
+    (nodes.inventory.parent / "gpu01").mkdir()
+    (nodes.inventory.parent / "gpu01" / "lease.json").write_text(json.dumps(hostile.as_record()))
+    holder = nodes.show(("gpu01",))["gpu01"].holder
+    assert holder == hostile
+    assert nodes(Free(holder, ("gpu01",))) == {"gpu01": Answer(freed=True)}
+    assert nodes(Take(holder, (("gpu01",),)))["gpu01"].taken
+    assert not pwned.exists()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[str]:
+    """A job that Ansible began on this machine, and that runs until the test is over."""
+    book = [{"hosts": "all", "gather_facts": False, "tasks": [
+        {"ansible.builtin.command": {"argv": ["sleep", "300"]}, "async": 300, "poll": 0, "register": "job"},
+        {"ansible.builtin.copy": {"content": "{{ job.ansible_job_id }}", "dest": str(tmp_path / "job")}},
+    ]}]  # fmt: skip
+    (tmp_path / "job.yml").write_text(json.dumps(book))
+    subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local",
+         "-e", f"ansible_async_dir={tmp_path / 'async'} ansible_python_interpreter={sys.executable}",
+         tmp_path / "job.yml"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    yield (tmp_path / "job").read_text()
+    number = (tmp_path / "job").read_text().partition(".")[0].encode()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and number in (entry / "cmdline").read_bytes().split(b"\0"):
+                os.killpg(os.getpgid(int(entry.name)), signal.SIGKILL)
+
+
+def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
+    nodes: LeaseNodes, tmp_path: Path, job: str
+) -> None:
+    """The lease of the run that began it may be long gone: an unlock, or a version that gave all back."""
+    nodes = replace(nodes, extra_vars={"ansible_async_dir": str(tmp_path / "async")})
+    taken = carry_out(taking(OURS, ("gpu01",)), lambda step: {} if isinstance(step, Note) else nodes(step))
+    assert (taken.held, taken.working, taken.left) == (False, {"gpu01": (job,)}, {})
+    assert holders(nodes) == ["", "", ""]
+    lease_file.take(tmp_path / "gpu02" / "lease.json", OURS.as_record())
+    assert nodes.show(("gpu02",)) == {"gpu02": Answer(holder=OURS, jobs=(job,))}
+    assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has begun it holds the node, and goes on"
+    assert nodes(Take(THEIRS, (("gpu02",),))) == {"gpu02": Answer(holder=OURS)}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
+def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "j1.2").write_text(text)
+    assert job_files.running(tmp_path) == []
+    assert job_files.running(tmp_path / "none") == []
+    assert job_files.outcome("j1.2", tmp_path, {"j1"})["state"] == "running"
 
 
 def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
@@ -199,12 +271,45 @@ def test_a_run_lives_as_long_as_its_very_process(tmp_path: Path, child: subproce
     directory = ClusterDirectory(tmp_path)
     lease = lease_of(RunStore(directory).create("apply", []), directory)
     assert (lease.pid, lease.where) == (os.getpid(), os.uname().nodename)
-    assert lives_here(lease)
+    assert life(lease) is Life.HERE
     assert comes_from(lease, directory)
-    assert not lives_here(replace(lease, pid=child.pid)), "another process has its number now"
-    assert not lives_here(replace(lease, born=""))
+    assert life(replace(lease, pid=child.pid)) is Life.ENDED, "another process has its number now"
+    assert life(replace(lease, born="another boot/1")) is Life.ENDED
+    assert life(replace(lease, pid=0)) is Life.ENDED
     assert not comes_from(replace(lease, machine="another"), directory)
     assert lease_of(RunStore(directory).create("apply", []), directory).nonce != lease.nonce
+
+
+def test_a_process_that_cannot_be_seen_is_not_taken_for_dead(
+    tmp_path: Path, child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/proc with hidepid, another container, or none at all: what the kernel says of a pid of ours counts."""
+    directory = ClusterDirectory(tmp_path)
+    ours = lease_of(RunStore(directory).create("apply", []), directory)
+    alive = replace(ours, pid=child.pid, born=lease_module._born(child.pid))
+    boot = alive.born.partition("/")[0]
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    gone = replace(ours, pid=ended.pid, born=f"{boot}/1")
+    assert (life(alive), life(gone)) == (Life.HERE, Life.ENDED)
+    assert life(replace(gone, space="pid:[1]")) is Life.UNSEEN, "a pid of another container"
+    assert life(replace(gone, space="")) is Life.UNSEEN
+    assert life(replace(gone, born="")) is Life.ENDED
+    monkeypatch.setattr(lease_module, "_born", lambda _pid: "")
+    assert (life(alive), life(gone)) == (Life.UNSEEN, Life.ENDED)
+    assert life(replace(alive, born="")) is Life.UNSEEN
+    assert life(replace(alive, born="", where="elsewhere")) is Life.ENDED
+
+    def refuses(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuses)
+    assert life(gone) is Life.UNSEEN
+
+
+@pytest.mark.parametrize("pid", [-1, 0, 2**40, "1"])
+def test_a_pid_that_is_none_names_nobody(pid: object) -> None:
+    assert from_record({"pid": pid}).pid == 0
 
 
 def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -9,23 +10,30 @@ import os
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from clustercheck.transport import Completed
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.ssh import PasswordRefusedError
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import ask, code, records
-from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host, read
+from clusterctl.rollout.probe.calls import HERE, Call, CannotAskError, of_host
 from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
 from clusterctl.rollout.probe.judge import decisive, wanting
-from clusterctl.rollout.probe.look import Looks, differences, judged
+from clusterctl.rollout.probe.look import Looks, calls_put_away, differences, judged
 from clusterctl.rollout.probe.records import Record
+from clusterctl.rollout.probe.steady import is_steady
+from clusterctl.rollout.probe.written import Written, read
 
 CANARY = "correct-horse-canary"
+ENCODED = b64encode(CANARY.encode()).decode()
 
 
 def told(module, *, host="gpu01", **fields):
@@ -54,14 +62,14 @@ def callback():
 
 
 def test_what_a_module_does_not_log_is_written_as_its_digest_alone():
-    arguments = {"files": [{"path": "/etc/x", "secret": CANARY}], "units": ["a.service"]}
+    arguments = {"files": [{"path": "/etc/x", "secret_base64": CANARY}], "units": ["a.service"]}
     logged = {
-        "files": [{"path": "/etc/x", "secret": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
+        "files": [{"path": "/etc/x", "secret_base64": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
         "units": ["a.service"],
     }
     kept = callback().masked(arguments, logged)
     assert CANARY not in json.dumps(kept)
-    assert kept["files"][0]["secret"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
+    assert kept["files"][0]["secret_base64"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
     assert kept["units"] == ["a.service"]
 
 
@@ -79,7 +87,7 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     book = tmp_path / "book.yml"
     book.write_text(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret: {CANARY}, mode: '0600'}}]}}\n"
+        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]}}\n"
         "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
         f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
         "    - ansible.builtin.debug: {msg: hello}\n"
@@ -104,31 +112,144 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert calls.stat().st_mode & 0o777 == 0o600
     assert CANARY not in calls.read_text()
-    found = of_host("gpu01", [PREFLIGHT, *read(calls)])[1:]
+    assert ENCODED not in calls.read_text()
+    found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
     assert [call.module for call in found] == ["service_files", "command", "file"]
     assert [call.check for call in found] == [True, False, True]
-    assert isinstance(found[0].args["files"][0]["secret"], dict)
+    assert isinstance(found[0].args["files"][0]["secret_base64"], dict)
+    assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
+    assert not read(calls).is_whole({"gpu01": 7})
 
 
 def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
     """It has not said which of its arguments it does not log."""
-    from types import SimpleNamespace as Bare
-
-    task = Bare(_role=None, name="broke", action="service_files", changed_when=[], no_log=False, loop=None)
-    asked = {"files": [{"path": "/x", "secret": CANARY}]}
-    host = Bare(get_name=lambda: "gpu01")
-    path, plugin = tmp_path / "calls.jsonl", callback().CallbackModule
-    told_by = plugin.__new__(plugin)
-    told_by._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
-    result = Bare(host=host, task=task, task_fields={"args": asked}, result={"msg": "MODULE FAILURE"})
+    asked = {"files": [{"path": "/x", "secret_base64": CANARY}]}
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    result = ended("service_files", asked, {"msg": "MODULE FAILURE"}, name="broke")
     told_by.v2_runner_on_failed(result)
     told_by.v2_runner_on_ok(result)
-    os.close(told_by._descriptor)
     assert CANARY not in path.read_text()
-    broke, mute = read(path)
+    broke, mute = read(path).calls
     for one in (broke, mute):
         with pytest.raises(CannotAskError, match="broke: "):
             asked_of("gpu01", one)
+
+
+def plugin_that_writes(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUSTERCTL_CALLS", str(path))
+        return callback().CallbackModule()
+
+
+def ended(module, arguments, result, *, name="a task", host="gpu01"):
+    """A task's end as Ansible tells it."""
+    from types import SimpleNamespace as Bare
+
+    task = Bare(_role=None, name=name, action=module, changed_when=[], no_log=False, loop=None)
+    named = Bare(get_name=lambda: host)
+    return Bare(host=named, task=task, task_fields={"args": arguments}, result=result)
+
+
+HIDDEN = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
+
+
+@pytest.mark.parametrize(
+    ("value", "logged"),
+    [
+        ({"user": "me", "password": CANARY}, HIDDEN),
+        ([CANARY, "x"], HIDDEN),
+        ([CANARY, "x"], [HIDDEN]),
+        (f"{CANARY},x", [HIDDEN, "x"]),
+        ({"password": CANARY}, {}),
+        ({"password": CANARY}, f"{{'password': '{HIDDEN}'}}"),
+        (f"https://user:{CANARY}@mirror/", f"https://user:{CANARY}@mirror/"),
+        ({"env": [f"a=https://{CANARY}@mirror/"]}, {"env": [f"a=https://{CANARY}@mirror/"]}),
+    ],
+    ids=["dict", "list", "other-length", "list-as-text", "unknown", "dict-as-text", "url", "deep-url"],
+)
+def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
+    kept = callback().masked({"it": value}, {"it": logged})
+    assert CANARY not in json.dumps(kept)
+    for module in ("debian_packages", "service_files"):
+        with pytest.raises(CannotAskError, match="secret"):
+            asked_of("gpu01", told(module, args=kept))
+
+
+@pytest.mark.parametrize("value", ["https://mirror/a@b", "x@y", ["sha256:0", {"a": 1}], None, True, ""])
+def test_what_is_no_secret_is_kept_as_it_is(value):
+    assert callback().masked({"it": value}, {"it": value}) == {"it": value}
+
+
+def test_a_file_with_a_password_in_a_url_cannot_be_asked_although_its_secrets_can():
+    files = [{"path": "/x", "content": f"url = https://u:{CANARY}@mirror/\n"}]
+    kept = callback().masked({"files": files}, {"files": files})
+    with pytest.raises(CannotAskError, match="secret"):
+        asked_of("gpu01", told("service_files", args=kept))
+    files = [{"path": "/x", "secret_base64": {"sha256": "0"}}]
+    asked_of("gpu01", told("service_files", args={"files": files}))
+
+
+def of_two_tasks(path):
+    from types import SimpleNamespace as Bare
+
+    plugin = plugin_that_writes(path)
+    plugin.v2_playbook_on_start(Bare(_file_name="/x/playbooks/site.yml"))
+    for name in ("one", "two"):
+        plugin.v2_runner_on_ok(ended("stat", {"path": "/"}, {}, name=name))
+    return plugin, lambda: plugin.v2_playbook_on_stats(Bare(ok={"gpu01": 2}))
+
+
+def test_a_call_that_was_not_written_down_is_missed(tmp_path, monkeypatch):
+    """Ansible only warns where a callback breaks; a call that nobody asks again is a drift nobody sees."""
+    path = tmp_path / "calls.jsonl"
+    _, end = of_two_tasks(path)
+    assert not read(path).is_whole({"gpu01": 2}), "it did not come to its end"
+    end()
+    assert read(path).is_whole({"gpu01": 2})
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[1:]) + "\n")
+    assert not read(path).is_whole({"gpu01": 2})
+    path.write_text("\n".join(lines)[:-3])
+    assert read(path) == Written()
+    assert not Written().is_whole({"gpu01": 2})
+
+
+def test_a_task_whose_call_broke_the_callback_is_missed(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    plugin, end = of_two_tasks(path)
+    broken = ended("stat", {"path": "/"}, {})
+    broken.task.changed_when = None
+    with pytest.raises(TypeError):
+        plugin.v2_runner_on_ok(broken)
+    end()
+    assert not read(path).is_whole({"gpu01": 2})
+
+
+def test_what_preflight_asked_is_not_counted_with_the_site(tmp_path):
+    from types import SimpleNamespace as Bare
+
+    path = tmp_path / "calls.jsonl"
+    preflight = plugin_that_writes(path)
+    preflight.v2_playbook_on_start(Bare(_file_name="playbooks/preflight.yml"))
+    preflight.v2_runner_on_ok(ended("node_preflight", {}, {}))
+    preflight.v2_playbook_on_stats(Bare(ok={"gpu01": 1}))
+    assert not read(path).is_whole({"gpu01": 1}), "the site wrote nothing"
+    of_two_tasks(path)[1]()
+    assert read(path).is_whole({"gpu01": 2})
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt, ClusterctlError("x", code="engine.leased")])
+def test_what_was_written_down_does_not_stay_however_it_ends(tmp_path, ending):
+    directory = ClusterDirectory(tmp_path)
+    directory.ensure_state()
+    for run in ("this", "one-that-died"):
+        (directory.runs / run).mkdir()
+        (directory.runs / run / "calls.jsonl").write_text(CANARY)
+    with contextlib.suppress(KeyboardInterrupt, ClusterctlError), calls_put_away(directory):
+        if ending:
+            raise ending
+    assert list(directory.runs.glob("*/*")) == []
 
 
 # What can be asked again
@@ -215,6 +336,7 @@ def call(module, kind="module", at=""):
         ("nvidia_driver_plan", {"changed": False, "plan": {"activation": True}}, False),
         ("nvidia_driver_activate", {"changed": False, "reboot_required": "new kernel"}, False),
         ("nvidia_driver_activate", {"changed": False, "left_alone": True}, False),
+        ("registry_trust", {"changed": False, "left_alone": ["/etc/containerd/certs.d/x/hosts.toml"]}, True),
         ("docker_daemon_config", {"changed": False, "clusterctl": {"busy": "a container"}}, False),
         ("command", {"changed": True, "failed": True, "rc": 3}, True),
         ("command", {"failed": True, "msg": "it did not answer in time"}, False),
@@ -327,13 +449,92 @@ def test_a_host_whose_settings_no_digest_covers_is_not_remembered(inventory, nam
         require_clear(replace(inventory.hosts[0], variables={name: value}), inventory)
 
 
+SETTINGS = frozenset(
+    {"site_no_proxy", "site_http_proxy", "users", "ansible_host", "ansible_play_hosts", "vars"}
+)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{{ '$SITE_PROXY' | expandvars }}",
+        "{{ '~/x' | expanduser }}",
+        "{% include '/etc/site' %}",
+        "{% import '/etc/site' as site %}{{ site.x }}",
+        "{% extends '/etc/site' %}",
+        "{% macro m() %}x{% endmacro %}{{ m() }}",
+        "{{ ansible_play_hosts | join(',') }}",
+        "{{ ansible_limit }}",
+        "{{ ansible_check_mode }}",
+        "{{ ansible_facts.hostname }}",
+        "{{ vars['ansible_facts'] }}",
+        "{{ hostvars['gpu01'].ansible_facts.hostname }}",
+        "{{ hostvars['gpu01']['ansible_' ~ 'limit'] }}",
+        "{{ hostvars | dict2items }}",
+        "{% set all = hostvars %}{{ all['gpu01'].ansible_limit }}",
+        "{% for ansible_limit in [] %}{% endfor %}{{ ansible_limit }}",
+        "{{ lookup('env', 'X') }}",
+        "{{ ansible.builtin.lookup('env', 'X') }}",
+        "{{ query('file', 'X') }}",
+        "{{ now() }}",
+        "{{ [1, 2] | random }}",
+        "{{ ['x'] | map('expandvars') | list }}",
+        "{{ ['x'] | map('ansible.builtin.realpath') | list }}",
+        "{{ ['/x'] | select('exists') | list }}",
+        "{{ [{'a': '/x'}] | selectattr('a', 'file') | list }}",
+        "{{ groups['all'] | map('extract', hostvars, 'ansible_limit') | list }}",
+        "{{ ['x'] | map(site_no_proxy) | list }}",
+        "{{ ['x'] | map(*['expandvars']) | list }}",
+        "{{ '/x' is ansible.builtin.exists }}",
+        "{{ ''.__class__ }}",
+        "{{ ''['__class__'] }}",
+        "{{ a_default_of_a_role }}",
+        "{{ unfinished",
+        "#jinja2: variable_start_string:'[%'\n[% now() %]{{ 1 }}",
+        {"__ansible_vault": "$ANSIBLE_VAULT;1.1;AES256\n00"},
+        ["x", {"a": "{{ now() }}"}],
+    ],
+)
+def test_a_setting_that_is_not_known_to_be_steady_is_not(value):
+    assert not is_steady(value, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "plain", 3, None, True, "a % b { c }",
+        {"__ansible_unsafe": "{{ now() }}"},
+        "-o UserKnownHostsFile={{ inventory_dir }}/.clusterctl/known_hosts",
+        "{{ site_no_proxy }},{{ inventory_hostname }}",
+        "{{ groups['all'] | map('extract', hostvars, 'ansible_host') | join(',') }}",
+        "{{ inventory_hostname | extract(hostvars, 'site_no_proxy') }}",
+        "{{ groups['gpu_nodes'] | difference([inventory_hostname]) | ansible.builtin.unique | sort }}",
+        "{% for host in groups.all %}{{ host }}={{ hostvars[host]['ansible_host'] }}"
+        "{% if not loop.last %},{% endif %}{% endfor %}",
+        "{{ hostvars['gpu01'].users[0].name.upper() }}",
+        "{{ users | selectattr('name', 'match', 'a.*') | map(attribute='name') | list }}",
+        "{{ 'a' if 'gpu_nodes' in group_names else 'b' }}",
+        "{{ site_http_proxy | default('') | regex_replace('x', 'y') }}",
+        "{% set parts = site_no_proxy.split(',') %}{{ parts[0] ~ parts[1:] | length }}",
+        [{"a": "{{ site_no_proxy is defined and site_no_proxy is not none }}"}],
+    ],
+)  # fmt: skip
+def test_a_setting_that_speaks_of_other_settings_alone_is_steady(value):
+    assert is_steady(value, SETTINGS)
+
+
+def test_settings_that_name_their_own_directory_decide_by_where_it_is(inventory, tmp_path):
+    elsewhere = replace(inventory, directory=ClusterDirectory(tmp_path / "elsewhere"))
+    assert inputs(elsewhere, {}) != inputs(inventory, {})
+
+
 def test_a_setting_of_another_host_that_no_digest_covers_counts_too(inventory):
     """The registry's address in /etc/hosts of a node is a setting of the registry's host."""
     registry = Host(
         "reg", "reg", 22, "ops", ("registry",), {"ansible_host": "{{ lookup('env', 'REGISTRY') }}"}
     )
     whole = replace(inventory, hosts=(*inventory.hosts, registry))
-    with pytest.raises(CannotAskError, match="ansible_host of reg is not the same"):
+    with pytest.raises(CannotAskError, match="ansible_host of reg may be another"):
         require_clear(inventory.hosts[0], whole)
 
 
@@ -343,7 +544,7 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
     from types import SimpleNamespace as Bare
 
     directory, calls = inventory.directory, tmp_path / "calls.jsonl"
-    calls.write_text(json.dumps(PREFLIGHT) + "\n")
+    calls.touch()
     listing = {"gpu_nodes": {"hosts": ["gpu01"]}, "_meta": {"hostvars": {"gpu01": {"a": how}}}}
     session = Bare(directory=directory, extra_vars={}, run=Bare(id="r", path=lambda _name: calls), calls=None)
     looks = Looks(
@@ -351,17 +552,75 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Looks, "told", Bare(calls=calls))
+        patch.setattr(Written, "is_whole", lambda *_: True)
         patch.setattr(
             "clusterctl.cluster.inventory._listing", lambda _d: listing if how == "other" else _unreadable()
         )
-        said = looks.settle(["gpu01"])
+        said = looks.settle({"gpu01": 1})
     assert said == {"gpu01": "the settings were changed while it was at work"}
-    assert not calls.exists()
     assert records.load(directory, "gpu01") is None
+
+
+def test_a_disk_that_is_full_is_said_of_the_host_that_cannot_be_remembered(inventory, monkeypatch):
+    from types import SimpleNamespace as Bare
+
+    def full(_directory, record):
+        if record.host == "gpu01":
+            raise ClusterctlError("it cannot be written: No space left on device", code="cluster.x")
+        kept.append(record.host)
+
+    kept = []
+    monkeypatch.setattr(records, "save", full)
+    asked = call("debian_packages")
+    answers = {name: {asked.identity: {"changed": False}} for name in ("gpu01", "gpu02")}
+    monkeypatch.setattr(Looks, "_answers", lambda *_: ({}, answers))
+    looks = Looks(
+        Bare(run=Bare(id="r")), Bare(directory=inventory.directory), Passwords(), "digest", True, False
+    )
+    said = looks._look_again(dict.fromkeys(answers, (asked,)))
+    assert said == {"gpu01": "it cannot be written: No space left on device"}
+    assert kept == ["gpu02"]
 
 
 def _unreadable():
     raise ClusterctlError("no", code="inventory.unreadable")
+
+
+def test_a_password_that_one_host_refuses_ends_the_look(inventory, monkeypatch):
+    """Asked on, every host would count a wrong attempt; the whole road would be one more on each."""
+    asked = []
+
+    class Transport:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def run(self, node, *_args, **_options):
+            asked.append(node)
+            raise PasswordRefusedError(node, "sudo refuses us: 1 incorrect password attempt")
+
+    from types import SimpleNamespace as Bare
+
+    monkeypatch.setattr("clusterctl.rollout.probe.look.OpenSshTransport", Transport)
+    monkeypatch.setattr(ask, "AT_ONCE", 2)
+    hosts = tuple(replace(inventory.hosts[0], name=f"gpu{number:02d}") for number in range(9))
+    names = tuple(host.name for host in hosts)
+    digest = inputs(inventory, {})
+    for name in names:
+        record = remembered(name, call("debian_packages"))
+        records.save(inventory.directory, replace(record, inputs=with_secrets(digest, inventory.directory)))
+    chosen = Bare(directory=inventory.directory, inventory=inventory, names=names, hosts=hosts)
+    session = Bare(directory=inventory.directory, extra_vars={})
+    looks = Looks(session, chosen, Passwords(), digest, True, False)
+    with pytest.raises(ClusterctlError, match="sudo refuses us") as caught:
+        looks.first()
+    assert caught.value.code == "access.sudo-password"
+    assert len(asked) <= 3
 
 
 def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
@@ -434,7 +693,7 @@ def test_a_secret_is_compared_by_its_digest_alone(tmp_path, end):
     path.touch(mode=0o600)
     file = {
         "path": str(path),
-        "secret": {"sha256": hashlib.sha256((CANARY + end).encode()).hexdigest()},
+        "secret_base64": {"sha256": hashlib.sha256(b64encode((CANARY + end).encode())).hexdigest()},
         "mode": "0600",
     }
     asked = module_call("service_files", files=[file], units=[])
@@ -496,9 +755,55 @@ def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
     assert "not ours alone" in answers
 
 
-def test_code_of_another_version_takes_the_place_of_the_old(tmp_path, monkeypatch):
+def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monkeypatch):
+    """Two controllers of different versions would put each other's code away at every look."""
     look = module_call("stat", path="/")
     look_here(tmp_path, look)
+    first = code.digest()
+    room = tmp_path / ".clusterctl/probe/code"
     monkeypatch.setattr(code, "digest", lambda: "1" * 32)
     look_here(tmp_path, look)
-    assert [path.name for path in (tmp_path / ".clusterctl/probe/code").iterdir()] == ["1" * 32]
+    assert {path.name for path in room.iterdir()} == {first, "1" * 32}
+    long_ago = time.time() - 60 * 86400
+    os.utime(room / first, (long_ago, long_ago))
+    monkeypatch.setattr(code, "digest", lambda: "2" * 32)
+    look_here(tmp_path, look)
+    assert {path.name for path in room.iterdir()} == {"1" * 32, "2" * 32}
+
+
+def test_the_first_look_puts_the_code_where_it_is_missing(inventory, monkeypatch):
+    """It is there in every other case, and then nothing more is sent."""
+    from types import SimpleNamespace as Bare
+
+    sent = []
+
+    class Transport:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def run(self, node, argv, *, stdin, timeout_s):
+            sent.append((node, bool(stdin.splitlines()[1])))
+            order = json.loads(stdin.splitlines()[0])
+            answers = {one["id"]: {"changed": False} for one in order["calls"]}
+            missing = node == "gpu02" and not stdin.splitlines()[1]
+            return Completed(0, json.dumps({"missing": True} if missing else {"answers": answers}), "")
+
+    monkeypatch.setattr("clusterctl.rollout.probe.look.OpenSshTransport", Transport)
+    monkeypatch.setattr("clusterctl.rollout.probe.look.note", lambda *_: None)
+    digest = inputs(inventory, {})
+    for name in ("gpu01", "gpu02"):
+        record = remembered(name, call("debian_packages"))
+        records.save(inventory.directory, replace(record, inputs=with_secrets(digest, inventory.directory)))
+    chosen = Bare(
+        directory=inventory.directory, inventory=inventory, names=("gpu01", "gpu02"), hosts=inventory.hosts
+    )
+    session = Bare(directory=inventory.directory, extra_vars={})
+    look = Looks(session, chosen, Passwords(), digest, True, False).first()
+    assert set(look.quiet) == {"gpu01", "gpu02"}
+    assert sorted(sent) == [("gpu01", False), ("gpu02", False), ("gpu02", True)]

@@ -11,12 +11,20 @@ from pathlib import Path
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.engine.events import HostFinished, JobFinished, JobStarted, TaskResult, WaveFinished
+from clusterctl.engine.events import (
+    HostFinished,
+    JobFinished,
+    JobStarted,
+    TaskResult,
+    WaveFinished,
+    as_line,
+    parse,
+)
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
-from clusterctl.engine.playbook import PlaybookOutcome, run_playbook
+from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, run_playbook
 from clusterctl.engine.progress import PlainLines
-from clusterctl.engine.recovery import left_behind, recover
+from clusterctl.engine.recovery import _ask, left_behind, recover
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import preflight, site
 from clusterctl.rollout.preflight import Severity
@@ -207,6 +215,33 @@ def test_the_job_of_a_forgotten_host_is_closed_as_lost(cluster):
     (job,) = settle(cluster, store, ("gpu01",), ("gpu01", "gpu02"))
     assert (job.host, job.lost, job.msg) == ("gpu99", True, "the host is no longer in the inventory")
     assert not any(one.jobs for one in left_behind(store, store.create("apply", [])))
+
+
+def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_name_is_one(cluster):
+    pwned = cluster.root / "pwned"
+    pipe = f"j1.{{{{ lookup('ansible.builtin.pipe', 'touch {pwned}') }}}}"
+    ours = session(cluster)
+    assert parse(as_line(JobStarted(1.0, "gpu01", pipe))) is None
+    assert parse(as_line(JobFinished(1.0, "gpu01", "j1.2\n"))) is None
+    for job_id in (pipe, "j1.2", "../j1.2", ""):
+        ours.journal.write(JobStarted(1.0, "gpu01", job_id))
+    assert [job.job_id for job in open_jobs(ours.run.journal)] == ["j1.2"]
+    book = [{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}]
+    request = PlaybookRequest(
+        playbook(cluster, json.dumps(book)), cluster.hosts_file, ("gpu01",), cluster.root
+    )
+    outcome = run_playbook(request, lambda _event, _ledger: None)
+    jobs = [{"id": pipe, "state": "running"}, 7, {"id": "j1.2"}, {"id": "j1.2", "state": "running"}]
+    outcome.ledger.hosts["gpu01"].facts["jobs"] = jobs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clusterctl.engine.recovery.run_playbook", lambda *_: outcome)
+        said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
+                    extra_vars={}, forks=1)  # fmt: skip
+    assert said == {"gpu01": [{"id": "j1.2", "state": "running"}]}
+    asked = {"clusterctl_jobs": {"gpu01": [pipe]}, **ours.extra_vars}
+    _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
+         extra_vars=asked, forks=1)  # fmt: skip
+    assert not pwned.exists()
 
 
 def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):

@@ -6,6 +6,7 @@ import json
 import stat
 import subprocess
 import sys
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,17 @@ START = (
     f"m.__path__.append({MODULE_UTILS!r});"
     f"runpy.run_path({module.__file__!r}, run_name='__main__')"
 )
+
+
+LOGS = (
+    "import sys; from ansible.module_utils import basic;"
+    "basic.AnsibleModule.log = lambda _, said, log_args=None: print(said, log_args, file=sys.stderr);"
+)
+
+
+def encoded(text: str) -> str:
+    """As a role hands a secret over."""
+    return b64encode(text.encode()).decode()
 
 
 def run(files: list[dict[str, str]], *, check: bool = False) -> dict[str, Any]:
@@ -36,7 +48,7 @@ def wanted(directory: Path) -> list[dict[str, str]]:
     """One ordinary file and one secret."""
     return [
         {"path": str(directory / "etc/example.yml"), "content": "port: 5000"},
-        {"path": str(directory / "etc/example.key"), "secret": "s3cr3t-key", "mode": "0600"},
+        {"path": str(directory / "etc/example.key"), "secret_base64": encoded("s3cr3t-key"), "mode": "0600"},
     ]
 
 
@@ -58,6 +70,22 @@ def test_a_secret_is_in_no_result_and_no_diff(tmp_path: Path) -> None:
     assert "s3cr3t" not in json.dumps(run(wanted(tmp_path)))
     (tmp_path / "etc/example.key").write_text("s3cr3t-old\n", encoding="utf-8")
     assert "s3cr3t" not in json.dumps(run(wanted(tmp_path)))
+
+
+def test_a_secret_of_several_lines_is_not_in_the_log_of_the_node(tmp_path: Path) -> None:
+    """What Ansible has a module log of its arguments is the text of a list, with every line feed escaped."""
+    secret = '-----BEGIN-----\n"s3cr3t"\'s line\n-----END-----\n'
+    arguments = {"files": [{"path": str(tmp_path / "key"), "secret_base64": encoded(secret), "mode": "0600"}]}
+    done = subprocess.run(
+        [sys.executable, "-c", LOGS + START], input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["changed"] is True
+    assert (tmp_path / "key").read_text(encoding="utf-8") == secret
+    assert "Invoked with" in done.stderr
+    assert str(tmp_path / "key") in done.stderr
+    assert "s3cr3t" not in done.stderr
+    assert encoded(secret) not in done.stderr
 
 
 @pytest.mark.parametrize(

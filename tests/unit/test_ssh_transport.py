@@ -14,7 +14,7 @@ from clustercheck.transport import NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Password, Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
-from clusterctl.cluster.ssh import OpenSshTransport, reason, remote_command
+from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError, reason, remote_command
 
 # Notes its arguments; logs in where -f is given; else runs the last word with the shell, as sshd does.
 SSH = r"""#!/bin/sh
@@ -24,12 +24,22 @@ here=$(dirname "$0")
 for word; do case "$word" in -f|-O) exit 0;; esac; done
 exec sh -c "$word"
 """
+# Asks three times, as the real one does, and notes each line that it took for a password.
 SUDO = """#!/bin/sh
-printf '%s\\n' "$*" >> "$(dirname "$0")/sudo-calls"
-while [ "$1" != "--" ]; do [ "$1" = "-S" ] && { read -r given; [ "$given" = "open sesame" ] || {
-  echo 'sudo: 1 incorrect password attempt' >&2; exit 1; }; }; shift; done
+here=$(dirname "$0"); tries=0; asks=
+printf '%s\\n' "$*" >> "$here/sudo-calls"
+while [ "$1" != "--" ]; do [ "$1" = "-S" ] && asks=yes; shift; done
 shift
-exec "$@"
+while [ -n "$asks" ]; do
+  IFS= read -r given || { echo 'sudo: no password was provided' >&2; break; }
+  printf '%s\\n' "$given" >> "$here/attempts"; tries=$((tries + 1))
+  [ "$given" = "open sesame" ] && exec "$@"
+  [ $tries -eq 3 ] && break
+  echo 'Sorry, try again.' >&2
+done
+[ -z "$asks" ] && exec "$@"
+echo "sudo: $tries incorrect password attempts" >&2
+exit 1
 """
 
 
@@ -184,9 +194,62 @@ class TestSudo:
             OpenSshTransport(
                 ClusterDirectory(tmp_path), [host()], Passwords(become=Password("wrong"))
             ) as transport,
-            pytest.raises(NodeUnreachableError, match="sudo refuses us: 1 incorrect password attempt"),
+            pytest.raises(PasswordRefusedError, match="sudo refuses us: 1 incorrect password attempt"),
         ):
             transport.run("gpu01", ["true"], timeout_s=10)
+
+    def test_a_wrong_password_is_tried_once_and_nothing_else_passes_for_one(self, ssh, tmp_path):
+        """Three attempts lock an account: neither our mark nor the command's input may be the next one."""
+        passwords = Passwords(become=Password("wrong"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            for _ in range(3):
+                with pytest.raises(PasswordRefusedError):
+                    transport.run("gpu01", ["cat"], stdin='{"order": 1}\n', timeout_s=10)
+        assert (ssh / "attempts").read_text() == "wrong\n"
+
+    def test_one_host_that_refuses_the_password_is_the_only_one_that_is_asked(self, ssh, tmp_path):
+        names = [f"gpu{number:02d}" for number in range(12)]
+        passwords = Passwords(become=Password("wrong"))
+
+        def ask(name):
+            with pytest.raises(PasswordRefusedError) as caught:
+                transport.run(name, ["true"], timeout_s=10)
+            return caught.value.because
+
+        with (
+            OpenSshTransport(ClusterDirectory(tmp_path), map(host, names), passwords) as transport,
+            ThreadPoolExecutor(12) as pool,
+        ):
+            said = list(pool.map(ask, names))
+        assert (ssh / "attempts").read_text() == "wrong\n"
+        assert sum("was not tried: sudo refused it on gpu" in one for one in said) == 11
+
+    def test_where_one_host_has_taken_it_another_that_refuses_stands_for_itself(self, ssh, tmp_path):
+        passwords = Passwords(become=Password("open sesame"))
+        with OpenSshTransport(
+            ClusterDirectory(tmp_path), [host(), host("gpu02"), host("gpu03")], passwords
+        ) as transport:
+            transport.run("gpu01", ["true"], timeout_s=10)
+            right = (ssh / "sudo").read_text()
+            (ssh / "sudo").write_text(right.replace("open sesame", "another"))
+            (ssh / "attempts").unlink()
+            for _ in range(2):
+                with pytest.raises(PasswordRefusedError, match="1 incorrect"):
+                    transport.run("gpu02", ["true"], timeout_s=10)
+            assert (ssh / "attempts").read_text() == "open sesame\n"
+            (ssh / "sudo").write_text(right)
+            assert transport.run("gpu03", ["echo", "x"], timeout_s=10).stdout == "x\n"
+
+    def test_a_commands_own_exit_code_and_output_are_no_refusal(self, ssh, tmp_path):
+        passwords = Passwords(become=Password("open sesame"))
+        with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
+            done = transport.run("gpu01", ["sh", "-c", "echo oh >&2; exit 1"], timeout_s=10)
+        assert (done.exit_code, done.stdout, done.stderr) == (1, "", "oh\n")
+
+    def test_without_a_password_there_is_one_command_a_host_and_no_trial(self, transport, ssh):
+        transport.run("gpu01", ["true"], timeout_s=10)
+        assert len([call for call in calls(ssh) if "-f" not in call and "-O" not in call]) == 1
+        assert len((ssh / "sudo-calls").read_text().splitlines()) == 1
 
 
 def test_the_ssh_password_is_handed_over_and_lies_nowhere(ssh, tmp_path):

@@ -37,6 +37,10 @@ class Subject:
     peer: str | None = None
 
 
+# In a result's evidence: a part of the node is gone, and which one cannot be told.
+PLACE_UNKNOWN = "place_unknown"
+
+
 @dataclass(frozen=True)
 class Result:
     """One check's verdict on one subject.

@@ -44,7 +44,15 @@ ASK = (
     "sys.stdout.write(s.makefile().readline())"
 )
 
-AS_ROOT = 'if [ "$(id -u)" -eq 0 ]; then exec "$@"; fi; exec sudo {options} -- "$@"'
+AS_ROOT = 'if [ "$(id -u)" -eq 0 ]; then exec "$@"; fi; exec sudo -n -- "$@"'
+# sudo asks three times, and takes whatever comes next on its input for another attempt: three wrong ones lock
+# an account. So it is given the password alone first, and what is ours only once it has taken that.
+AS_ROOT_ONCE_TRIED = (
+    'if [ "$(id -u)" -eq 0 ]; then exec "$@"; fi; IFS= read -r password; '
+    "printf '%s\\n' \"$password\" | sudo -k -S -p '' -- env true >&2 || {{ echo {refused} >&2; exit 1; }}; "
+    "exec sudo -S -p '' -- \"$@\""
+)
+REFUSED = "@@clusterctl-sudo-refused@@"
 # Whether or not sudo took the password from our input, what comes before the mark is not the command's.
 AFTER_MARK = f'while IFS= read -r line; do [ "$line" = "{START}" ] && exec "$@"; done; exit 125'
 
@@ -71,11 +79,19 @@ LOST = re.compile(
     r"|kex_exchange_|packet_write_|ssh: |Connection reset by)",
     re.MULTILINE,
 )
-SUDO_REFUSED = re.compile(r"^sudo: (.+)$", re.MULTILINE)
+# What it says at the end of its input goes before the reason.
+SUDO_REFUSED = re.compile(r"^sudo: (?!no password was provided)(.+)$", re.MULTILINE)
+TRIAL_S = 10.0
+
+
+class PasswordRefusedError(NodeUnreachableError):
+    """sudo does not take the password: nothing more may be tried with it."""
 
 
 class OpenSshTransport:
     """Runs commands as root on the inventory's hosts. Safe from many threads; a context manager.
+
+    sudo's password is tried once a host, and on one host alone until one has taken it.
 
     Raises ClusterctlError (``ssh.missing``) where this machine has no ssh.
     """
@@ -98,6 +114,9 @@ class OpenSshTransport:
         self._sessions = threading.BoundedSemaphore(SESSIONS_AT_ONCE)
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
+        self._trial = threading.Lock()
+        self._is_right = False
+        self._refused: dict[str, str] = {}
         self._environment = {**os.environ, **self._askpass()}
 
     def __enter__(self) -> Self:
@@ -111,12 +130,29 @@ class OpenSshTransport:
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
         """Run one command as root on ``node``. ``timeout_s`` ends it there, and ssh here a little later.
 
-        Raises NodeUnreachableError with a plain reason, or NodeTimeoutError.
+        Raises NodeUnreachableError with a plain reason, NodeTimeoutError, or PasswordRefusedError.
         """
         host = self._host(node)
         self._connect(host)
-        become = self._passwords.become
-        given = stdin if become is None else f"{become.reveal()}\n{START}\n{stdin}"
+        if self._passwords.become is not None:
+            self._try_password(host)
+        return self._run(host, argv, stdin, timeout_s)
+
+    def _try_password(self, host: Host) -> None:
+        """Until a host has taken it ask one alone: all may share the account that wrong ones lock."""
+        with self._trial:
+            if host.name in self._refused:
+                raise PasswordRefusedError(host.name, self._refused[host.name])
+            if self._refused and not self._is_right:
+                because = f"the password was not tried: sudo refused it on {next(iter(self._refused))}"
+                raise PasswordRefusedError(host.name, because)
+            if not self._is_right:
+                self._run(host, ["true"], "", TRIAL_S)
+
+    def _run(self, host: Host, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
+        node, become = host.name, self._passwords.become
+        # Once for the trial, and once for sudo proper, which may not ask for it at all.
+        given = stdin if become is None else f"{become.reveal()}\n{become.reveal()}\n{START}\n{stdin}"
         command = [
             "ssh",
             *self._options(host),
@@ -138,8 +174,13 @@ class OpenSshTransport:
         if done.returncode in (124, 137) and taken >= timeout_s:
             raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
         refused = SUDO_REFUSED.search(done.stderr) if done.returncode == 1 and not done.stdout else None
+        if become is not None and done.returncode == 1 and REFUSED in done.stderr.splitlines():
+            because = f"sudo refuses us: {refused[1] if refused else 'it did not take the password'}"
+            self._refused.setdefault(node, because)
+            raise PasswordRefusedError(node, because)
         if refused:
             raise NodeUnreachableError(node, f"sudo refuses us: {refused[1]}")
+        self._is_right = self._is_right or become is not None
         return Completed(done.returncode, done.stdout, done.stderr, taken)
 
     def forwarding(self, node: str, door: str, port: int) -> subprocess.Popen[bytes]:
@@ -297,8 +338,8 @@ def remote_command(argv: Sequence[str], timeout_s: float, with_password: bool) -
     if with_password:
         words = ["sh", "-c", AFTER_MARK, "sh", *words]
     words = ["env", "LC_ALL=C", "timeout", "-k", f"{KILL_AFTER_S:g}", f"{timeout_s:g}", *words]
-    options = "-S -p ''" if with_password else "-n"
-    return shlex.join(["sh", "-c", AS_ROOT.format(options=options), "sh", *words])
+    as_root = AS_ROOT_ONCE_TRIED.format(refused=REFUSED) if with_password else AS_ROOT
+    return shlex.join(["sh", "-c", as_root, "sh", *words])
 
 
 def reason(stderr: str, node: str) -> str:

@@ -15,6 +15,7 @@ from clusterctl.commands.preflight import show
 from clusterctl.engine import mutex
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import TIME_LIMIT_S
+from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.engine.wording import counted, listed
@@ -28,11 +29,14 @@ from clusterctl.errors import (
 from clusterctl.rollout import leases, opening, parts, pulls, site, tables
 from clusterctl.rollout import offline as offline_apply
 from clusterctl.rollout.preflight import PreflightReport, look
-from clusterctl.rollout.probe.look import Look, Looks, in_short
+from clusterctl.rollout.probe.look import Look, Looks, calls_put_away, in_short
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Limits, Session
+from clusterctl.rollout.unfinished import Unfinished
 from clusterctl.rollout.waves import WavePlan, plan_waves
 from clusterctl.runs.store import RunStore
+
+NOT_RECORDED = "how it ended is not in the run's record"
 
 
 @click.command("apply")
@@ -100,46 +104,50 @@ def command(
     watching = offline_apply.Watching()
     store = RunStore(chosen.directory)
     declined, limits = False, Limits(wave_h * 3600, silence_min * 60)
-    with (
-        mutex.held(chosen.directory, "apply"),
-        opening.session(chosen, "apply", asked.arguments, passwords=passwords, as_json=as_json,
-                        extra_vars=asked.extra_vars) as session,
-    ):  # fmt: skip
-        _recover(store, session, chosen)
-        looks = Looks.of_run(session, chosen, asked, passwords)
-        first = looks.first()
-        _say_looked(first)
-        report = first.merged(look(looks.told, first.rest(chosen.names)))
-        if report.leases and not asked.preflight_alone:
-            raise leases.refusal(report.leases)
-        show(report, as_json=as_json)
-        outcome = site.SiteOutcome(WavePlan((), {}))
-        code = _preflight_verdict(report)
-        if code == EXIT_GOOD and not asked.preflight_alone:
-            plan = _plan(chosen, report, asked, canaries=canary, quiet=first.quiet)
-            _announce(plan, chosen, report, asked)
-            declined = not (yes or _agreed(plan))
-            if declined:
-                console.say("nothing was changed")
-            else:
-                outcome, watching = _change(session, looks, plan, asked, limits=limits, inside=inside)
-                _complete(outcome, first, plan, chosen)
-                code = outcome.exit_code or watching.exit_code
-                _remember(looks, first.rest(chosen.names), outcome)
-        if not outcome.states:
-            outcome.states |= report.unfit
-        pulled = _pulled(chosen, outcome)
-        summary = (
-            site.summary(session.run.id, chosen.names, outcome, code)
-            | pulls.summary(pulled)
-            | watching.summary()
-        )
-        ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
-        store.finish(session.run, code, {**summary, **ended})
-    pulls.tell(pulled)
-    offline_apply.tell(watching)
-    if outcome.records:
-        _tell(chosen, outcome, session, code, as_json=as_json)
+    with mutex.held(chosen.directory, "apply"), calls_put_away(chosen.directory):
+        with opening.session(chosen, "apply", asked.arguments, passwords=passwords, as_json=as_json,
+                             extra_vars=asked.extra_vars) as session:  # fmt: skip
+            _recover(store, session, chosen)
+            looks = Looks.of_run(session, chosen, asked, passwords)
+            first = looks.first()
+            _say_looked(first)
+            report = first.merged(look(looks.told, first.rest(chosen.names)))
+            if report.leases and not asked.preflight_alone:
+                raise leases.refusal(report.leases)
+            show(report, as_json=as_json)
+            outcome, unfinished = site.SiteOutcome(WavePlan((), {})), Unfinished()
+            code = _preflight_verdict(report)
+            if code == EXIT_GOOD and not asked.preflight_alone:
+                plan = _plan(chosen, report, asked, canaries=canary, quiet=first.quiet)
+                _announce(plan, chosen, report, asked)
+                declined = not (yes or _agreed(plan))
+                if declined:
+                    console.say("nothing was changed")
+                else:
+                    outcome, watching = _change(looks, plan, asked, limits=limits, inside=inside)
+                    _complete(outcome, first, plan, chosen)
+                    code = outcome.exit_code or watching.exit_code
+            if not outcome.states:
+                outcome.states |= report.unfit
+            pulled = _pulled(chosen, outcome)
+            summary = {
+                **site.summary(session.run.id, chosen.names, outcome, code),
+                **pulls.summary(pulled),
+                **watching.summary(),
+                **unfinished.as_record(),
+            }
+            ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
+            with unfinished.instead_of_failing(NOT_RECORDED):
+                store.finish(session.run, code, {**summary, **ended})
+        pulls.tell(pulled)
+        offline_apply.tell(watching)
+        if outcome.records:
+            _tell(chosen, outcome, session, code, as_json=as_json)
+        _remember(looks, first.rest(chosen.names), outcome, unfinished)
+        told, summary = summary, {**summary, **unfinished.as_record()}
+        if summary != told:
+            with unfinished.instead_of_failing(NOT_RECORDED):
+                store.finish(session.run, code, {**summary, **ended})
     if as_json:
         console.emit(summary)
     return code
@@ -156,14 +164,43 @@ def _say_looked(first: Look) -> None:
         console.say(f"{listed(hosts)}: not as it was left: {what}")
 
 
-def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome) -> None:
+def _change(
+    looks: Looks,
+    plan: WavePlan,
+    asked: parts.Asked,
+    *,
+    limits: Limits,
+    inside: offline_apply.Allowed | None,
+) -> tuple[site.SiteOutcome, offline_apply.Watching]:
+    """The waves, while their hosts are held, and watched where that is asked."""
+    session, watching = looks.session, offline_apply.Watching()
+    with leases.held(session, plan.hosts) as ours:
+        looks.forget(() if ours.failures else plan.hosts)
+        if ours.failures:
+            outcome = site.not_begun(session, plan, ours.failures)
+        else:
+            with offline_apply.watched(session, plan.hosts, inside) as watching:
+                outcome = site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits, again=ours.again)
+    outcome.add_leases(ours)
+    return outcome, watching
+
+
+def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome, unfinished: Unfinished) -> None:
     """Of those of ``hosts`` that are good now: so that the next apply can look at them in one probe."""
     if outcome.interrupted:
         return
     well = (HostState.GOOD, HostState.UNTOUCHED)
     good = [name for name in hosts if outcome.states.get(name) in well]
-    for host, why in looks.settle(good).items():
-        console.say(f"{host}: the next apply cannot look at it in one probe: {why}")
+    ok = {name: outcome.records[name].ok if name in outcome.records else 0 for name in good}
+    not_kept: dict[str, list[str]] = {}
+    with (
+        unfinished.instead_of_failing("the next apply looks at nothing in one probe"),
+        terminated_like_interrupted(),
+    ):
+        for host, why in looks.settle(ok).items():
+            not_kept.setdefault(why, []).append(host)
+    for why, alike in not_kept.items():
+        console.say(f"{listed(alike)}: the next apply cannot look at it in one probe: {why}")
 
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:
@@ -179,25 +216,6 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
         secret_vars=session.secret_vars,
     )
     leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
-
-
-def _change(
-    session: Session,
-    looks: Looks,
-    plan: WavePlan,
-    asked: parts.Asked,
-    *,
-    limits: Limits,
-    inside: offline_apply.Allowed | None,
-) -> tuple[site.SiteOutcome, offline_apply.Watching]:
-    """Carry the plan out on hosts that are held, and watched where that is asked."""
-    with leases.held(session, plan.hosts) as failures:
-        looks.forget(() if failures else plan.hosts)
-        if failures:
-            return site.not_begun(session, plan, failures), offline_apply.Watching()
-        with offline_apply.watched(session, plan.hosts, inside) as watching:
-            outcome = site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits)
-        return outcome, watching
 
 
 def _complete(outcome: site.SiteOutcome, first: Look, plan: WavePlan, chosen: opening.Selection) -> None:

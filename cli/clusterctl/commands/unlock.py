@@ -10,7 +10,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
-from clusterctl.engine.lease import Lease, lives_here
+from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
@@ -22,14 +22,18 @@ from clusterctl.runs.store import RunStore
 @click.command("unlock")
 @click.argument("run", metavar="RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dead", is_flag=True, help="Its process has died, though this machine cannot see that.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
 @click.pass_obj
-def command(named: Path | None, run: str, *, yes: bool, as_json: bool, passwords: Passwords) -> int:
+def command(
+    named: Path | None, run: str, *, yes: bool, dead: bool, as_json: bool, passwords: Passwords
+) -> int:
     """Free every node that RUN holds, whoever began it: for a run whose controller has died.
 
-    The refusal of apply names the run. A run that lives on this machine is not unlocked. Exit code 3
-    where a node could not be asked: it may hold the lease still.
+    The refusal of apply names the run. A run that lives on this machine is not unlocked, and no node on which
+    a job of it still runs. Every declared node is asked, in quarantine or not. Exit code 3 where a node could
+    not be asked, or is not freed: it may hold the lease still.
     """
     if not yes and not sys.stdin.isatty():
         raise ClusterctlError(
@@ -37,21 +41,25 @@ def command(named: Path | None, run: str, *, yes: bool, as_json: bool, passwords
             code="unlock.not-confirmed",
             hint="Add --yes in scripts.",
         )
-    chosen = opening.select(named, None)
+    chosen = opening.everyone(named)
     with opening.session(chosen, "unlock", [run], passwords=passwords, as_json=as_json) as session:
         nodes = nodes_of(session)
         found = nodes.show(chosen.names)
         unasked = {host: said.failed for host, said in found.items() if said.failed}
         for host, why in unasked.items():
             console.say(f"{host}: it could not be asked: {why}")
-        holding = {
-            host: said.holder for host, said in found.items() if said.holder and said.holder.run == run
-        }
-        if not holding and not unasked:
+        ours = {host: said for host, said in found.items() if said.holder and said.holder.run == run}
+        if not ours and not unasked:
             raise _nothing_of(run, found)
+        _refuse_alive({said.holder for said in ours.values() if said.holder}, dead=dead)
+        at_work = {
+            host: f"job {', '.join(said.jobs)} still runs on it" for host, said in ours.items() if said.jobs
+        }
+        for host, why in at_work.items():
+            console.say(f"{host}: not freed: {why}; unlock again when it has ended")
+        holding = {host: said.holder for host, said in ours.items() if said.holder and host not in at_work}
         leases = _by_lease(holding)
-        _refuse_alive(leases)
-        left = unasked
+        left = unasked | at_work
         if holding and _agreed(leases, yes=yes):
             for lease, hosts in leases.items():
                 left |= _free(lease, hosts, nodes)
@@ -94,15 +102,26 @@ def _by_lease(holding: Mapping[str, Lease]) -> dict[Lease, list[str]]:
     return leases
 
 
-def _refuse_alive(leases: Iterable[Lease]) -> None:
+def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
     for lease in leases:
-        if lives_here(lease):
-            raise ClusterctlError(
-                f"{lease.holder} is still at work",
-                code="unlock.alive",
-                where=f"process {lease.pid} on this machine",
-                hint="Wait until it has ended, or end it with Ctrl-C: it frees its nodes itself.",
-            )
+        where = f"process {lease.pid} on this machine"
+        match life(lease):
+            case Life.HERE:
+                raise ClusterctlError(
+                    f"{lease.holder} is still at work",
+                    code="unlock.alive",
+                    where=where,
+                    hint="Wait until it has ended, or end it with Ctrl-C: it gives back what is at rest.",
+                )
+            case Life.UNSEEN if not dead:
+                raise ClusterctlError(
+                    f"whether {lease.holder} is still at work cannot be seen from here",
+                    code="unlock.unseen",
+                    where=f"{where}, of another user or in another container",
+                    hint="Look there, or as root. If it has certainly died: add --dead.",
+                )
+            case _:
+                pass
 
 
 def _nothing_of(run: str, found: Mapping[str, Answer]) -> ClusterctlError:

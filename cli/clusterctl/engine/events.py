@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
+
+# As Ansible makes them. A node says what its jobs are called, and may say anything.
+JOB_ID = re.compile(r"j[0-9]+\.[0-9]+")
 
 
 class Status(StrEnum):
@@ -204,7 +208,8 @@ _FIELDS = {kind: {f.name for f in fields(kind)} for kind in _KINDS}
 
 
 def parse(line: str | bytes) -> Event | None:
-    """One journal or pipe line as an event; None for a torn line or a kind this version does not know."""
+    """One journal or pipe line as an event; None for a torn line or a kind this version does not know, and
+    for a job whose id is none."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -215,9 +220,15 @@ def parse(line: str | bytes) -> Event | None:
     if kind is None:
         return None
     try:
-        return kind(**{key: value for key, value in record.items() if key in _FIELDS[kind]})
+        event = kind(**{key: value for key, value in record.items() if key in _FIELDS[kind]})
     except TypeError:
         return None
+    return None if isinstance(event, (JobStarted, JobFinished)) and not is_job_id(event.job_id) else event
+
+
+def is_job_id(said: object) -> bool:
+    """Whether a node's word for one of its jobs is the name of a job."""
+    return isinstance(said, str) and JOB_ID.fullmatch(said) is not None
 
 
 def as_record(event: Event) -> dict[str, Any]:

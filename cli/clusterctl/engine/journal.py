@@ -10,12 +10,18 @@ from types import TracebackType
 from clusterctl.engine.events import (
     Event,
     HostFinished,
+    HostStarted,
     JobFinished,
     JobStarted,
+    Stats,
+    Status,
+    TaskResult,
+    TaskStarted,
     WaveFinished,
     as_line,
     parse,
 )
+from clusterctl.engine.failure import title_of
 
 # What must survive a crash of the machine, not only of the program.
 DURABLE = (JobStarted, JobFinished, HostFinished, WaveFinished)
@@ -75,3 +81,27 @@ def open_jobs(path: Path) -> list[JobStarted]:
         elif isinstance(event, JobFinished):
             jobs.pop((event.host, event.job_id), None)
     return list(jobs.values())
+
+
+def cut_off(path: Path) -> dict[str, str]:
+    """Hosts on which a run's work may go on by itself, with what it is: a job without an end, a task whose
+    result never came, since Ansible was ended or the node lost."""
+    titles: dict[str, str] = {}
+    tasks: dict[str, str] = {}
+    lost: dict[str, str] = {}
+    for event in read(path):
+        match event:
+            case TaskStarted():
+                titles[event.task_id] = title_of(event)
+            case HostStarted():
+                tasks[event.host] = titles.get(event.task_id, "a task")
+            case TaskResult():
+                said = tasks.pop(event.host, None)
+                if said is not None and event.status == Status.UNREACHABLE:
+                    lost[event.host] = said
+            case Stats():
+                tasks.clear()
+            case _:
+                pass
+    jobs = {job.host: f"job {job.job_id} goes on" for job in open_jobs(path)}
+    return {host: f"it was cut off in: {title}" for host, title in {**lost, **tasks}.items()} | jobs

@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,24 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 
 
+MOST_PID = 2**31
+
+
+class Life(Enum):
+    """What is known of the process of a lease. ENDED also says: it never was one of this machine."""
+
+    HERE = "here"
+    UNSEEN = "unseen"
+    ENDED = "ended"
+
+
 @dataclass(frozen=True)
 class Lease:
     """``who`` does ``what`` in run ``run``, from ``where``, since ``since`` (UTC, ISO 8601).
 
     Run and ``nonce`` together name one lease. ``directory`` on ``machine`` is the cluster directory that it
-    comes from; ``pid`` and ``born`` name the process for ever, where a pid alone would come again.
+    comes from; ``pid`` and ``born`` name the process for ever, where a pid alone would come again, and
+    ``space`` is where that pid is one: containers of one machine have their own.
     A lease without a run is one that a node could not read.
     """
 
@@ -36,6 +49,7 @@ class Lease:
     machine: str = ""
     pid: int = 0
     born: str = ""
+    space: str = ""
 
     def as_record(self) -> dict[str, Any]:
         """As it stands on the node."""
@@ -62,6 +76,7 @@ def lease_of(run: Run, directory: ClusterDirectory) -> Lease:
         machine=_text(MACHINE_ID),
         pid=os.getpid(),
         born=_born(os.getpid()),
+        space=_space(),
     )
 
 
@@ -69,10 +84,11 @@ def from_record(record: Mapping[str, Any]) -> Lease:
     """What a node says it holds: whatever it is, it is a lease."""
     texts = {
         name: str(record.get(name) or "")
-        for name in ("run", "nonce", "who", "where", "what", "since", "directory", "machine", "born")
-    }
+        for name in ("run", "nonce", "who", "where", "what", "since", "directory", "machine", "born",
+                     "space")
+    }  # fmt: skip
     pid = record.get("pid")
-    return Lease(**texts, pid=pid if isinstance(pid, int) else 0)
+    return Lease(**texts, pid=pid if isinstance(pid, int) and 0 < pid < MOST_PID else 0)
 
 
 def comes_from(lease: Lease, directory: ClusterDirectory) -> bool:
@@ -81,9 +97,43 @@ def comes_from(lease: Lease, directory: ClusterDirectory) -> bool:
     return (lease.where, lease.machine, lease.directory) == here
 
 
-def lives_here(lease: Lease) -> bool:
-    """Whether the process that took it still runs on this machine."""
-    return bool(lease.pid and lease.born) and lease.born == _born(lease.pid)
+def life(lease: Lease) -> Life:
+    """Whether the process that took it still runs, as far as it can be told from here."""
+    if not lease.pid or not _of_this_boot(lease):
+        return Life.ENDED
+    born = _born(lease.pid)
+    if born and born == lease.born:
+        return Life.HERE
+    if not lease.space or lease.space != _space():
+        return Life.UNSEEN  # its pid is a pid elsewhere
+    gone = bool(born and lease.born) or _is_free(lease.pid)
+    return Life.ENDED if gone else Life.UNSEEN
+
+
+def _is_free(pid: int) -> bool:
+    """Whether no process has that pid, whosever it would be: the kernel says so also where /proc does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _of_this_boot(lease: Lease) -> bool:
+    """Whether it was taken on this machine, since it was started as far as either is known."""
+    theirs, ours = lease.born.partition("/")[0], _text(BOOT_ID)
+    if theirs and ours:
+        return theirs == ours
+    return (lease.where, lease.machine) == (os.uname().nodename, _text(MACHINE_ID))
+
+
+def _space() -> str:
+    """Which pids are ours; empty where the system does not say."""
+    with contextlib.suppress(OSError):
+        return str(Path("/proc/self/ns/pid").readlink())
+    return ""
 
 
 def _born(pid: int) -> str:

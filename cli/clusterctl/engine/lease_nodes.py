@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clusterctl.engine.events import is_job_id
 from clusterctl.engine.lease import from_record
 from clusterctl.engine.lease_protocol import NO_ANSWER, Answer, Free, Take
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
@@ -32,10 +33,12 @@ class LeaseNodes:
 
     def __call__(self, step: Take | Free) -> dict[str, Answer]:
         """Carry out one step. A node that was not asked has no answer."""
-        lease = step.lease.as_record()
+        lease = step.lease
         if isinstance(step, Free):
-            return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": lease})
-        variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease}
+            # What names it, and no more: the rest may be what a node told us.
+            named = {"run": lease.run, "nonce": lease.nonce}
+            return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": named})
+        variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease.as_record()}
         return self._play(step.hosts, {**variables, "clusterctl_lease_first": step.hosts[0]})
 
     def show(self, hosts: Sequence[str]) -> dict[str, Answer]:
@@ -67,11 +70,12 @@ def _answer(one: HostRecord, state: HostState, reason: str) -> Answer | None:
     """What a node said; None where its tasks were all skipped, since another refused before."""
     said = one.facts.get("lease")
     if isinstance(said, Mapping):
-        holder = said.get("holder")
+        holder, jobs = said.get("holder"), said.get("jobs")
         return Answer(
             taken=bool(said.get("taken")),
             freed=bool(said.get("freed")),
             holder=from_record(holder) if isinstance(holder, Mapping) else None,
+            jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
         )
     if state in BAD:
         return Answer(failed=reason or NO_ANSWER.failed)

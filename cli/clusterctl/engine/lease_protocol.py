@@ -7,7 +7,7 @@ waits while it holds anything, so nobody waits for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clusterctl.engine.lease import Lease
@@ -44,27 +44,32 @@ class Free:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node said: ``holder`` is whose lease is on it afterwards. ``failed`` says why it said nothing:
-    then it may have done what it was asked, or not, or will."""
+    """What a node said: ``holder`` is whose lease is on it afterwards, ``jobs`` are what still runs there, on
+    one that was not taken because of it, or shown. ``failed`` says why it said nothing: then it may have done
+    what it was asked, or not, or will."""
 
     taken: bool = False
     freed: bool = False
     holder: Lease | None = None
     failed: str = ""
+    jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``refused`` by whom, ``failed`` why, by node. ``left`` names nodes that may hold our lease still."""
+    """``refused`` by whom, ``working`` on which jobs of an earlier run, ``failed`` why, by node. ``left`` are
+    nodes that may hold our lease still, ``lost`` those that did not when it was given back: who does."""
 
     refused: Mapping[str, Lease] = field(default_factory=dict)
+    working: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, Lease | None] = field(default_factory=dict)
 
     @property
     def held(self) -> bool:
         """Whether every node is ours."""
-        return not self.refused and not self.failed
+        return not self.refused and not self.working and not self.failed
 
 
 Step = Note | Take | Free
@@ -90,14 +95,24 @@ def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
         raise
     if all(host in answers and answers[host].taken for host in order):
         return Outcome()
-    refused = {host: said.holder for host, said in answers.items() if said.holder and not said.taken}
-    silent = {host: said for host, said in answers.items() if not said.taken and host not in refused}
-    failed = {host: said.failed or NO_ANSWER.failed for host, said in silent.items()}
-    if not refused and not failed:
+    refused, working, failed = sorted_out(answers)
+    if not refused and not working and not failed:
         failed = {host: NO_ANSWER.failed for host in order if host not in answers}
-    asked = (host for host in answers if host not in refused)
+    asked = (host for host in answers if host not in refused and host not in working)
     freed = yield from freeing(lease, asked, doubtful=failed)
-    return Outcome(refused, failed, freed.left)
+    return Outcome(refused, working, failed, freed.left)
+
+
+def sorted_out(
+    answers: Answers,
+) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, str]]:
+    """Nodes that were not taken: held by whom, at work on what, or why they did not say."""
+    not_taken = {host: said for host, said in answers.items() if not said.taken}
+    refused = {host: said.holder for host, said in not_taken.items() if said.holder}
+    working: dict[str, Sequence[str]]
+    working = {host: said.jobs for host, said in not_taken.items() if said.jobs and host not in refused}
+    silent = {host: said for host, said in not_taken.items() if host not in refused and host not in working}
+    return refused, working, {host: said.failed or NO_ANSWER.failed for host, said in silent.items()}
 
 
 def freeing(
@@ -107,13 +122,15 @@ def freeing(
     may be taken yet. ``unasked`` may hold the lease too, and are not asked now."""
     wanted = in_order(hosts)
     answers = (yield Free(lease, wanted)) if wanted else {}
-    left = {}
+    left, lost = {}, {}
     for host in wanted:
         said = answers.get(host, NO_ANSWER)
         if said.failed or (host in doubtful and not said.freed):
             left[host] = said.failed or IN_DOUBT
+        elif not said.freed:
+            lost[host] = said.holder
     yield Note(lease, (*left, *unasked))
-    return Outcome(left=left)
+    return Outcome(left=left, lost=lost)
 
 
 def carry_out(steps: Steps, do: Callable[[Step], Answers]) -> Outcome:

@@ -16,6 +16,7 @@ from typing import Any
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
 from clusterctl.engine.environment import ansible_environment, ignored_variables
@@ -43,6 +44,7 @@ SHARED_CONNECTION = (
 class PlaybookRequest:
     """What to run, where. ``playbook`` is a path, or a name in our playbooks/. Times in seconds.
 
+    ``extra_vars`` are values as they are: no template in them is ever evaluated.
     ``secret_vars`` are passwords as a JSON document of variables.
     ``calls`` is a file to which what is asked of hosts is appended, for those who want to ask it again.
     ``every_host`` says that each host must be heard of; else a host that no play is for is left untouched.
@@ -158,7 +160,7 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
 def _variables_files(request: PlaybookRequest) -> Iterator[list[Path]]:
     """Variables for Ansible in files of mode 0600, which go as soon as it has read them."""
     variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, "ansible_ssh_args": _ssh_args(request)}
-    settings = json.dumps(variables).encode()
+    settings = json.dumps(_untrusted(variables)).encode()
     paths: list[Path] = []
     try:
         for content in filter(None, (settings, request.secret_vars)):
@@ -171,12 +173,23 @@ def _variables_files(request: PlaybookRequest) -> Iterator[list[Path]]:
         _remove(paths)
 
 
+def _untrusted(value: Any) -> Any:
+    """A value whose texts Ansible never evaluates: it trusts what stands in a file of variables, and a node
+    may have had its say in ours (a lease, a job's id)."""
+    if isinstance(value, str):
+        return {UNSAFE_KEY: value}
+    if isinstance(value, Mapping):
+        return {str(key): _untrusted(each) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_untrusted(each) for each in value]
+    return value
+
+
 def _ssh_args(request: PlaybookRequest) -> str:
     """ssh takes the first value it is given, and Ansible puts these first: no setting can undo them."""
     known_hosts = ClusterDirectory(request.inventory.parent).known_hosts
     words = [word for option in checking_options(known_hosts) for word in ("-o", option)]
-    # As raw as it is: a path may hold what Jinja would take for a template.
-    return f"{{% raw %}}{shlex.join(words)}{{% endraw %}} {SHARED_CONNECTION}"
+    return f"{shlex.join(words)} {SHARED_CONNECTION}"
 
 
 def _remove(paths: list[Path]) -> None:

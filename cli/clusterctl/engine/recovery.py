@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusterctl.engine.events import JobFinished, JobStarted
+from clusterctl.engine.events import JobFinished, JobStarted, is_job_id
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest, run_playbook
@@ -156,7 +156,13 @@ def _ask(
             or f"Mend it, or go on without it: clusterctl hosts quarantine {mute[0]} --reason WHY.",
             exit_code=EXIT_INCOMPLETE,
         )
-    return {name: list(one.facts.get("jobs", [])) for name, one in outcome.ledger.hosts.items()}
+    return {name: _jobs(one.facts.get("jobs")) for name, one in outcome.ledger.hosts.items()}
+
+
+def _jobs(said: object) -> list[dict[str, Any]]:
+    """What a node says of its jobs, as far as it is about jobs."""
+    jobs = said if isinstance(said, list) else []
+    return [job for job in jobs if isinstance(job, dict) and is_job_id(job.get("id")) and "state" in job]
 
 
 def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:

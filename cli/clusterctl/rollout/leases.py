@@ -4,44 +4,92 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from clusterctl import console
 from clusterctl.engine import lease_book
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.failure_kinds import OTHER, kind_of
+from clusterctl.engine.journal import cut_off
 from clusterctl.engine.lease import Lease, lease_of
 from clusterctl.engine.lease_nodes import LeaseNodes
-from clusterctl.engine.lease_protocol import Answers, Note, Outcome, Step, carry_out, freeing, taking
+from clusterctl.engine.lease_protocol import (
+    Answers,
+    Note,
+    Outcome,
+    Step,
+    Take,
+    carry_out,
+    freeing,
+    in_order,
+    sorted_out,
+    taking,
+)
 from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.engine.wording import listed
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.session import Session
 
 TASK = "Take the lease"
 
 
-@contextlib.contextmanager
-def held(session: Session, hosts: Sequence[str]) -> Iterator[Sequence[Failure]]:
-    """Hold ``hosts`` while they are changed; they are given back however the block ends.
+@dataclass
+class Holding:
+    """What a run holds while it changes ``hosts``.
 
-    Hands out the failures of hosts that could not be asked: then nothing is held, and nothing may be changed.
-    Raises ClusterctlError (``engine.leased``, exit 2: who, where, what, since when) where others are at work.
+    ``failures`` are those of hosts that could not be asked: then nothing is held, and nothing may be changed.
+    Afterwards ``kept`` are hosts that may hold the lease still, with why, and ``lost`` those that no longer
+    held it, with what had become of it.
+    """
+
+    lease: Lease | None
+    failures: Sequence[Failure] = ()
+    kept: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    asks: Callable[[Take], Answers] = lambda _step: {}
+
+    def again(self, hosts: Sequence[str]) -> list[Failure]:
+        """Take hosts once more, before they are changed; the failures of those that are not ours any more."""
+        first, *others = in_order(hosts)
+        if self.lease is None:
+            return []
+        answers = self.asks(Take(self.lease, ((first,), tuple(others)) if others else ((first,),)))
+        refused, working, failed = sorted_out(answers)
+        return [
+            *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
+            *(_at_work(host, jobs) for host, jobs in working.items()),
+            *(_failure(host, why) for host, why in failed.items()),
+        ]
+
+
+@contextlib.contextmanager
+def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
+    """Hold ``hosts`` while they are changed. However the block ends they are given back, but for those on
+    which our work may go on by itself; what goes wrong with that is said, and never takes the block's place.
+
+    Raises ClusterctlError (``engine.leased``, exit 2: who, where, what, since when) where others are at work,
+    and (``engine.job-left``, exit 2) where what an earlier run began still runs.
     """
     if not hosts:
-        yield ()
+        yield Holding(None)
         return
     lease, do = lease_of(session.run, session.directory), _doing(session)
     with terminated_like_interrupted():
         outcome = carry_out(taking(lease, hosts), do)
-        _say_left(lease, outcome)
+        _say_left(lease, outcome.left)
         if outcome.refused:
             raise refusal(outcome.refused)
+        if outcome.working:
+            raise _still_at_work(outcome.working)
         if outcome.failed:
-            yield [_failure(host, why) for host, why in sorted(outcome.failed.items())]
+            yield Holding(lease, [_failure(host, why) for host, why in sorted(outcome.failed.items())],
+                          kept=dict(outcome.left))  # fmt: skip
             return
+        holding = Holding(lease, asks=do)
         try:
-            yield ()
+            yield holding
         finally:
-            _give_back(lease, hosts, do)
+            _give_back(session, holding, hosts, do)
 
 
 def recover(session: Session, hosts: Collection[str], declared: Collection[str]) -> None:
@@ -53,7 +101,7 @@ def recover(session: Session, hosts: Collection[str], declared: Collection[str])
         elsewhere = [host for host in entry.hosts if host in declared and host not in hosts]
         if reachable:
             console.say(f"giving back {', '.join(reachable)}, left by {entry.lease.holder}")
-        _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do))
+        _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do).left)
 
 
 def nodes_of(session: Session) -> LeaseNodes:
@@ -93,20 +141,66 @@ def _doing(session: Session) -> Callable[[Step], Answers]:
     return do
 
 
-def _give_back(lease: Lease, hosts: Sequence[str], do: Callable[[Step], Answers]) -> None:
+def _give_back(
+    session: Session, holding: Holding, hosts: Sequence[str], do: Callable[[Step], Answers]
+) -> None:
+    """As well as can be: the run has its outcome already."""
+    lease = holding.lease
+    assert lease is not None  # noqa: S101 - for mypy
     try:
-        _say_left(lease, carry_out(freeing(lease, hosts), do))
-    except BaseException as error:
+        at_work = cut_off(session.run.journal)
+        kept = {host: at_work[host] for host in hosts if host in at_work}
+        _say_kept(lease, kept)
+        holding.kept |= kept
+        others = [host for host in hosts if host not in kept]
+        outcome = carry_out(freeing(lease, others, unasked=kept), do)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the work is done
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        _say_left(lease, Outcome(left=dict.fromkeys(hosts, why)))
-        raise
+        outcome = Outcome(left={host: why for host in hosts if host not in holding.kept})
+    _say_left(lease, outcome.left)
+    holding.kept |= outcome.left
+    for host, holder in outcome.lost.items():
+        holding.lost[host] = f"taken from us by {holder.holder}" if holder else "given up by somebody else"
+        console.say(f"{host}: its lease was {holding.lost[host]}, while it was changed")
 
 
-def _say_left(lease: Lease, outcome: Outcome) -> None:
-    for host, why in outcome.left.items():
+def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
+    alike: dict[str, list[str]] = {}
+    for host, why in kept.items():
+        alike.setdefault(why, []).append(host)
+    for why, hosts in alike.items():
+        console.say(f"{listed(hosts)}: the lease is kept, nobody else may come in: {why}")
+    if kept:
+        console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "
+                    f"clusterctl unlock {lease.run}")  # fmt: skip
+
+
+def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
+    for host, why in left.items():
         console.say(f"{host}: the lease could not be given back: {why}")
-    if outcome.left:
+    if left:
         console.say(f"the next apply from here gives it back; from elsewhere: clusterctl unlock {lease.run}")
+
+
+def _still_at_work(working: Mapping[str, Sequence[str]]) -> ClusterctlError:
+    hosts = sorted(working)
+    return ClusterctlError(
+        f"what an earlier run began still runs on {', '.join(hosts)}, and nothing was touched",
+        code="engine.job-left",
+        where="; ".join(f"{host}: job {', '.join(working[host])}" for host in hosts),
+        hint="Wait until it has ended, then apply again; the directory that began it waits by itself.",
+    )
+
+
+def lost(host: str, how: str) -> Failure:
+    """The failure of a host that was not ours to the end: what it is now, two runs have decided."""
+    remedy = "Ask who works there what was done and why; when that has ended, apply again."
+    return Failure(host, TASK, f"its lease was {how}", remedy=remedy, code="engine.lease-lost")
+
+
+def _at_work(host: str, jobs: Sequence[str]) -> Failure:
+    message = f"job {', '.join(jobs)}, which an earlier run began, still runs on it"
+    return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 
 def _failure(host: str, why: str) -> Failure:

@@ -57,6 +57,13 @@ def select(named: Path | None, limit: str | None) -> Selection:
     return Selection(inventory.directory, inventory, hosts, out)
 
 
+def everyone(named: Path | None) -> Selection:
+    """Every declared host, those in quarantine too. Raises ClusterctlError (exit 2)."""
+    inventory = opened(named)
+    require_whole(inventory)
+    return Selection(inventory.directory, inventory, inventory.hosts, {})
+
+
 def logins_at_once(hosts: Sequence[Host]) -> int:
     """How many hosts Ansible may log in to at once: few through a jump host, whose sshd sees them all."""
     from clusterctl.cluster.scan import AT_ONCE_THROUGH_A_JUMP  # noqa: PLC0415 - imports paramiko

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from clusterctl.engine.failure_kinds import UNREACHABLE
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED
 from clusterctl.rollout.gate import decide
+from clusterctl.rollout.leases import Holding, lost
 from clusterctl.rollout.session import Limits, Session, note, play
 from clusterctl.rollout.waves import WavePlan
 
@@ -32,6 +33,7 @@ class SiteOutcome:
     stopped: str = ""
     interrupted: bool = False
     probed: frozenset[str] = frozenset()
+    leased: dict[str, str] = field(default_factory=dict)
 
     def add_quiet(self, quiet: Mapping[str, HostRecord], reasons: Mapping[str, str]) -> None:
         """Hosts that no wave had to touch: good as they are, with how that is known."""
@@ -39,6 +41,21 @@ class SiteOutcome:
         self.records |= quiet
         self.reasons |= reasons
         self.states |= dict.fromkeys(quiet, HostState.GOOD)
+
+    def add_failure(self, failure: Failure) -> None:
+        """A host that failed beside what its tasks said."""
+        host, unreachable = failure.host, failure.code == UNREACHABLE.code
+        one = self.records.setdefault(host, HostRecord(host))
+        one.failed, one.unreachable, one.failure = max(one.failed, 1), unreachable, failure
+        self.states[host] = HostState.UNREACHABLE if unreachable else HostState.FAILED
+        self.reasons[host] = failure.headline
+
+    def add_leases(self, holding: Holding) -> None:
+        """What became of the leases: those that hosts hold still, and hosts that were not ours to the end."""
+        self.leased = dict(holding.kept)
+        for host, how in holding.lost.items():
+            if self.states.get(host) not in (None, *BAD):
+                self.add_failure(lost(host, how))
 
     @property
     def exit_code(self) -> int:
@@ -74,10 +91,22 @@ def apply_waves(
     tags: Sequence[str] = (),
     check: bool = False,
     limits: Limits = Limits(),  # noqa: B008 - frozen
+    again: Callable[[Sequence[str]], Sequence[Failure]] = lambda _hosts: (),
 ) -> SiteOutcome:
-    """Run the waves in order; stop where the gate says so. ``tags`` name parts of the site, none is all."""
+    """Run the waves in order; stop where the gate says so. ``tags`` name parts of the site, none is all.
+
+    ``again`` makes sure, before each wave but the first, that its hosts are ours still, and says of whom not.
+    """
     outcome = SiteOutcome(plan)
     for number, wave in enumerate(plan.waves, 1):
+        try:
+            gone = again(wave.hosts) if number > 1 else ()
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+            break
+        if gone:
+            _blame(session, outcome, gone)
+            break
         note(session, WaveStarted(time.time(), wave.name, number, len(plan.waves), wave.hosts))
         done = play(session, PLAYBOOK, wave.hosts, tags=tags, check=check, every_host=not tags, limits=limits)
         outcome.states |= done.states
@@ -97,14 +126,18 @@ def apply_waves(
 
 def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:
     """The outcome where hosts failed before the first wave: they are to blame, and no other was touched."""
-    outcome = SiteOutcome(plan, stopped="; ".join(f"{one.host}: {one.headline}" for one in failures))
-    for one in failures:
-        unreachable = one.code == UNREACHABLE.code
-        outcome.records[one.host] = HostRecord(one.host, failed=1, unreachable=unreachable, failure=one)
-        outcome.states[one.host] = HostState.UNREACHABLE if unreachable else HostState.FAILED
-        outcome.reasons[one.host] = one.headline
-        note(session, HostFinished(time.time(), one.host, outcome.states[one.host].value, one.headline))
+    outcome = SiteOutcome(plan)
+    _blame(session, outcome, failures)
     return outcome
+
+
+def _blame(session: Session, outcome: SiteOutcome, failures: Sequence[Failure]) -> None:
+    """Stop, since hosts failed before their wave began."""
+    outcome.stopped = "; ".join(f"{one.host}: {one.headline}" for one in failures)
+    for one in failures:
+        outcome.add_failure(one)
+        ended = HostFinished(time.time(), one.host, outcome.states[one.host].value, one.headline, one.code)
+        note(session, ended)
 
 
 def summary(run_id: str, hosts: Sequence[str], outcome: SiteOutcome, exit_code: int) -> dict[str, Any]:
@@ -128,4 +161,5 @@ def summary(run_id: str, hosts: Sequence[str], outcome: SiteOutcome, exit_code: 
         "unreachable": sum(c["unreachable"] for c in counts.values()),
         "exit": exit_code,
         **({"probed": sorted(outcome.probed)} if outcome.probed else {}),
+        **({"leased": outcome.leased} if outcome.leased else {}),
     }

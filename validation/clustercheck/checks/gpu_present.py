@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import PLACE_UNKNOWN, Scope, Subject, Verdict
 
 DECLARE = (
     "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
@@ -13,6 +13,10 @@ DECLARE = (
 FELL_OFF = (
     "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls off "
     "again, look at power and risers, then have the GPU replaced."
+)
+WHICH = (
+    "Validate together with a whole node of the same kind: then it can be told which GPU is gone. Read the "
+    "kernel log (Xid 79: fallen off the bus), power-cycle the node."
 )
 
 
@@ -33,7 +37,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more: dict[str, object] = {"expected": evidence.gpu_count(node), "pci": len(on_bus)}
     count = f"{len(on_bus)} on the PCI bus"
     if gpu >= len(slots):
-        return bad(f"this GPU is missing: {count}", count, expected, evidence=more)
+        because = f"{count}, and no whole node of its kind shows which one is gone"
+        return bad(because, count, expected, remedy=WHICH, evidence={**more, PLACE_UNKNOWN: True})
     address = slots[gpu]
     more["address"] = address
     if address not in on_bus:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from clustercheck.locate.pairs import Blame, Pair
 from clustercheck.locate.servers import unanswering
-from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
+from clustercheck.model import PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, int | None, str | None]
@@ -100,7 +100,7 @@ def _from_parts(
     on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
     for result in parts:
         node, gpu = str(result.subject.node), result.subject.gpu
-        if gpu is None:
+        if gpu is None or PLACE_UNKNOWN in result.evidence:
             suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
         elif (result.check, node) in everywhere:
             because = f"{result.check}: on every GPU: {result.because}"

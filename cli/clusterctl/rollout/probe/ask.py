@@ -14,7 +14,7 @@ from typing import Any
 from clustercheck.bounded import run_all
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.rollout.probe import code
 from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call
 
@@ -27,13 +27,16 @@ ON_NODES = "/root/.clusterctl/probe"
 Answers = Mapping[str, Mapping[str, Any]] | str
 
 
-def ask(
-    calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport, *, ship: bool
-) -> dict[str, Answers]:
-    """The answers of each host; ``ship`` puts the code on nodes that lack it."""
-    questions = {host: lambda host=host: _ask_host(host, calls[host], transport, ship=ship) for host in calls}
+def ask(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dict[str, Answers]:
+    """The answers of each host; the code is put on those that lack it.
+
+    Raises PasswordRefusedError at the first host whose sudo refuses the password; no further one is asked.
+    """
+    questions = {host: lambda host=host: _ask_host(host, calls[host], transport) for host in calls}
     answers: dict[str, Answers] = {}
     for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=AT_ONCE):
+        if isinstance(ended.error, PasswordRefusedError):
+            raise ended.error
         if ended.value is None:
             answers[ended.name] = str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s")
         else:
@@ -62,14 +65,16 @@ def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
     return _answers(Completed(done.returncode, done.stdout, done.stderr, 0.0))
 
 
-def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport, *, ship: bool) -> Answers:
+def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> Answers:
     own = [call for call in calls if call.at != HERE]
     command, order = _command("python3", Path(ON_NODES)), _order(own)
     try:
         done = transport.run(host, command, stdin=f"{order}\n\n", timeout_s=HOST_LIMIT_S - 20)
-        if ship and _is_missing(done):
+        if _is_missing(done):
             sent = f"{order}\n{code.packed()}\n"
             done = transport.run(host, command, stdin=sent, timeout_s=HOST_LIMIT_S - 20)
+    except PasswordRefusedError:
+        raise
     except NodeUnreachableError as error:
         return str(error)
     return _answers(done)

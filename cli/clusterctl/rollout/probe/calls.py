@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from clusterctl.content import content_root
@@ -54,14 +53,6 @@ class Call:
         return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every call of the file, in order; none where nothing was written down, or not to the end."""
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
-        return []
-
-
 def of_host(host: str, told: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
     """What to ask of one host: its own calls, and those of the controller that any host of it wanted.
 
@@ -107,13 +98,21 @@ def _call(told: Mapping[str, Any]) -> Call | None:
     looks = module in LOOKING
     if not (module in BUILTIN or (looks and (told["looks"] or module == "uri")) or module in _ours()):
         raise CannotAskError(f"{task}: {module} cannot be asked without changing anything")
-    if _holds_secret(arguments) and module != "service_files":
+    if _holds_secret(_without_compared(module, arguments)):
         raise CannotAskError(f"{task}: an argument is a secret that was not kept")
     return Call(at, task, "module", module, arguments, check=not looks)
 
 
 def _ours() -> frozenset[str]:
     return frozenset(path.stem for path in (content_root() / "plugins" / "modules").glob("*.py"))
+
+
+def _without_compared(module: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All but the secrets that the node itself compares by their digest (``with_secret`` in replay.py)."""
+    files = arguments.get("files")
+    if module != "service_files" or not isinstance(files, list):
+        return arguments
+    return {**arguments, "files": [{key: one[key] for key in one if key != "secret_base64"} for one in files]}
 
 
 def _holds_secret(value: Any) -> bool:

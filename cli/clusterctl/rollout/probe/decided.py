@@ -16,18 +16,12 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.content import content_root
 from clusterctl.rollout.probe.calls import CannotAskError
+from clusterctl.rollout.probe.steady import is_steady
 
 CONTENT = ("playbooks", "roles", "plugins", "cli/clusterctl/cluster/compat", "../cluster/compat")
 SUFFIXES = frozenset({".yml", ".yaml", ".py", ".j2", ".cfg"})
 # What the roles read on the controller besides the settings.
 OF_THE_CLUSTER = ("ca", "secrets")
-# A setting that asks these is another each time, or by what no digest of ours covers.
-UNSTEADY = re.compile(
-    r"\{[{%].*\b(lookup|query|q|now|ansible_facts|ansible_local|ansible_date_time|random|random_mac|shuffle"
-    r"|strftime|password_hash|fileglob|realpath"
-    r"|is\s+(not\s+)?(exists|file|directory|link|link_exists|mount|same_file))\b",
-    re.DOTALL,
-)
 # The transport of the look knows ssh and sudo; whatever else is declared is left to Ansible.
 ELSEWISE = {
     "ansible_connection": ("ssh", "smart"),
@@ -38,12 +32,13 @@ ELSEWHERE = re.compile(r"_controller_dir$|^ansible_become_(exe|flags|user|passwo
 
 
 def inputs(inventory: Inventory, extra_vars: Mapping[str, Any]) -> str:
-    """The digest of program, roles, settings of all hosts, lock and flags."""
+    """The digest of program, roles, settings of all hosts, where those lie, lock and flags."""
     directory = inventory.directory
     settings = {host.name: [host.groups, host.variables] for host in inventory.hosts}
     lock = directory.root / "clusterctl.lock"
     parts = [
         *code_version(),
+        str(directory.root),
         json.dumps([settings, dict(extra_vars)], sort_keys=True, default=str),
         lock.read_text(encoding="utf-8") if lock.is_file() else "",
     ]
@@ -78,11 +73,12 @@ def require_clear(host: Host, inventory: Inventory) -> None:
     for name, value in host.variables.items():
         if ELSEWHERE.search(name) or (name in ELSEWISE and value not in ELSEWISE[name]):
             raise CannotAskError(f"{name} is declared")
+    settings = frozenset(name for other in inventory.hosts for name in other.variables)
     for other in (host, *inventory.hosts):
         for name, value in other.variables.items():
-            if UNSTEADY.search(json.dumps(value, default=str)):
+            if not is_steady(value, settings):
                 whose = "" if other.name == host.name else f" of {other.name}"
-                raise CannotAskError(f"{name}{whose} is not the same each time")
+                raise CannotAskError(f"{name}{whose} may be another each time")
 
 
 def _files(root: Path, rooms: Iterable[str]) -> list[Path]:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from clusterctl import console
 from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import load_anew
-from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.engine.events import HostLooked
 from clusterctl.engine.ledger import HostRecord, HostState
+from clusterctl.engine.wording import counted
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.opening import Selection
 from clusterctl.rollout.parts import Asked
 from clusterctl.rollout.preflight import Finding, PreflightReport, findings_of
 from clusterctl.rollout.probe import records
 from clusterctl.rollout.probe.ask import Answers, ask, ask_here
-from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call, CannotAskError, of_host, read
+from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call, CannotAskError, of_host
 from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
 from clusterctl.rollout.probe.judge import decisive, wanting
 from clusterctl.rollout.probe.records import Record
+from clusterctl.rollout.probe.written import read
 from clusterctl.rollout.session import Session, note
 
 CALLS = "calls.jsonl"
@@ -80,7 +85,11 @@ class Looks:
         return replace(self.session, calls=self.session.run.path(CALLS)) if self.whole else self.session
 
     def first(self) -> Look:
-        """Ask every host of which an apply by the same inputs is remembered; changes nothing."""
+        """Ask every host of which an apply by the same inputs is remembered; changes nothing.
+
+        Raises ClusterctlError (``access.sudo-password``) where sudo refuses the password: whoever goes on
+        tries it on every host.
+        """
         if self.full or not self.whole:
             return Look()
         directory = self.chosen.directory
@@ -89,7 +98,7 @@ class Looks:
         same = {name: one for name, one in known.items() if one is not None and one.inputs == digest}
         if not same:
             return Look()
-        here, answers = self._answers({name: one.calls for name, one in same.items()}, ship=False)
+        here, answers = self._answers({name: one.calls for name, one in same.items()})
         look = judged(same, here, answers)
         for name, record in same.items():
             differs = look.differing.get(name, ())
@@ -101,18 +110,17 @@ class Looks:
         for name in hosts:
             records.forget(self.chosen.directory, name)
 
-    def settle(self, good: Sequence[str]) -> dict[str, str]:
+    def settle(self, good: Mapping[str, int]) -> dict[str, str]:
         """Remember what was asked of the hosts that are good, and what they answer now that it is done.
 
-        Returns why a host is not remembered, by host.
+        ``good`` says how many tasks of each ended well. Returns why a host is not remembered, by host.
         """
         path = self.told.calls
-        if path is None:
+        if path is None or not good:
             return {}
-        told = read(path)
-        path.unlink(missing_ok=True)
-        if not good:
-            return {}
+        written = read(path)
+        if not written.is_whole(good):
+            return dict.fromkeys(good, "not all that was asked of it was written down")
         if self._decided_now() != self.decided:
             return dict.fromkeys(good, "the settings were changed while it was at work")
         calls: dict[str, tuple[Call, ...]] = {}
@@ -120,18 +128,29 @@ class Looks:
         for host in (host for host in self.chosen.hosts if host.name in good):
             try:
                 require_clear(host, self.chosen.inventory)
-                calls[host.name] = of_host(host.name, told)
+                calls[host.name] = of_host(host.name, written.calls)
             except CannotAskError as error:
                 not_kept[host.name] = str(error)
-        here, answers = self._answers(calls, ship=True)
+        return not_kept | self._look_again(calls)
+
+    def _look_again(self, calls: Mapping[str, tuple[Call, ...]]) -> dict[str, str]:
+        """Ask the hosts, and remember those that answer well; why it was not to be, of the others."""
+        if not calls:
+            return {}
+        console.say(f"looking once more at {counted(len(calls), 'host')}, so that the next apply need not")
+        not_kept: dict[str, str] = {}
+        here, answers = self._answers(calls)
         digest = with_secrets(self.decided, self.chosen.directory)
         for name, asked in calls.items():
             given = {HERE: here, "": answers[name]}
             record = Record(name, self.session.run.id, digest, asked, _baseline(asked, given))
             if differs := differences(record, given):
                 not_kept[name] = in_short(differs)
-            else:
+                continue
+            try:
                 records.save(self.chosen.directory, record)
+            except ClusterctlError as error:
+                not_kept[name] = error.what
         return not_kept
 
     def _decided_now(self) -> str:
@@ -141,17 +160,38 @@ class Looks:
         except ClusterctlError:
             return ""
 
-    def _answers(
-        self, calls: Mapping[str, Sequence[Call]], *, ship: bool
-    ) -> tuple[Answers, dict[str, Answers]]:
+    def _answers(self, calls: Mapping[str, Sequence[Call]]) -> tuple[Answers, dict[str, Answers]]:
         """The controller's own answers, and those of each host."""
         local = {call.identity: call for own in calls.values() for call in own if call.at == HERE}
         try:
             with OpenSshTransport(self.session.directory, self.chosen.hosts, self.passwords) as transport:
-                answers = ask(calls, transport, ship=ship)
+                answers = ask(calls, transport)
+        except PasswordRefusedError as error:
+            raise _refusal(error) from None
         except ClusterctlError as error:
             answers = dict.fromkeys(calls, error.what)
         return ask_here(list(local.values()), self.session.directory), answers
+
+
+def _refusal(error: PasswordRefusedError) -> ClusterctlError:
+    return ClusterctlError(
+        f"{error.because}; it was not tried again, and no host was changed",
+        code="access.sudo-password",
+        where=error.node,
+        hint="Give the right password. Where this host alone has another one: clusterctl hosts quarantine "
+        f"{error.node} --reason WHY",
+    )
+
+
+@contextlib.contextmanager
+def calls_put_away(directory: ClusterDirectory) -> Iterator[None]:
+    """However the block ends, no task's arguments stay behind: of this run, or of one that died."""
+    try:
+        yield
+    finally:
+        for path in directory.runs.glob(f"*/{CALLS}"):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def in_short(differs: Sequence[str]) -> str:

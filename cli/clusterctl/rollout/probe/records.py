@@ -47,8 +47,9 @@ def load(directory: ClusterDirectory, host: str) -> Record | None:
 
 
 def forget(directory: ClusterDirectory, host: str) -> None:
-    """Remember nothing of a host."""
-    _path(directory, host).unlink(missing_ok=True)
+    """Remember nothing of a host. Raises ClusterctlError where that cannot be."""
+    with state_access():
+        _path(directory, host).unlink(missing_ok=True)
 
 
 def _path(directory: ClusterDirectory, host: str) -> Path:
