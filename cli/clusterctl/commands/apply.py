@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -115,15 +116,16 @@ def command(
             if report.leases and not asked.preflight_alone:
                 raise leases.refusal(report.leases)
             show(report, as_json=as_json)
-            outcome, unfinished = site.SiteOutcome(WavePlan((), {})), Unfinished()
-            code = _preflight_verdict(report)
+            outcome, unfinished, code = (
+                site.SiteOutcome(WavePlan((), {})),
+                Unfinished(),
+                _preflight_verdict(report),
+            )
             if code == EXIT_GOOD and not asked.preflight_alone:
                 plan = _plan(chosen, report, asked, canaries=canary, quiet=first.quiet)
                 _announce(plan, chosen, report, asked)
                 declined = not (yes or _agreed(plan))
-                if declined:
-                    console.say("nothing was changed")
-                else:
+                if not declined:
                     outcome, watching = _change(looks, plan, asked, limits=limits, inside=inside)
                     _complete(outcome, first, plan, chosen)
                     code = outcome.exit_code or watching.exit_code
@@ -134,23 +136,28 @@ def command(
                 **site.summary(session.run.id, chosen.names, outcome, code),
                 **pulls.summary(pulled),
                 **watching.summary(),
-                **unfinished.as_record(),
             }
             ended = {"declined": True} if declined else {"open_jobs": outcome.open_jobs}
-            with unfinished.instead_of_failing(NOT_RECORDED):
-                store.finish(session.run, code, {**summary, **ended})
+            _keep(store, session, code, {**summary, **ended}, unfinished)
         pulls.tell(pulled)
         offline_apply.tell(watching)
         if outcome.records:
             _tell(chosen, outcome, session, code, as_json=as_json)
         _remember(looks, first.rest(chosen.names), outcome, unfinished)
-        told, summary = summary, {**summary, **unfinished.as_record()}
-        if summary != told:
-            with unfinished.instead_of_failing(NOT_RECORDED):
-                store.finish(session.run, code, {**summary, **ended})
+        if unfinished.sentences:
+            _keep(store, session, code, {**summary, **ended}, unfinished)
+            summary |= unfinished.as_record()
     if as_json:
         console.emit(summary)
     return code
+
+
+def _keep(
+    store: RunStore, session: Session, code: int, summary: dict[str, Any], unfinished: Unfinished
+) -> None:
+    """Have how it ended on disk, or say that it is not."""
+    with unfinished.instead_of_failing(NOT_RECORDED):
+        store.finish(session.run, code, {**summary, **unfinished.as_record()})
 
 
 def _say_looked(first: Look) -> None:
@@ -287,7 +294,10 @@ def _announce(plan: WavePlan, chosen: opening.Selection, report: PreflightReport
 
 
 def _agreed(plan: WavePlan) -> bool:
-    return not plan.hosts or click.confirm(f"Change {counted(len(plan.hosts), 'host')}?", err=True)
+    agreed = not plan.hosts or click.confirm(f"Change {counted(len(plan.hosts), 'host')}?", err=True)
+    if not agreed:
+        console.say("nothing was changed")
+    return agreed
 
 
 def _refuse_without_terminal() -> None:

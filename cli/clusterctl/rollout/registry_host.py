@@ -87,9 +87,10 @@ def carry_out(
                         extra_vars=work.extra_vars) as session,
     ):  # fmt: skip
         held = work.lasting and not work.check
-        with leases.held(session, (host.name,)) if held else contextlib.nullcontext(()) as refused:
-            if refused:
-                done = Done(session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(refused))
+        holding = leases.held(session, (host.name,)) if held else contextlib.nullcontext(leases.Holding(None))
+        with holding as ours:
+            if ours.failures:
+                done = Done(session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(ours.failures))
             else:
                 limits = Limits(TIME_LIMIT_S, SILENT_S)
                 outcome = play(session, work.playbook, [host.name], check=work.check, limits=limits)
