@@ -96,6 +96,21 @@ def test_harbor_is_asked_by_its_address_and_trusted_by_our_authority(tmp_path: P
         )
 
 
+def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Path, source: Running) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]))
+        good(call(directory, "images", "mirror"))
+        settings = directory / "group_vars/all.yml"
+        said = yaml.safe_load(settings.read_text())
+        # As an image that was built is named: by the registry's own name, which nothing here resolves.
+        said["images"] = [{"source": f"harbor.lan:{running.port}/golden/one:1"}]
+        settings.write_text(yaml.safe_dump(said))
+        good(call(directory, "lock"))
+        made = call(directory, "images", "bundle", "create", str(tmp_path / "usb"), "--json")
+        assert records(good(made))[-1]["finished"] is True
+
+
 @pytest.mark.parametrize(
     ("ends", "address", "says"),
     [

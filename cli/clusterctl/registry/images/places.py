@@ -17,7 +17,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.images.declared import asked_host, file_setting
+from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
 from clusterctl.registry.oci.client import Registry, Way
 from clusterctl.registry.oci.credentials import credentials_for
 from clusterctl.registry.oci.patience import Patience
@@ -83,6 +83,9 @@ class Sources:
 def source_way(inventory: Inventory, reference: Reference) -> Way:
     """How a source is reached: through the site's proxy, with the site's credentials and authorities."""
     host = asked_host(inventory)
+    # What was built here comes out of the cluster's own registry.
+    if reference.registry == _name(inventory):
+        return own_way(inventory)
     authority = file_setting(inventory, "images_ca_file")
     return Way(
         host=reference.host,
@@ -163,18 +166,20 @@ def readable(inventory: Inventory, to: str = "", patience: Patience | None = Non
         with Registry(named_way(inventory, to), patience) as registry:
             yield Destination(registry, to)
         return
-    if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
-        way = harbor_way(inventory)
-    else:
-        node = _registry_host(inventory)
-        name = _name(inventory)
-        pull = inventory.directory.secrets / "registry-pull.auth.json"
-        file = pull if setting(node, "registry_auth") == "htpasswd" and pull.is_file() else None
-        # This machine need not know the registry's name; its certificate is for the address, too.
-        address = f"{setting(node, 'registry_address') or node.address}:{setting(node, 'registry_port')}"
-        way = Way(address, authorities=_authorities(inventory), credentials=credentials_for(file, name))
-    with Registry(way, patience) as registry:
+    with Registry(own_way(inventory), patience) as registry:
         yield Destination(registry, _name(inventory))
+
+
+def own_way(inventory: Inventory) -> Way:
+    """How the cluster's registry is reached by those who read."""
+    if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
+        return harbor_way(inventory)
+    node, name = _registry_host(inventory), _name(inventory)
+    pull = inventory.directory.secrets / "registry-pull.auth.json"
+    file = pull if setting(node, "registry_auth") == "htpasswd" and pull.is_file() else None
+    # This machine need not know the registry's name; its certificate is for the address, too.
+    address = f"{setting(node, 'registry_address') or node.address}:{setting(node, 'registry_port')}"
+    return Way(address, authorities=_authorities(inventory), credentials=credentials_for(file, name))
 
 
 def harbor_way(inventory: Inventory) -> Way:
@@ -196,9 +201,7 @@ def harbor_way(inventory: Inventory) -> Way:
 
 
 def _name(inventory: Inventory) -> str:
-    """The cluster's registry as images name it."""
-    host = asked_host(inventory)
-    return f"{setting(host, 'registry_hostname')}:{setting(host, 'registry_port')}"
+    return registry_name(asked_host(inventory))
 
 
 def named_way(inventory: Inventory, to: str) -> Way:
