@@ -55,6 +55,30 @@ def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
     assert first.because == "killed by SIGSEGV while step 3"
 
 
+def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one_that_is_stopped():
+    """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
+    aborted = {**ENDED, "exit_code": -6}
+    stopped = {**TOLD, "state": "T"}
+    meeting = at("wrapping the model", 0, collective=True)
+    outcomes, first = judge(
+        [
+            rank(0, end=stopped, progress=meeting, arrival=1),
+            rank(1, end=aborted, progress=meeting, arrival=0, log_tail="TIMEOUT self_rank = none\n\nabort"),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.HUNG, RankState.CRASHED]
+    assert first.node == "gpu01"
+    assert first.because == "its process is stopped while wrapping the model"
+
+
+def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():
+    waited = "TIMEOUT self_rank = none"
+    for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):
+        _, first = judge([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
+        assert first.node == "gpu02", log
+
+
 def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():
     memory = {"ok": False, "because": "MemoryError while step: x", "phase": "step", "collective": False}
     _, first = judge(

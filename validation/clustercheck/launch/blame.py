@@ -14,6 +14,8 @@ from clustercheck.launch.model import RankOutcome, RankState
 PEER_GONE = re.compile(
     r"connection (closed|reset|refused)|peer|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store|socket", re.I
 )
+# What a library logs when it gives up on a peer and aborts the process that called it.
+GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
 STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "waits in the kernel", "Z": "is a zombie"}
 
 
@@ -47,10 +49,10 @@ def judge(
     origins = [
         outcomes[item.rank]
         for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
-        if _is_origin(item, outcomes[item.rank])
+        if _is_origin(item, outcomes[item.rank]) and not (waiting and _gave_up(item))
     ]
     unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
-    witnesses = any(outcome.state is RankState.FAILED for outcome in outcomes.values())
+    witnesses = any(outcomes[i.rank].state is RankState.FAILED or _gave_up(i) for i in evidence)
     hung = _hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
     for item, why in hung:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
@@ -105,6 +107,12 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
         return False
     in_collective = bool((item.verdict or {}).get("collective"))
     return not (in_collective and PEER_GONE.search(outcome.because))
+
+
+def _gave_up(item: RankEvidence) -> bool:
+    """Whether the rank was aborted because it waited in vain: where others are left, it is a witness."""
+    aborted = (item.end or {}).get("exit_code") == -signal.SIGABRT
+    return aborted and GAVE_UP.search(item.log_tail) is not None
 
 
 def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
