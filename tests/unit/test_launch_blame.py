@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from clustercheck.checks.of_job import to_blame
 from clustercheck.launch.blame import RankEvidence, judge
-from clustercheck.launch.model import RankState
+from clustercheck.launch.model import JobOutcome, RankState
 
 GOOD = {"ok": True, "because": ""}
 ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
@@ -67,9 +70,36 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
         ],
         False,
     )
-    assert states(outcomes) == [RankState.HUNG, RankState.CRASHED]
+    assert states(outcomes) == [RankState.HUNG, RankState.LOST_PEER]
     assert first.node == "gpu01"
     assert first.because == "its process is stopped while wrapping the model"
+    assert outcomes[1].because == "gave up on a peer while wrapping the model: abort"
+    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        {"end": {**ENDED, "exit_code": -11}},
+        {"missing": "connection closed"},
+        {"verdict": {"ok": False, "because": "MemoryError", "collective": False}, "end": FAILED},
+    ],
+    ids=["crashed", "unreachable", "exception"],
+)
+def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
+    """Its abort may be heard first, and another rank may be ended with the job."""
+    aborted = {**ENDED, "exit_code": -6}
+    outcomes, first = judge(
+        [
+            rank(0, arrival=1, **cause),
+            rank(1, end={**TOLD, "state": "T"}, progress=at("all-reduce", 3, collective=True), arrival=2),
+            rank(2, end=aborted, arrival=0, log_tail="what():  Connection closed by peer"),
+        ],
+        False,
+    )
+    assert states(outcomes)[1:] == [RankState.KILLED, RankState.LOST_PEER]
+    assert first.node == "gpu01"
+    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
 
 
 def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():

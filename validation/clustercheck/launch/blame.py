@@ -44,15 +44,15 @@ def judge(
 
     ``timed_out`` is whether the job's time ran out, as against being stopped for another rank's sake.
     """
-    outcomes = {item.rank: _alone(item) for item in evidence}
+    outcomes = _with_witnesses(evidence, {item.rank: _alone(item) for item in evidence})
     waiting = [item for item in evidence if outcomes[item.rank].state is RankState.KILLED]
     origins = [
         outcomes[item.rank]
         for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
-        if _is_origin(item, outcomes[item.rank]) and not (waiting and _gave_up(item))
+        if _is_origin(item, outcomes[item.rank])
     ]
     unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
-    witnesses = any(outcomes[i.rank].state is RankState.FAILED or _gave_up(i) for i in evidence)
+    witnesses = any(o.state in (RankState.FAILED, RankState.LOST_PEER) for o in outcomes.values())
     hung = _hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
     for item, why in hung:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
@@ -109,8 +109,27 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
     return not (in_collective and PEER_GONE.search(outcome.because))
 
 
+def _with_witnesses(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
+) -> dict[int, RankOutcome]:
+    """Ranks that were aborted because they waited in vain are witnesses, where there is another to blame."""
+    aborted = [item for item in evidence if _gave_up(item)]
+    to_blame = (RankState.KILLED, RankState.UNREACHABLE)
+    others = [item for item in evidence if item not in aborted]
+    if not any(outcomes[i.rank].state in to_blame or _is_origin(i, outcomes[i.rank]) for i in others):
+        return dict(outcomes)
+    gave_up = {
+        item.rank: replace(
+            outcomes[item.rank],
+            state=RankState.LOST_PEER,
+            because=f"gave up on a peer while {_phase(item)}{_quoted(item.log_tail)}",
+        )
+        for item in aborted
+    }
+    return {**outcomes, **gave_up}
+
+
 def _gave_up(item: RankEvidence) -> bool:
-    """Whether the rank was aborted because it waited in vain: where others are left, it is a witness."""
     aborted = (item.end or {}).get("exit_code") == -signal.SIGABRT
     return aborted and GAVE_UP.search(item.log_tail) is not None
 
