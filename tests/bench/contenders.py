@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labs import BenchLab
+from taken import Taken, taken_by
 
+from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.rollout.probe import records
 
@@ -38,28 +37,23 @@ OF_NODES = (
 )
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Wall time and this machine's own CPU time, children's included, in seconds."""
-
-    wall_s: float
-    cpu_s: float
-
-
 def timed(
     command: Sequence[str], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> tuple[Taken, str]:
     """Run a command to its good end; what it took, and what it printed. Raises RuntimeError."""
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
-    )  # fmt: skip
-    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with {done.returncode}: {done.stderr[-1500:]}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Taken(wall, cpu), done.stdout
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def run() -> None:
+        done.append(subprocess.run(
+            list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
+            env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
+        ))  # fmt: skip
+
+    taken = taken_by(run)
+    (ended,) = done
+    if ended.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")
+    return taken, ended.stdout
 
 
 def second_apply(lab: BenchLab) -> Taken:
@@ -114,13 +108,16 @@ def prepare(lab: BenchLab, work: Path) -> None:
         name: version for name, version in held.items() if "container" in name and name != "containerd"
     }
     driver = {name: v for name, v in held.items() if "nvidia" in name and name not in toolkit}
-    record = records.load(ClusterDirectory(lab.cluster), "gpu01")
+    directory = ClusterDirectory(lab.cluster)
+    inventory.forget_cached()
+    record = records.load(directory, "gpu01")
     pulled = next(call.args for call in record.calls if call.module == "container_image") if record else {}
     image = f"{pulled['repository']}@{pulled['digest']}"
     variables = {
         "bench_files": str(files),
         "bench_registry": REGISTRY,
         "bench_driver_names": sorted(driver),
+        "bench_driver_version": inventory.load(directory).host("gpu01").value("nvidia_driver_version"),
         "bench_driver_packages": [f"{name}={version}" for name, version in sorted(driver.items())],
         "bench_toolkit_packages": [f"{name}={version}" for name, version in sorted(toolkit.items())],
         "bench_image": image,
@@ -144,9 +141,6 @@ def _sources(record: Any) -> list[str]:
 
 
 def _inventory(lab: BenchLab, path: Path) -> None:
-    from clusterctl.cluster import inventory
-
-    inventory.forget_cached()
     hosts = inventory.load(ClusterDirectory(lab.cluster)).hosts
     connection = {
         "ssh_user": "ops",

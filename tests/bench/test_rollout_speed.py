@@ -21,6 +21,7 @@ import contenders
 import figures
 import pytest
 from labs import BenchLab, fresh_lab
+from taken import Taken
 
 pytestmark = pytest.mark.bench
 
@@ -43,7 +44,7 @@ def work(repository: Path) -> Path:
     return directory
 
 
-def rounds(measure: Callable[[], contenders.Taken], most: int = ROUNDS) -> Iterator[contenders.Taken]:
+def rounds(measure: Callable[[], Taken], most: int = ROUNDS) -> Iterator[Taken]:
     """What several runs took, fewer where they are slow."""
     begun = time.monotonic()
     for number in range(most):
