@@ -148,6 +148,3 @@ def test_a_change_on_the_controller_is_every_hosts():
 def test_an_answer_that_did_not_come_is_no_good_answer():
     record = remembered("gpu01", call("debian_packages"))
     assert differences(record, {"": {}, HERE: {}}) == ("role: debian_packages: no answer",)
-
-
-# By what it was decided
