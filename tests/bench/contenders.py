@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ OF_NODES = (
 
 def timed(
     command: Sequence[str], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None
-) -> tuple[Taken, str]:
+) -> tuple[Taken, subprocess.CompletedProcess[str]]:
     """Run a command to its good end; what it took, and what it printed. Raises RuntimeError."""
     done: list[subprocess.CompletedProcess[str]] = []
 
@@ -53,14 +54,14 @@ def timed(
     (ended,) = done
     if ended.returncode != 0:
         raise RuntimeError(f"{' '.join(command)[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")
-    return taken, ended.stdout
+    return taken, ended
 
 
 def second_apply(lab: BenchLab) -> Taken:
     """clusterctl where nothing has changed; each host must have been looked at, and none changed."""
     program = Path(sys.executable).with_name("clusterctl")
     taken, said = timed([str(program), "-C", str(lab.cluster), "apply", "--yes", "--json"])
-    summary = json.loads(said.splitlines()[-1])
+    summary = json.loads(said.stdout.splitlines()[-1])
     if summary["changed"] or len(summary.get("probed", ())) != len(summary["hosts"]):
         raise RuntimeError(f"this was no second apply: {summary}")
     return taken
@@ -75,19 +76,22 @@ def plain_ansible(lab: BenchLab, work: Path) -> Taken:
         [*command, "-e", settings, str(playbook)], cwd=work,
         environment={"ANSIBLE_CONFIG": str(work / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
     )  # fmt: skip
-    recap = said[said.index("PLAY RECAP") :].splitlines()[1:]
+    recap = said.stdout[said.stdout.index("PLAY RECAP") :].splitlines()[1:]
     if any("changed=0" not in line for line in recap if ":" in line):
-        raise RuntimeError(f"the playbook changes what is there already: {said[-3000:]}")
+        raise RuntimeError(f"the playbook changes what is there already: {said.stdout[-3000:]}")
     return taken
 
 
 def pyinfra(lab: BenchLab, work: Path) -> Taken:
     """pyinfra at its defaults with the same checks as operations and facts; it must change nothing."""
     command = [str(work / "pyinfra" / "bin" / "pyinfra"), "--yes", "--sudo"]
-    taken, _ = timed(
+    taken, said = timed(
         [*command, str(work / "inventory.py"), str(HERE / "plain" / "checks.py")], cwd=work,
         environment={"BENCH_VARIABLES": str(work / "variables.json")},
     )  # fmt: skip
+    total = re.search(r"^ *Grand total +(\d+) +- +- +(\d+) *$", said.stderr, re.M)  # its own words go there
+    if total is None or total[1] != total[2]:
+        raise RuntimeError(f"pyinfra changes what is there already: {said.stderr[-3000:]}")
     return taken
 
 
