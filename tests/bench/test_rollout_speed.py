@@ -96,6 +96,9 @@ def measure(lab: BenchLab, one: dict[str, Any], work: Path, stage: Callable[[str
     with stage("second apply"):
         taken = list(rounds(lambda: contenders.second_apply(lab)))
         one["second"], one["second_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
+    with stage("parts of it"):
+        for name, command in (("start", [program, "--version"]), ("inventory", [*ours, "hosts", "list"])):
+            one[name] = [contenders.timed(command)[0].wall_s for _ in range(ROUNDS)]
     with stage("second apply, every task through Ansible"):
         taken = list(rounds(lambda: contenders.timed([*ours, "apply", "--yes", "--full"])[0], 2))
         one["full"], one["full_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
