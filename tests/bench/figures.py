@@ -59,7 +59,7 @@ def table(figures: Mapping[str, Any]) -> str:
             seconds(other, one.get("pyinfra")),
             ratio(plain, ours),
             ratio(ours, other),
-            seconds(middle(one.get("validate"))),
+            f"{seconds(middle(one.get('validate')))} ({one.get('validate_verdict', NOT_MEASURED)})",
             str(one.get("measured", NOT_MEASURED)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
