@@ -38,7 +38,8 @@ UNLOGGED = ("VALUE_SPECIFIED_IN_NO_LOG_PARAMETER", "********")
 # Ansible's own arguments beside the task's: where to put temporary files, and the like.
 INTERNAL = "_ansible_"
 PROXIES = ("http_proxy", "https_proxy")
-# A URL that names a user, and with him perhaps a password.
+# A URL that names a user, and with him perhaps a password. As in module_utils/masking.py, which Ansible gives
+# to modules and not to callbacks.
 USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
 # Of a file's result: what a later look compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")

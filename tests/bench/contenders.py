@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labs import BenchLab
+from taken import Taken, taken_by
 
+from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.rollout.probe import records
 
@@ -38,38 +38,53 @@ OF_NODES = (
 )
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Wall time and this machine's own CPU time, children's included, in seconds."""
-
-    wall_s: float
-    cpu_s: float
-
-
 def timed(
-    command: Sequence[str], *, cwd: Path | None = None, environment: Mapping[str, str] | None = None
-) -> tuple[Taken, str]:
-    """Run a command to its good end; what it took, and what it printed. Raises RuntimeError."""
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
-        env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
-    )  # fmt: skip
-    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with {done.returncode}: {done.stderr[-1500:]}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Taken(wall, cpu), done.stdout
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    ends: Sequence[int] = (0,),
+) -> tuple[Taken, subprocess.CompletedProcess[str]]:
+    """Run a command to one of these ends; what it took, and what it printed. Raises RuntimeError."""
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def run() -> None:
+        done.append(subprocess.run(
+            list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
+            env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
+        ))  # fmt: skip
+
+    taken = taken_by(run)
+    (ended,) = done
+    if ended.returncode not in ends:
+        raise RuntimeError(f"{' '.join(command)[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")
+    return taken, ended
 
 
 def second_apply(lab: BenchLab) -> Taken:
     """clusterctl where nothing has changed; each host must have been looked at, and none changed."""
     program = Path(sys.executable).with_name("clusterctl")
     taken, said = timed([str(program), "-C", str(lab.cluster), "apply", "--yes", "--json"])
-    summary = json.loads(said.splitlines()[-1])
+    summary = json.loads(said.stdout.splitlines()[-1])
     if summary["changed"] or len(summary.get("probed", ())) != len(summary["hosts"]):
         raise RuntimeError(f"this was no second apply: {summary}")
     return taken
+
+
+def validation(lab: BenchLab) -> tuple[Taken, str]:
+    """clusterctl validate; also how it was judged.
+
+    All nodes of a lab compute on this machine's cores: many of them are slow, and it must say so. Nothing
+    else may be wrong.
+    """
+    program = Path(sys.executable).with_name("clusterctl")
+    command = [str(program), "-C", str(lab.cluster), "validate", "--json"]
+    taken, said = timed(command, ends=(0, 1))
+    document = json.loads(said.stdout.splitlines()[-1])
+    failed = {result["check"] for result in document["results"] if result["verdict"] == "fail"}
+    if not failed <= {"all-reduce-bandwidth", "pair-bandwidth"}:
+        raise RuntimeError(f"this is not about speed: {sorted(failed)}")
+    return taken, ", ".join([document["verdict"], *sorted(failed)])
 
 
 def plain_ansible(lab: BenchLab, work: Path) -> Taken:
@@ -81,19 +96,22 @@ def plain_ansible(lab: BenchLab, work: Path) -> Taken:
         [*command, "-e", settings, str(playbook)], cwd=work,
         environment={"ANSIBLE_CONFIG": str(work / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
     )  # fmt: skip
-    recap = said[said.index("PLAY RECAP") :].splitlines()[1:]
+    recap = said.stdout[said.stdout.index("PLAY RECAP") :].splitlines()[1:]
     if any("changed=0" not in line for line in recap if ":" in line):
-        raise RuntimeError(f"the playbook changes what is there already: {said[-3000:]}")
+        raise RuntimeError(f"the playbook changes what is there already: {said.stdout[-3000:]}")
     return taken
 
 
 def pyinfra(lab: BenchLab, work: Path) -> Taken:
     """pyinfra at its defaults with the same checks as operations and facts; it must change nothing."""
     command = [str(work / "pyinfra" / "bin" / "pyinfra"), "--yes", "--sudo"]
-    taken, _ = timed(
+    taken, said = timed(
         [*command, str(work / "inventory.py"), str(HERE / "plain" / "checks.py")], cwd=work,
         environment={"BENCH_VARIABLES": str(work / "variables.json")},
     )  # fmt: skip
+    total = re.search(r"^ *Grand total +(\d+) +- +- +(\d+) *$", said.stderr, re.M)  # its own words go there
+    if total is None or total[1] != total[2]:
+        raise RuntimeError(f"pyinfra changes what is there already: {said.stderr[-3000:]}")
     return taken
 
 
@@ -114,13 +132,16 @@ def prepare(lab: BenchLab, work: Path) -> None:
         name: version for name, version in held.items() if "container" in name and name != "containerd"
     }
     driver = {name: v for name, v in held.items() if "nvidia" in name and name not in toolkit}
-    record = records.load(ClusterDirectory(lab.cluster), "gpu01")
+    directory = ClusterDirectory(lab.cluster)
+    inventory.forget_cached()
+    record = records.load(directory, "gpu01")
     pulled = next(call.args for call in record.calls if call.module == "container_image") if record else {}
     image = f"{pulled['repository']}@{pulled['digest']}"
     variables = {
         "bench_files": str(files),
         "bench_registry": REGISTRY,
         "bench_driver_names": sorted(driver),
+        "bench_driver_version": inventory.load(directory).host("gpu01").value("nvidia_driver_version"),
         "bench_driver_packages": [f"{name}={version}" for name, version in sorted(driver.items())],
         "bench_toolkit_packages": [f"{name}={version}" for name, version in sorted(toolkit.items())],
         "bench_image": image,
@@ -144,9 +165,6 @@ def _sources(record: Any) -> list[str]:
 
 
 def _inventory(lab: BenchLab, path: Path) -> None:
-    from clusterctl.cluster import inventory
-
-    inventory.forget_cached()
     hosts = inventory.load(ClusterDirectory(lab.cluster)).hosts
     connection = {
         "ssh_user": "ops",

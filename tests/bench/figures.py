@@ -59,12 +59,25 @@ def table(figures: Mapping[str, Any]) -> str:
             seconds(other, one.get("pyinfra")),
             ratio(plain, ours),
             ratio(ours, other),
-            seconds(middle(one.get("validate"))),
+            f"{seconds(middle(one.get('validate')))} ({one.get('validate_verdict', NOT_MEASURED)})",
             str(one.get("measured", NOT_MEASURED)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     problems = [f"- {size}: {text}" for size, one in figures.items() for text in one.get("problems", ())]
     return "\n".join([*lines, *(["", "Not measured:", "", *problems] if problems else [])])
+
+
+def parts(figures: Mapping[str, Any]) -> str:
+    """Where a second apply's time goes, by what commands take that do the first of it and no more."""
+    lines = [
+        "| GPU nodes (and a registry) | the program's start | the inventory | looking at the hosts |",
+        "|---|---|---|---|",
+    ]
+    for size, one in sorted(figures.items(), key=lambda item: int(item[0])):
+        start, read, whole = (middle(one.get(name)) for name in ("start", "inventory", "second"))
+        if start is not None and read is not None and whole is not None:
+            lines.append(f"| {size} | {start:.1f} s | {read - start:.1f} s | {whole - read:.1f} s |")
+    return "\n".join(lines)
 
 
 def middle(values: Sequence[float] | None) -> float | None:
@@ -98,4 +111,9 @@ def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
         raise ValueError(f"{document} has no place for figures")
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     head = f"{machine()}. {today}, by `{command}`. Medians; in brackets of how many runs."
-    document.write_text(f"{before}{BEGIN}\n\n{head}\n\n{table(figures)}\n\n{END}{after}", encoding="utf-8")
+    where = (
+        "Of a second apply, medians: `clusterctl --version`, what `clusterctl hosts list` takes beyond it, "
+        "and what the apply takes beyond that."
+    )
+    written = "\n\n".join([head, table(figures), where, parts(figures)])
+    document.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")

@@ -21,6 +21,7 @@ import contenders
 import figures
 import pytest
 from labs import BenchLab, fresh_lab
+from taken import Taken
 
 pytestmark = pytest.mark.bench
 
@@ -43,7 +44,7 @@ def work(repository: Path) -> Path:
     return directory
 
 
-def rounds(measure: Callable[[], contenders.Taken], most: int = ROUNDS) -> Iterator[contenders.Taken]:
+def rounds(measure: Callable[[], Taken], most: int = ROUNDS) -> Iterator[Taken]:
     """What several runs took, fewer where they are slow."""
     begun = time.monotonic()
     for number in range(most):
@@ -95,6 +96,9 @@ def measure(lab: BenchLab, one: dict[str, Any], work: Path, stage: Callable[[str
     with stage("second apply"):
         taken = list(rounds(lambda: contenders.second_apply(lab)))
         one["second"], one["second_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
+    with stage("parts of it"):
+        for name, command in (("start", [program, "--version"]), ("inventory", [*ours, "hosts", "list"])):
+            one[name] = [contenders.timed(command)[0].wall_s for _ in range(ROUNDS)]
     with stage("second apply, every task through Ansible"):
         taken = list(rounds(lambda: contenders.timed([*ours, "apply", "--yes", "--full"])[0], 2))
         one["full"], one["full_cpu"] = [t.wall_s for t in taken], [t.cpu_s for t in taken]
@@ -109,7 +113,8 @@ def measure(lab: BenchLab, one: dict[str, Any], work: Path, stage: Callable[[str
         one["second"] += [t.wall_s for t in again]
         one["second_cpu"] += [t.cpu_s for t in again]
     with stage("validate"):
-        one["validate"] = [contenders.timed([*ours, "validate"])[0].wall_s]
+        taken_once, one["validate_verdict"] = contenders.validation(lab)
+        one["validate"] = [taken_once.wall_s]
 
 
 def judge(size: int, one: dict[str, Any]) -> None:

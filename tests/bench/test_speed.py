@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from taken import taken_by
 
 from clustercheck import ledger, sample
 from clustercheck.checks.all import CHECKS
@@ -36,26 +35,6 @@ def median_s(work: Callable[[], object], rounds: int = ROUNDS) -> float:
         work()
         taken.append(time.perf_counter() - begun)
     return statistics.median(taken)
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds of a clock on the wall, and of the CPU: of this process and those that it waited for."""
-
-    wall_s: float
-    cpu_s: float
-
-
-def cost(work: Callable[[], object]) -> Cost:
-    """What ``work`` takes once."""
-
-    def cpu_s() -> float:
-        spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        return sum(one.ru_utime + one.ru_stime for one in spent)
-
-    before, begun = cpu_s(), time.perf_counter()
-    work()
-    return Cost(time.perf_counter() - begun, cpu_s() - before)
 
 
 def say(figure: str) -> None:
@@ -111,7 +90,7 @@ def test_events_cost_little_beside_plain_ansible(
         run_playbook(request, lambda event, _: events.append(event))
 
     ours(), alone()  # what is read once is read
-    pairs = [(cost(ours), cost(alone)) for _ in range(PAIRS)]
+    pairs = [(taken_by(ours), taken_by(alone)) for _ in range(PAIRS)]
     wall = statistics.median(one.wall_s / other.wall_s for one, other in pairs)
     cpu = statistics.median(one.cpu_s / other.cpu_s for one, other in pairs)
     say(

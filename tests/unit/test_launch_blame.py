@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from clustercheck.checks.of_job import to_blame
 from clustercheck.launch.blame import RankEvidence, judge
-from clustercheck.launch.model import RankState
+from clustercheck.launch.model import JobOutcome, RankState
 
 GOOD = {"ok": True, "because": ""}
 ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
@@ -53,6 +56,57 @@ def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
     assert states(outcomes) == [RankState.FAILED, RankState.CRASHED]
     assert first.node == "gpu02"
     assert first.because == "killed by SIGSEGV while step 3"
+
+
+def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one_that_is_stopped():
+    """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
+    aborted = {**ENDED, "exit_code": -6}
+    stopped = {**TOLD, "state": "T"}
+    meeting = at("wrapping the model", 0, collective=True)
+    outcomes, first = judge(
+        [
+            rank(0, end=stopped, progress=meeting, arrival=1),
+            rank(1, end=aborted, progress=meeting, arrival=0, log_tail="TIMEOUT self_rank = none\n\nabort"),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.HUNG, RankState.LOST_PEER]
+    assert first.node == "gpu01"
+    assert first.because == "its process is stopped while wrapping the model"
+    assert outcomes[1].because == "gave up on a peer while wrapping the model: abort"
+    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        {"end": {**ENDED, "exit_code": -11}},
+        {"missing": "connection closed"},
+        {"verdict": {"ok": False, "because": "MemoryError", "collective": False}, "end": FAILED},
+    ],
+    ids=["crashed", "unreachable", "exception"],
+)
+def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
+    """Its abort may be heard first, and another rank may be ended with the job."""
+    aborted = {**ENDED, "exit_code": -6}
+    outcomes, first = judge(
+        [
+            rank(0, arrival=1, **cause),
+            rank(1, end={**TOLD, "state": "T"}, progress=at("all-reduce", 3, collective=True), arrival=2),
+            rank(2, end=aborted, arrival=0, log_tail="what():  Connection closed by peer"),
+        ],
+        False,
+    )
+    assert states(outcomes)[1:] == [RankState.KILLED, RankState.LOST_PEER]
+    assert first.node == "gpu01"
+    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
+
+
+def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():
+    waited = "TIMEOUT self_rank = none"
+    for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):
+        _, first = judge([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
+        assert first.node == "gpu02", log
 
 
 def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():

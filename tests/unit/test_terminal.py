@@ -99,6 +99,16 @@ class Terminal:
         return True
 
 
+def modes_of_a_new_terminal() -> list[Any]:
+    """Of one that no program has touched: the program may be quicker than who asks for those of its own."""
+    ours, its = os.openpty()
+    try:
+        return termios.tcgetattr(its)
+    finally:
+        os.close(ours)
+        os.close(its)
+
+
 @dataclass
 class Site:
     """A cluster directory, and the feed that its Ansible plays."""
@@ -122,7 +132,7 @@ class Site:
         child = pexpect.spawn(
             "/bin/sh", ["-c", line], env=given, dimensions=(size[1], size[0]), timeout=WAIT_S
         )
-        return Terminal(child, Watched(*size), termios.tcgetattr(child.child_fd))
+        return Terminal(child, Watched(*size), modes_of_a_new_terminal())
 
     def go_on(self) -> None:
         """End what holds the feed."""

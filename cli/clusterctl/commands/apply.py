@@ -19,7 +19,7 @@ from clusterctl.engine.playbook import TIME_LIMIT_S
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.engine.silence import SILENCE_LIMIT_S
-from clusterctl.engine.wording import counted, listed
+from clusterctl.engine.wording import counted, hosts_by, listed
 from clusterctl.errors import (
     EXIT_CLUSTER_BAD,
     EXIT_GOOD,
@@ -164,10 +164,7 @@ def _say_looked(first: Look) -> None:
     if first.quiet:
         number = counted(len(first.quiet), "host")
         console.say(f"{number}, each looked at in one probe: as the last apply left them")
-    alike: dict[str, list[str]] = {}
-    for host, differs in first.differing.items():
-        alike.setdefault(in_short(differs), []).append(host)
-    for what, hosts in alike.items():
+    for what, hosts in hosts_by({host: in_short(why) for host, why in first.differing.items()}).items():
         console.say(f"{listed(hosts)}: not as it was left: {what}")
 
 
@@ -199,14 +196,13 @@ def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome, unf
     well = (HostState.GOOD, HostState.UNTOUCHED)
     good = [name for name in hosts if outcome.states.get(name) in well]
     ok = {name: outcome.records[name].ok if name in outcome.records else 0 for name in good}
-    not_kept: dict[str, list[str]] = {}
+    not_kept: dict[str, str] = {}
     with (
         unfinished.instead_of_failing("the next apply looks at nothing in one probe"),
         terminated_like_interrupted(),
     ):
-        for host, why in looks.settle(ok).items():
-            not_kept.setdefault(why, []).append(host)
-    for why, alike in not_kept.items():
+        not_kept = looks.settle(ok)
+    for why, alike in hosts_by(not_kept).items():
         console.say(f"{listed(alike)}: the next apply cannot look at it in one probe: {why}")
 
 

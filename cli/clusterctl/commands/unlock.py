@@ -13,6 +13,7 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing
+from clusterctl.engine.wording import hosts_by
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.rollout import opening
 from clusterctl.rollout.leases import nodes_of
@@ -58,7 +59,8 @@ def command(
         for host, why in at_work.items():
             console.say(f"{host}: not freed: {why}; unlock again when it has ended")
         holding = {host: said.holder for host, said in ours.items() if said.holder and host not in at_work}
-        leases = _by_lease(holding)
+        # A run has one lease; if nodes say otherwise, each is freed of what it showed.
+        leases = hosts_by(holding)
         left = unasked | at_work
         if holding and _agreed(leases, yes=yes):
             for lease, hosts in leases.items():
@@ -92,14 +94,6 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
         console.say(f"{lease.holder}, holds {', '.join(hosts)}")
         console.say(f"it works from {lease.directory} on {lease.where}; what it began there may run on")
     return yes or click.confirm("Has it died, and are its nodes to be freed?", err=True)
-
-
-def _by_lease(holding: Mapping[str, Lease]) -> dict[Lease, list[str]]:
-    """A run has one lease; if nodes say otherwise, each is freed of what it showed."""
-    leases: dict[Lease, list[str]] = {}
-    for host, lease in sorted(holding.items()):
-        leases.setdefault(lease, []).append(host)
-    return leases
 
 
 def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:

@@ -84,12 +84,18 @@ def in_order(hosts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(hosts)))
 
 
+def take_of(lease: Lease, hosts: Iterable[str]) -> Take:
+    """The first node alone, which is where two who want the same meet; then all others at once."""
+    first, *others = in_order(hosts)
+    return Take(lease, ((first,), tuple(others)) if others else ((first,),))
+
+
 def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
     """Take every node, or none: what was asked is freed on any refusal, failure or interruption."""
-    first, *others = order = in_order(hosts)
+    order = in_order(hosts)
     yield Note(lease, order)
     try:
-        answers = yield Take(lease, ((first,), tuple(others)) if others else ((first,),))
+        answers = yield take_of(lease, order)
     except (Exception, KeyboardInterrupt):
         yield from freeing(lease, order, doubtful=order)
         raise

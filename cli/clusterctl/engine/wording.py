@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
+T = TypeVar("T", bound=Hashable)
 WORDS_SHOWN = 5
 _DIGITS = re.compile(r"([0-9]+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]+)")
@@ -49,6 +51,14 @@ def names(hosts: Sequence[str]) -> str:
         return ", ".join(words)
     first = sorted(set(hosts), key=_by_number)[: WORDS_SHOWN - 1]
     return f"{', '.join(first)} and {len(set(hosts)) - len(first)} more"
+
+
+def hosts_by(said: Mapping[str, T]) -> dict[T, list[str]]:
+    """Hosts of which the same is said, together; what was said first comes first."""
+    together: dict[T, list[str]] = {}
+    for host, what in said.items():
+        together.setdefault(what, []).append(host)
+    return together
 
 
 def alike(text: str, host: str) -> str:

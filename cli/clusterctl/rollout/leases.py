@@ -21,12 +21,12 @@ from clusterctl.engine.lease_protocol import (
     Take,
     carry_out,
     freeing,
-    in_order,
     sorted_out,
+    take_of,
     taking,
 )
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import listed
+from clusterctl.engine.wording import hosts_by, listed
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.session import Session
 
@@ -50,10 +50,9 @@ class Holding:
 
     def again(self, hosts: Sequence[str]) -> list[Failure]:
         """Take hosts once more, before they are changed; the failures of those that are not ours any more."""
-        first, *others = in_order(hosts)
         if self.lease is None:
             return []
-        answers = self.asks(Take(self.lease, ((first,), tuple(others)) if others else ((first,),)))
+        answers = self.asks(take_of(self.lease, hosts))
         refused, working, failed = sorted_out(answers)
         return [
             *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
@@ -89,7 +88,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
         try:
             yield holding
         finally:
-            _give_back(session, holding, hosts, do)
+            _give_back(session, lease, holding, hosts, do)
 
 
 def recover(session: Session, hosts: Collection[str], declared: Collection[str]) -> None:
@@ -111,9 +110,7 @@ def nodes_of(session: Session) -> LeaseNodes:
 
 def refusal(refused: Mapping[str, Lease]) -> ClusterctlError:
     """Whose leases are in the way, and what to do about it."""
-    by_run: dict[Lease, list[str]] = {}
-    for host, lease in sorted(refused.items()):
-        by_run.setdefault(lease, []).append(host)
+    by_run = hosts_by(dict(sorted(refused.items())))
     said = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
     first = next(iter(by_run))
     hint = (
@@ -142,11 +139,9 @@ def _doing(session: Session) -> Callable[[Step], Answers]:
 
 
 def _give_back(
-    session: Session, holding: Holding, hosts: Sequence[str], do: Callable[[Step], Answers]
+    session: Session, lease: Lease, holding: Holding, hosts: Sequence[str], do: Callable[[Step], Answers]
 ) -> None:
     """As well as can be: the run has its outcome already."""
-    lease = holding.lease
-    assert lease is not None  # noqa: S101 - for mypy
     try:
         at_work = cut_off(session.run.journal)
         kept = {host: at_work[host] for host in hosts if host in at_work}
@@ -165,10 +160,7 @@ def _give_back(
 
 
 def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
-    alike: dict[str, list[str]] = {}
-    for host, why in kept.items():
-        alike.setdefault(why, []).append(host)
-    for why, hosts in alike.items():
+    for why, hosts in hosts_by(kept).items():
         console.say(f"{listed(hosts)}: the lease is kept, nobody else may come in: {why}")
     if kept:
         console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "

@@ -30,6 +30,12 @@ def ask(command: str) -> str:
     return str(host.get_fact(Command, command) or "")
 
 
+def require(holds: bool, otherwise: str) -> None:
+    """Raise RuntimeError where something is not as it should be."""
+    if not holds:
+        raise RuntimeError(otherwise)
+
+
 def python(code: str) -> None:
     """A few words of Python on the host; they raise where something is not as it should be."""
     ask(f'python3 -c "{code}"')
@@ -42,7 +48,8 @@ def running(unit: str) -> None:
 
 def registry() -> None:
     """What the first play of site.yml sees to."""
-    ask("systemctl is-active docker-registry.service || true")
+    # "is-active" ends badly where the unit is not active, as it should be here
+    require(ask("systemctl is-active docker-registry.service || true") != "active", "another registry runs")
     files.link(name="mask", path="/etc/systemd/system/docker-registry.service", target="/dev/null")
     apt.packages(name="packages", packages=["docker-registry", "skopeo", "ca-certificates"])
     files.directory(name="directory", path="/etc/clusterctl/registry", mode="755")
@@ -54,7 +61,8 @@ def registry() -> None:
         running(f"{listener}.service")
     trusted = "context=ssl.create_default_context(cafile='/etc/clusterctl/registry/ca.crt')"
     python(f"import urllib.request as u, ssl; u.urlopen('https://{REGISTRY}:5000/v2/', {trusted})")
-    python("import http.client as h; c = h.HTTPConnection('127.0.0.1', 5001); c.request('GET', '/v2/')")
+    asked = "c = h.HTTPConnection('127.0.0.1', 5001); c.request('GET', '/v2/'); print(c.getresponse().status)"
+    require(ask(f'python3 -c "import http.client as h; {asked}"') == "401", "anybody may push")
     auth = "--tls-verify=false --authfile /etc/clusterctl/registry/push.auth.json"
     ask(f"skopeo inspect --raw {auth} {GIVEN['bench_pushed']}")
 
@@ -66,16 +74,14 @@ def node() -> None:
     ask(f"getent hosts {REGISTRY}")
     for url in GIVEN["bench_sources"]:
         python(f"import urllib.request as u; u.urlopen(u.Request('{url}', method='HEAD'))")
-    if not ask("lspci -d 10de:"):
-        raise RuntimeError("no GPUs")
+    require(bool(ask("lspci -d 10de:")), "no GPUs")
     ask("nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader")
     put("clusterctl-cuda.sources", f"{SOURCES}/clusterctl-cuda.sources", "644")
     put("clusterctl-nouveau.conf", "/etc/modprobe.d/clusterctl-nouveau.conf", "644")
     apt.packages(name="driver", packages=GIVEN["bench_driver_packages"])
-    held = ask("apt-mark showhold")
-    if not all(name in held for name in GIVEN["bench_driver_names"]):
-        raise RuntimeError("the driver is not held")
-    ask("cat /sys/module/nvidia/version")
+    held = ask("apt-mark showhold").split()
+    require(set(GIVEN["bench_driver_names"]) <= set(held), "the driver is not held")
+    require(ask("cat /sys/module/nvidia/version") == GIVEN["bench_driver_version"], "another driver runs")
     ask("nvidia-smi --query-gpu=driver_version --format=csv,noheader")
     running("nvidia-persistenced.service")
     running("nvidia-fabricmanager.service")
@@ -89,13 +95,12 @@ def node() -> None:
     )
     apt.packages(name="toolkit", packages=GIVEN["bench_toolkit_packages"])
     put("daemon.json", "/etc/docker/daemon.json", "644")
-    if "nvidia" not in ask("docker info --format '{{json .Runtimes}}'"):
-        raise RuntimeError("Docker does not know NVIDIA's runtime")
-    if not host.get_fact(File, "/var/run/cdi/nvidia.yaml"):
-        raise RuntimeError("there is no CDI specification")
+    require("nvidia" in ask("docker info --format '{{json .Runtimes}}'"), "Docker lacks NVIDIA's runtime")
+    require(bool(host.get_fact(File, "/var/run/cdi/nvidia.yaml")), "there is no CDI specification")
     files.directory(name="certs.d", path=f"/etc/docker/certs.d/{REGISTRY}:5000", mode="755")
     put("ca.crt", f"/etc/docker/certs.d/{REGISTRY}:5000/ca.crt", "644")
-    ask(f"docker image inspect {GIVEN['bench_image']} >/dev/null && echo there")
+    there = ask(f"docker image inspect {GIVEN['bench_image']} >/dev/null && echo there")
+    require(there == "there", "the image is not there")
 
 
 (registry if host.name == REGISTRY else node)()

@@ -13,6 +13,7 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 SAID = {
     RankState.CRASHED: "its process crashed",
+    RankState.LOST_PEER: "it gave up on a peer",
     RankState.HUNG: "it hung",
     RankState.UNREACHABLE: "the node went away",
     RankState.FAILED: "it failed",

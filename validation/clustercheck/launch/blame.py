@@ -14,6 +14,8 @@ from clustercheck.launch.model import RankOutcome, RankState
 PEER_GONE = re.compile(
     r"connection (closed|reset|refused)|peer|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store|socket", re.I
 )
+# What a library logs when it gives up on a peer and aborts the process that called it.
+GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
 STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "waits in the kernel", "Z": "is a zombie"}
 
 
@@ -42,7 +44,7 @@ def judge(
 
     ``timed_out`` is whether the job's time ran out, as against being stopped for another rank's sake.
     """
-    outcomes = {item.rank: _alone(item) for item in evidence}
+    outcomes = _with_witnesses(evidence, {item.rank: _alone(item) for item in evidence})
     waiting = [item for item in evidence if outcomes[item.rank].state is RankState.KILLED]
     origins = [
         outcomes[item.rank]
@@ -50,7 +52,7 @@ def judge(
         if _is_origin(item, outcomes[item.rank])
     ]
     unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
-    witnesses = any(outcome.state is RankState.FAILED for outcome in outcomes.values())
+    witnesses = any(o.state in (RankState.FAILED, RankState.LOST_PEER) for o in outcomes.values())
     hung = _hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
     for item, why in hung:
         outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
@@ -105,6 +107,31 @@ def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
         return False
     in_collective = bool((item.verdict or {}).get("collective"))
     return not (in_collective and PEER_GONE.search(outcome.because))
+
+
+def _with_witnesses(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
+) -> dict[int, RankOutcome]:
+    """Ranks that were aborted because they waited in vain are witnesses, where there is another to blame."""
+    aborted = [item for item in evidence if _gave_up(item)]
+    to_blame = (RankState.KILLED, RankState.UNREACHABLE)
+    others = [item for item in evidence if item not in aborted]
+    if not any(outcomes[i.rank].state in to_blame or _is_origin(i, outcomes[i.rank]) for i in others):
+        return dict(outcomes)
+    gave_up = {
+        item.rank: replace(
+            outcomes[item.rank],
+            state=RankState.LOST_PEER,
+            because=f"gave up on a peer while {_phase(item)}{_quoted(item.log_tail)}",
+        )
+        for item in aborted
+    }
+    return {**outcomes, **gave_up}
+
+
+def _gave_up(item: RankEvidence) -> bool:
+    aborted = (item.end or {}).get("exit_code") == -signal.SIGABRT
+    return aborted and GAVE_UP.search(item.log_tail) is not None
 
 
 def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 
 class RankState(StrEnum):
-    """How a rank ended. Only OK carries a verdict that may be believed."""
+    """How a rank ended. Only OK carries a verdict that may be believed; LOST_PEER is nobody's fault."""
 
     OK = "ok"
     FAILED = "failed"
     CRASHED = "crashed"
+    LOST_PEER = "lost-peer"
     HUNG = "hung"
     UNREACHABLE = "unreachable"
     KILLED = "killed"

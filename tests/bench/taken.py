@@ -1,0 +1,28 @@
+"""What a piece of work takes: on the wall, and of the CPU."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Seconds on the wall, and of this machine's CPU: of this process and of those that it waited for."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def taken_by(work: Callable[[], object]) -> Taken:
+    """Do it once."""
+    before, begun = _cpu_s(), time.perf_counter()
+    work()
+    return Taken(time.perf_counter() - begun, _cpu_s() - before)
+
+
+def _cpu_s() -> float:
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)

@@ -1,0 +1,101 @@
+"""apply --offline: what is refused, watched and proved. Ansible is played by data."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.main import run
+from clusterctl.runs.store import RunStore
+
+from .played import records
+
+
+def offline(cluster, listing, *words, **settings):
+    """Apply offline; all sources of packages are a mirror of the site unless ``settings`` say otherwise."""
+    urls = ("nvidia_driver_repository_url", "nvidia_container_toolkit_repository_url")
+    inside = dict.fromkeys(urls, "http://mirror.site/nvidia") | {"site_offline_hosts": ["mirror.site"]}
+    for variables in listing["_meta"]["hostvars"].values():
+        variables.update(inside | settings)
+    return run(["-C", str(cluster.root), "apply", "--yes", "--offline", *words])
+
+
+def watches(ansible):
+    return [request.extra_vars for request in ansible.requests if request.playbook == "offline.yml"]
+
+
+def test_an_offline_apply_proves_that_nobody_else_was_contacted(cluster, listing, ansible, capsys):
+    assert offline(cluster, listing, "--json") == 0
+    lines, messages = records(capsys)
+    assert lines[-1]["offline"]["proved"]
+    assert lines[-1]["offline"]["hosts"]["gpu01"]["inside"] == {"192.0.2.9": 3}
+    assert "offline: gpu01-gpu03, registry01 contacted no host but the cluster's (12 contacts" in messages
+    began, ended = watches(ansible)
+    assert [one["clusterctl_offline_state"] for one in (began, ended)] == ["started", "ended"]
+    assert "192.0.2.1/32" in began["clusterctl_offline_allowed"]
+    assert "mirror.site" in began["clusterctl_offline_names"]
+    assert json.loads(RunStore(cluster).get("last").path("offline.json").read_text())["proved"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"outside": [{"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 2, "by": "apt"}]},
+         1, "it contacted 151.101.2.132:443 (tcp, 2 times) by apt"),
+        ({"lost": 7}, 3, "7 packets went by unheard"),
+        ({"gaps": 1}, 3, "its watch was interrupted (1 time)"),
+        ({"ended": False}, 3, "its watch did not run to the end"),
+        ({"run": "another"}, 3, "nothing is known of what it did: its watch left no record"),
+    ],
+)  # fmt: skip
+def test_what_is_not_proved_is_not_good(cluster, listing, ansible, capsys, case):
+    heard, code, because = case
+    ansible.heard = {"gpu02": heard}
+    assert offline(cluster, listing, "--json") == code
+    lines, messages = records(capsys)
+    assert not lines[-1]["offline"]["proved"]
+    assert lines[-1]["offline"]["hosts"]["gpu01"]["proved"]
+    assert f"gpu02: not proved offline: {because}" in messages
+
+
+def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(
+    cluster, listing, ansible, monkeypatch, capsys
+):
+    def broken(*_):
+        raise ClusterctlError("Ansible did not begin", code="engine.ansible")
+
+    monkeypatch.setattr("clusterctl.rollout.offline._end", broken)
+    assert offline(cluster, listing, "--json") == 3
+    lines, messages = records(capsys)
+    assert lines[-1]["changed"] == 4
+    assert not lines[-1]["offline"]["proved"]
+    assert "the watches could not be ended: Ansible did not begin" in messages
+
+
+def test_settings_that_reach_out_are_refused_before_any_host_is_touched(cluster, listing, ansible, capsys):
+    away = {
+        "nvidia_container_toolkit_repository_url": "https://nvidia.github.io/libnvidia-container",
+        "registry_client_mirrors": [{"upstream": "docker.io", "url": "https://registry01:5000"}],
+        "site_http_proxy": "http://user:word@192.0.2.200:3128",
+    }
+    assert offline(cluster, listing, **away) == 2
+    said = capsys.readouterr().err
+    assert "nvidia_container_toolkit_repository_url names nvidia.github.io" in said
+    assert "registry_client_mirrors falls back to docker.io" in said
+    assert "site_http_proxy names 192.0.2.200" in said
+    assert "user:word" not in said
+    assert "offline.settings" in said
+    assert ansible.requests == []
+
+
+def test_sources_of_packages_elsewhere_stop_an_offline_apply_and_no_watch_stays(
+    cluster, listing, ansible, capsys
+):
+    ansible.sources = {"gpu03": {"deb.debian.org": ["/etc/apt/sources.list"]}}
+    assert offline(cluster, listing) == 2
+    assert "deb.debian.org in /etc/apt/sources.list (gpu03)" in capsys.readouterr().err
+    assert ansible.touched == []
+    assert watches(ansible)[-1]["clusterctl_offline_state"] == "ended"
+    assert ansible.holds == {}

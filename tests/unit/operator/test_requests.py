@@ -1,0 +1,119 @@
+"""What apply and plan refuse, leave out and hand on of a request. Ansible is played by data."""
+
+from __future__ import annotations
+
+import pytest
+
+from clusterctl.main import run
+from clusterctl.runs.store import RunStore
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["apply"], "there is no terminal to ask on"),
+        (["apply", "--yes", "--only", "drivr"], "did you mean driver?"),
+        (["plan", "--limit", "gpu99"], "names no host"),
+    ],
+)
+@pytest.mark.usefixtures("no_terminal")
+def test_a_wrong_request_is_answered_with_two(cluster, ansible, capsys, arguments, said):
+    assert run(["-C", str(cluster.root), *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert ansible.requests == []
+
+
+def test_reboots_are_allowed_only_when_asked_for_and_name_the_hosts(cluster, ansible, capsys):
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert "may be rebooted" not in capsys.readouterr().err
+    assert "nvidia_driver_reboot" not in ansible.requests[-1].extra_vars, "the settings have the word"
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--reboot"]) == 0
+    assert "hosts that may be rebooted: gpu01-gpu03\n" in capsys.readouterr().err
+    assert ansible.requests[-1].extra_vars["nvidia_driver_reboot"] is True
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--reboot", "--only", "registry"]) == 0
+    assert "may be rebooted" not in capsys.readouterr().err
+
+
+def test_what_the_settings_allow_is_said_and_heeded(cluster, ansible, listing, capsys):
+    listing["_meta"]["hostvars"]["gpu02"] |= {"nvidia_driver_reboot": True, "nvidia_driver_force_busy": True}
+    ansible.says = {host: {"busy": "a training job"} for host in ("gpu01", "gpu02")}
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--only", "driver"]) == 3
+    messages = capsys.readouterr().err
+    assert "hosts that may be rebooted: gpu02\n" in messages
+    assert "hosts that are busy, and are changed all the same: gpu02\n" in messages
+    assert "gpu01" not in ansible.touched
+    assert "gpu02" in ansible.touched
+
+
+def test_plan_uses_the_variables_of_apply(cluster, ansible):
+    flags = ["--reboot", "--force-busy", "--only", "driver"]
+    assert run(["-C", str(cluster.root), "apply", "--yes", *flags]) == 0
+    applied = ansible.requests[-1].extra_vars
+    assert applied == {"nvidia_driver_reboot": True, "nvidia_driver_force_busy": True}
+    for words in (["plan"], ["apply", "--check"]):
+        assert run(["-C", str(cluster.root), *words, *flags]) == 0
+        assert ansible.requests[-1].check
+        assert ansible.requests[-1].extra_vars == applied
+
+
+@pytest.fixture
+def with_login_host(cluster, listing):
+    """A host of a group that no play of the site names."""
+    with (cluster.root / "hosts.yml").open("a") as stream:
+        stream.write("login:\n  hosts:\n    login01: {ansible_host: 192.0.2.9}\n")
+    listing["login"] = {"hosts": ["login01"]}
+    listing["all"]["children"].append("login")
+    listing["_meta"]["hostvars"]["login01"] = {"ansible_host": "192.0.2.9"}
+    return cluster
+
+
+def test_a_host_that_no_play_is_for_is_left_out_and_said_once(with_login_host, ansible, capsys):
+    cluster = with_login_host
+    ansible.says = {"login01": {"busy": "somebody's container"}}
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    out, messages = capsys.readouterr()
+    assert messages.count("login01: left out, no play of the site is for it") == 1
+    assert "untouched" in out
+    assert sorted(ansible.touched) == ["gpu01", "gpu02", "gpu03", "registry01"]
+    assert run(["-C", str(cluster.root), "plan"]) == 0
+    out, messages = capsys.readouterr()
+    assert messages.count("login01: left out, no play of the site is for it") == 1
+    assert "plan for 4 hosts" in out
+    assert "login01" not in ansible.requests[-1].hosts
+
+
+def test_a_request_that_would_do_nothing_is_refused(with_login_host, ansible, listing, capsys):
+    cluster = with_login_host
+    for command in (["apply", "--yes"], ["plan"]):
+        for words, said in (
+            (["--limit", "login01"], "no play of the site is for login01"),
+            (["--only", "images"], "--only images has nothing to do: no training_image_digest is declared"),
+        ):
+            assert run(["-C", str(cluster.root), *command, *words]) == 2
+            assert said in capsys.readouterr().err
+    listing["registry"]["hosts"].clear()
+    assert run(["-C", str(cluster.root), "apply", "--yes", "--only", "registry"]) == 2
+    assert "no host is in the group registry" in capsys.readouterr().err
+    assert ansible.requests == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"training_image_digest": "sha256:" + "0" * 64}, "there is no registry to pull the image from"),
+        ({"training_image_enabled": True}, "no training_image_digest is declared"),
+    ],
+)
+def test_settings_that_cannot_go_together_are_refused(cluster, listing, capsys, settings, said):
+    listing["registry"]["hosts"].clear()
+    listing["_meta"]["hostvars"].pop("registry01")
+    listing["_meta"]["hostvars"]["gpu01"] |= settings
+    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 2
+    assert said in capsys.readouterr().err
+    assert RunStore(cluster).list() == []
+
+
+@pytest.mark.parametrize("words", [["plan"], ["apply", "--check"], ["apply"]])
+def test_preflight_alone_is_preflight_alone(cluster, ansible, words):
+    assert run(["-C", str(cluster.root), *words, "--only", "preflight"]) == 0
+    assert [request.playbook for request in ansible.requests] == ["preflight.yml"]

@@ -1,0 +1,150 @@
+"""What can be asked again before an apply, and which answer is no change. No host is reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from clusterctl.rollout.probe.calls import HERE, CannotAskError, of_host
+from clusterctl.rollout.probe.judge import decisive, wanting
+from clusterctl.rollout.probe.look import differences, judged
+
+from .probe_stage import asked_of, call, remembered, told
+
+
+def test_what_decides_on_the_controller_alone_and_what_follows_is_not_asked():
+    modules = ("assert", "include_tasks", "debug", "async_status", "reboot")
+    job = told("container_image", job=True)
+    assert [c.module for c in asked_of("gpu01", *map(told, modules), job)] == ["node_preflight"]
+
+
+def test_the_controllers_own_calls_are_every_hosts():
+    local = told("cluster_certificate", host="gpu02", at=HERE)
+    other = told("debian_packages", host="gpu02")
+    assert [(c.at, c.module) for c in asked_of("gpu01", local, other)] == [
+        ("", "node_preflight"),
+        (HERE, "cluster_certificate"),
+    ]
+
+
+def test_equal_calls_are_asked_once_and_counted():
+    calls = asked_of("gpu01", told("container_engine_facts"), told("container_engine_facts"))
+    assert [(c.module, c.times) for c in calls] == [("node_preflight", 1), ("container_engine_facts", 2)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        told("debian_packages", hidden=True),
+        told("debian_packages", failed=True),
+        told("apt"),
+        told("command"),
+        told("uri", args={"method": "POST"}),
+        told("template"),
+        told("file", at="gpu02"),
+        told("apt_source", args={"http_proxy": {"sha256": "0" * 64}}),
+    ],
+    ids=["no_log", "rescued", "unknown", "changes", "post", "no-content", "delegated", "secret"],
+)
+def test_what_is_not_clear_cannot_be_asked(call):
+    with pytest.raises(CannotAskError, match="r: "):
+        asked_of("gpu01", call)
+
+
+def test_a_host_of_which_nothing_was_written_down_is_not_remembered():
+    with pytest.raises(CannotAskError):
+        of_host("gpu01", [])
+
+
+def test_what_a_change_has_just_done_is_not_asked_again():
+    (_, call) = asked_of(
+        "gpu01", told("nvidia_driver_activate", args={"changed_packages": ["x"], "version": "1"})
+    )
+    assert call.args == {"changed_packages": [], "version": "1"}
+
+
+def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
+    """Roles may ask the system what /etc/os-release and uname say: replay.py compares those two."""
+    import re
+
+    asked = set()
+    for path in (repository / "roles").rglob("*.yml"):
+        asked |= set(re.findall(r"ansible_facts\[.(\w+).\]", path.read_text(encoding="utf-8")))
+    assert asked
+    assert {name for name in asked if not name.startswith("distribution")} <= {"architecture"}
+
+
+# Which answer means that nothing is to be done
+
+
+@pytest.mark.parametrize(
+    ("module", "result", "quiet"),
+    [
+        ("file", {"changed": False}, True),
+        ("file", {"changed": True}, False),
+        ("file", {"failed": True, "msg": "no"}, False),
+        ("container_image", {"changed": False, "wanted": True}, False),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"transaction": False, "activation": False}}, True),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"transaction": True}}, False),
+        ("nvidia_driver_plan", {"changed": False, "plan": {"activation": True}}, False),
+        ("nvidia_driver_activate", {"changed": False, "reboot_required": "new kernel"}, False),
+        ("nvidia_driver_activate", {"changed": False, "left_alone": True}, False),
+        ("registry_trust", {"changed": False, "left_alone": ["/etc/containerd/certs.d/x/hosts.toml"]}, True),
+        ("docker_daemon_config", {"changed": False, "clusterctl": {"busy": "a container"}}, False),
+        ("command", {"changed": True, "failed": True, "rc": 3}, True),
+        ("command", {"failed": True, "msg": "it did not answer in time"}, False),
+        ("node_preflight", {"changed": False, "clusterctl": {"findings": [{"severity": "warning"}]}}, True),
+        ("node_preflight", {"clusterctl": {"findings": [{"severity": "error", "subject": "dns"}]}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [{"severity": "grave"}]}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [], "busy": "a job"}}, False),
+        ("node_preflight", {"clusterctl": {"findings": [], "facts": {"lease": {"run": "x"}}}}, False),
+        ("node_preflight", {"changed": False}, False),
+    ],
+)
+def test_an_answer_is_quiet_or_says_why_not(module, result, quiet):
+    assert (wanting(call(module), result) == "") is quiet
+
+
+def test_an_answer_that_later_tasks_decide_by_must_be_the_same():
+    before = {"changed": False, "engine": {"cdi": "never", "containers_running": 0}}
+    same = {"changed": False, "engine": {"cdi": "never", "containers_running": 3}}
+    other = {"changed": False, "engine": {"cdi": "option", "containers_running": 0}}
+    facts = call("container_engine_facts")
+    assert decisive(facts, before) == decisive(facts, same)
+    assert decisive(facts, before) != decisive(facts, other)
+    stat = call("stat")
+    assert decisive(stat, {"stat": {"exists": True, "atime": 1}}) == decisive(
+        stat, {"stat": {"exists": True}}
+    )
+    assert decisive(stat, {"stat": {"exists": True}}) != decisive(stat, {"stat": {"exists": False}})
+    assert decisive(call("command"), {"rc": 3, "delta": 1}) != decisive(
+        call("command"), {"rc": 0, "delta": 1}
+    )
+
+
+def test_only_a_host_of_which_every_answer_is_as_it_was_is_done():
+    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
+    record = remembered("gpu01", own, local)
+    good = {own.identity: {"changed": False}}
+    here = {local.identity: {"changed": False}}
+    known = {"gpu01": record, "gpu02": replace(record, host="gpu02"), "gpu03": replace(record, host="gpu03")}
+    drifted = {own.identity: {"changed": True}}
+    look = judged(known, here, {"gpu01": good, "gpu02": drifted, "gpu03": "its SSH port refuses connections"})
+    assert list(look.quiet) == ["gpu01"]
+    assert look.quiet["gpu01"].ok == 2
+    assert look.differing["gpu02"] == ("role: debian_packages: it would change something",)
+    assert look.differing["gpu03"] == ("its SSH port refuses connections",)
+    assert look.rest(["gpu03", "gpu01", "gpu02"]) == ("gpu03", "gpu02")
+
+
+def test_a_change_on_the_controller_is_every_hosts():
+    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
+    known = {name: replace(remembered(name, own, local), host=name) for name in ("gpu01", "gpu02")}
+    answers = {name: {own.identity: {"changed": False}} for name in known}
+    assert judged(known, {local.identity: {"changed": True}}, answers).quiet == {}
+
+
+def test_an_answer_that_did_not_come_is_no_good_answer():
+    record = remembered("gpu01", call("debian_packages"))
+    assert differences(record, {"": {}, HERE: {}}) == ("role: debian_packages: no answer",)

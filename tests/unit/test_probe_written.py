@@ -1,0 +1,225 @@
+"""What an apply writes down of its calls, for the next one to ask: each call, and no secret."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import subprocess
+import sys
+from base64 import b64encode
+
+import pytest
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+from clusterctl.rollout.probe.calls import CannotAskError, of_host
+from clusterctl.rollout.probe.look import calls_put_away
+from clusterctl.rollout.probe.written import Written, read
+
+from .probe_stage import PREFLIGHT, asked_of, told
+
+CANARY = "correct-horse-canary"
+ENCODED = b64encode(CANARY.encode()).decode()
+
+
+def callback():
+    spec = importlib.util.spec_from_file_location(
+        "calls", content_root() / "plugins/callback/clusterctl_calls.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_a_module_does_not_log_is_written_as_its_digest_alone():
+    arguments = {"files": [{"path": "/etc/x", "secret_base64": CANARY}], "units": ["a.service"]}
+    logged = {
+        "files": [{"path": "/etc/x", "secret_base64": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"}],
+        "units": ["a.service"],
+    }
+    kept = callback().masked(arguments, logged)
+    assert CANARY not in json.dumps(kept)
+    assert kept["files"][0]["secret_base64"] == {"sha256": hashlib.sha256(CANARY.encode()).hexdigest()}
+    assert kept["units"] == ["a.service"]
+
+
+@pytest.mark.parametrize(
+    ("proxy", "kept"), [("http://proxy:3128", True), (f"http://user:{CANARY}@proxy:3128", False)]
+)
+def test_a_proxy_is_kept_unless_a_password_is_in_it(proxy, kept):
+    found = callback().masked({"http_proxy": proxy}, {"http_proxy": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"})
+    assert (found["http_proxy"] == proxy) is kept
+    assert CANARY not in json.dumps(found)
+
+
+def test_the_playbooks_own_calls_are_written_down(tmp_path):
+    """Real Ansible, on this machine: what it asked can be asked again, and no secret is in the file."""
+    book = tmp_path / "book.yml"
+    book.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]}}\n"
+        "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
+        f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
+        "    - ansible.builtin.debug: {msg: hello}\n"
+        f"    - ansible.builtin.set_fact: {{password: {CANARY}}}\n"
+        "    - registry_image: {source: x/y, destination: '127.0.0.1:9/y', digest: 'sha256:0',\n"
+        f"        http_proxy: 'http://user:{CANARY}@127.0.0.1:9'}}\n"
+        f"      async: 30\n      poll: 0\n      vars: {{ansible_async_dir: {tmp_path}/jobs}}\n"
+    )
+    here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
+    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
+    from clusterctl.engine.environment import ansible_environment
+
+    calls = tmp_path / "calls.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), str(book)],
+        cwd=content_root(),
+        env=ansible_environment(content_root(), calls=calls),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert calls.stat().st_mode & 0o777 == 0o600
+    assert CANARY not in calls.read_text()
+    assert ENCODED not in calls.read_text()
+    found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
+    assert [call.module for call in found] == ["service_files", "command", "file"]
+    assert [call.check for call in found] == [True, False, True]
+    assert isinstance(found[0].args["files"][0]["secret_base64"], dict)
+    assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
+    assert not read(calls).is_whole({"gpu01": 7})
+
+
+def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
+    """It has not said which of its arguments it does not log."""
+    asked = {"files": [{"path": "/x", "secret_base64": CANARY}]}
+    path = tmp_path / "calls.jsonl"
+    told_by = plugin_that_writes(path)
+    result = ended("service_files", asked, {"msg": "MODULE FAILURE"}, name="broke")
+    told_by.v2_runner_on_failed(result)
+    told_by.v2_runner_on_ok(result)
+    assert CANARY not in path.read_text()
+    broke, mute = read(path).calls
+    for one in (broke, mute):
+        with pytest.raises(CannotAskError, match="broke: "):
+            asked_of("gpu01", one)
+
+
+def plugin_that_writes(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLUSTERCTL_CALLS", str(path))
+        return callback().CallbackModule()
+
+
+def ended(module, arguments, result, *, name="a task", host="gpu01"):
+    """A task's end as Ansible tells it."""
+    from types import SimpleNamespace as Bare
+
+    task = Bare(_role=None, name=name, action=module, changed_when=[], no_log=False, loop=None)
+    named = Bare(get_name=lambda: host)
+    return Bare(host=named, task=task, task_fields={"args": arguments}, result=result)
+
+
+HIDDEN = "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
+
+
+@pytest.mark.parametrize(
+    ("value", "logged"),
+    [
+        ({"user": "me", "password": CANARY}, HIDDEN),
+        ([CANARY, "x"], HIDDEN),
+        ([CANARY, "x"], [HIDDEN]),
+        (f"{CANARY},x", [HIDDEN, "x"]),
+        ({"password": CANARY}, {}),
+        ({"password": CANARY}, f"{{'password': '{HIDDEN}'}}"),
+        (f"https://user:{CANARY}@mirror/", f"https://user:{CANARY}@mirror/"),
+        ({"env": [f"a=https://{CANARY}@mirror/"]}, {"env": [f"a=https://{CANARY}@mirror/"]}),
+    ],
+    ids=["dict", "list", "other-length", "list-as-text", "unknown", "dict-as-text", "url", "deep-url"],
+)
+def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
+    kept = callback().masked({"it": value}, {"it": logged})
+    assert CANARY not in json.dumps(kept)
+    for module in ("debian_packages", "service_files"):
+        with pytest.raises(CannotAskError, match="secret"):
+            asked_of("gpu01", told(module, args=kept))
+
+
+@pytest.mark.parametrize("value", ["https://mirror/a@b", "x@y", ["sha256:0", {"a": 1}], None, True, ""])
+def test_what_is_no_secret_is_kept_as_it_is(value):
+    assert callback().masked({"it": value}, {"it": value}) == {"it": value}
+
+
+def test_a_file_with_a_password_in_a_url_cannot_be_asked_although_its_secrets_can():
+    files = [{"path": "/x", "content": f"url = https://u:{CANARY}@mirror/\n"}]
+    kept = callback().masked({"files": files}, {"files": files})
+    with pytest.raises(CannotAskError, match="secret"):
+        asked_of("gpu01", told("service_files", args=kept))
+    files = [{"path": "/x", "secret_base64": {"sha256": "0"}}]
+    asked_of("gpu01", told("service_files", args={"files": files}))
+
+
+def of_two_tasks(path):
+    from types import SimpleNamespace as Bare
+
+    plugin = plugin_that_writes(path)
+    plugin.v2_playbook_on_start(Bare(_file_name="/x/playbooks/site.yml"))
+    for name in ("one", "two"):
+        plugin.v2_runner_on_ok(ended("stat", {"path": "/"}, {}, name=name))
+    return plugin, lambda: plugin.v2_playbook_on_stats(Bare(ok={"gpu01": 2}))
+
+
+def test_a_call_that_was_not_written_down_is_missed(tmp_path, monkeypatch):
+    """Ansible only warns where a callback breaks; a call that nobody asks again is a drift nobody sees."""
+    path = tmp_path / "calls.jsonl"
+    _, end = of_two_tasks(path)
+    assert not read(path).is_whole({"gpu01": 2}), "it did not come to its end"
+    end()
+    assert read(path).is_whole({"gpu01": 2})
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(lines[1:]) + "\n")
+    assert not read(path).is_whole({"gpu01": 2})
+    path.write_text("\n".join(lines)[:-3])
+    assert read(path) == Written()
+    assert not Written().is_whole({"gpu01": 2})
+
+
+def test_a_task_whose_call_broke_the_callback_is_missed(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    plugin, end = of_two_tasks(path)
+    broken = ended("stat", {"path": "/"}, {})
+    broken.task.changed_when = None
+    with pytest.raises(TypeError):
+        plugin.v2_runner_on_ok(broken)
+    end()
+    assert not read(path).is_whole({"gpu01": 2})
+
+
+def test_what_preflight_asked_is_not_counted_with_the_site(tmp_path):
+    from types import SimpleNamespace as Bare
+
+    path = tmp_path / "calls.jsonl"
+    preflight = plugin_that_writes(path)
+    preflight.v2_playbook_on_start(Bare(_file_name="playbooks/preflight.yml"))
+    preflight.v2_runner_on_ok(ended("node_preflight", {}, {}))
+    preflight.v2_playbook_on_stats(Bare(ok={"gpu01": 1}))
+    assert not read(path).is_whole({"gpu01": 1}), "the site wrote nothing"
+    of_two_tasks(path)[1]()
+    assert read(path).is_whole({"gpu01": 2})
+
+
+@pytest.mark.parametrize("ending", [None, KeyboardInterrupt, ClusterctlError("x", code="engine.leased")])
+def test_what_was_written_down_does_not_stay_however_it_ends(tmp_path, ending):
+    directory = ClusterDirectory(tmp_path)
+    directory.ensure_state()
+    for run in ("this", "one-that-died"):
+        (directory.runs / run).mkdir()
+        (directory.runs / run / "calls.jsonl").write_text(CANARY)
+    with contextlib.suppress(KeyboardInterrupt, ClusterctlError), calls_put_away(directory):
+        if ending:
+            raise ending
+    assert list(directory.runs.glob("*/*")) == []
