@@ -255,6 +255,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
         docker("import", "-c", "ENV PATH=/bin:/usr/bin:/usr/sbin", str(tmp_path / "base.tar"), base)
         try:
             docker("push", "--quiet", base)
+            # By another name it is a source, as for a site that mirrored it, and not the cluster's own.
             (directory / "hosts.yml").write_text(
                 textwrap.dedent(f"""\
                     gpu_nodes:
@@ -263,7 +264,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
                       vars:
                         registry_hostname: {host}
                         registry_port: {port}
-                        images: [{{name: base, source: "http://{base}"}}]
+                        images: [{{name: base, source: "http://localhost:{port}/library/base:1"}}]
                         image_builds:
                           - {{name: site, base: base, target: "site/image:1", user: ada,
                              labels: {{made.for: "a $HOME"}}}}
