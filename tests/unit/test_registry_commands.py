@@ -151,7 +151,7 @@ def test_a_robot_has_the_secret_that_is_kept_in_a_file_of_its_owner(site: Path, 
 
 
 def logs_in(harbor: StandIn, robot: dict[str, Any]) -> int:
-    url = f"{harbor.url}/api/v2.0/projects"
+    url = f"{harbor.url}/api/v2.0/users/current/permissions"
     return httpx.get(url, auth=(robot["user"], robot["secret"])).status_code
 
 
@@ -189,6 +189,20 @@ def test_a_robot_that_is_refused_is_found_by_logging_in_as_it(site: Path, harbor
     assert call(site, "apply", "--prove-robots", "--yes").return_value == 0
     assert logs_in(harbor, secrets(site)["pull"]) == 200
     assert call(site, "plan", "--prove-robots").stdout == "nothing to do\n"
+
+
+def test_who_could_not_be_proved_is_named_with_why(site: Path, harbor: StandIn) -> None:
+    command = ["/bin/sh", "-c", "cat >/dev/null"]
+    declare(site, {**DECLARED, "registry_api_url": harbor.url, "registry_robots_secret_command": command})
+    call(site, "apply", "--yes")
+    assert "robot pull could not be proved: its secret is not kept here" in call(
+        site, "plan", "--prove-robots"
+    ).stderr
+    (found,) = harbor.store.all("robot")
+    harbor.store.put("robot", found["id"], {**found, "expires_at": 1769817600})
+    planned = call(site, "plan", "--prove-robots")
+    assert "robot pull could not be proved: it has expired" in planned.stderr
+    assert planned.stdout == "nothing to do\n"
 
 
 def test_rotate_wants_to_know_whom_and_names_what_is_near(site: Path) -> None:

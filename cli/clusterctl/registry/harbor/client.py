@@ -113,11 +113,10 @@ class Client:
                 raise
 
     def knows(self, user: str, password: SecretText) -> bool:
-        """Whether someone else may log in with this password."""
-        what, path = f"the password of {user}", "/projects"
-        answer = self._asked(
-            "GET", what, path, query={"page_size": 1}, auth=httpx.BasicAuth(user, password.reveal())
-        )
+        """Whether someone else may log in with this password. Raises Refused."""
+        # Harbor serves a wrong password as nobody: only what nobody may ask tells the two apart.
+        what, path = f"the password of {user}", "/users/current/permissions"
+        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.reveal()))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
             raise Refused(what, answer.status_code, _message(answer))
         return answer.is_success

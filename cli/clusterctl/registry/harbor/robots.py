@@ -34,6 +34,8 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
 def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
     """What differs, and who expires soon."""
     proved = _proved(site, declared, found) if site.prove else {}
+    if site.prove:
+        yield from _unproved(declared, found, proved)
     for one in declared:
         there = found.get(one.key)
         if there is None:
@@ -101,7 +103,7 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
         for one in declared
         if one.key in found
         and not found[one.key].get("disable")
-        and not FOR_EVER < found[one.key].get("expires_at", FOR_EVER) < now().timestamp()
+        and not _is_over(found[one.key])
         and SECRET in site.vault.robot(one.key)
     ]
 
@@ -110,6 +112,26 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
         return site.client.knows(found[key]["name"], SecretText(entry[SECRET]))
 
     return dict(zip(keys, each(serves, keys), strict=True))
+
+
+def _unproved(
+    declared: Iterable[Robot], found: dict[str, Found], proved: dict[str, bool]
+) -> Iterator[Remark]:
+    """Those of which nobody can say whether they may log in, and why."""
+    for one in declared:
+        there = found.get(one.key)
+        if there is None or one.key in proved:
+            continue
+        why = "its secret is not kept here"
+        if there.get("disable"):
+            why = "it is disabled"
+        elif _is_over(there):
+            why = "it has expired"
+        yield Remark(KIND, one.key, f"could not be proved: {why}")
+
+
+def _is_over(found: Found) -> bool:
+    return bool(FOR_EVER < found.get("expires_at", FOR_EVER) < now().timestamp())
 
 
 def _is_known(site: Site, one: Robot, found: Found) -> bool:
