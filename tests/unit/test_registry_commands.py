@@ -195,9 +195,10 @@ def test_who_could_not_be_proved_is_named_with_why(site: Path, harbor: StandIn) 
     command = ["/bin/sh", "-c", "cat >/dev/null"]
     declare(site, {**DECLARED, "registry_api_url": harbor.url, "registry_robots_secret_command": command})
     call(site, "apply", "--yes")
-    assert "robot pull could not be proved: its secret is not kept here" in call(
-        site, "plan", "--prove-robots"
-    ).stderr
+    assert (
+        "robot pull could not be proved: its secret is not kept here"
+        in call(site, "plan", "--prove-robots").stderr
+    )
     (found,) = harbor.store.all("robot")
     harbor.store.put("robot", found["id"], {**found, "expires_at": 1769817600})
     planned = call(site, "plan", "--prove-robots")

@@ -14,6 +14,7 @@ from clusterctl.registry.harbor import (
     preheat,
     projects,
     replications,
+    robot_accounts,
     robots,
     schedules,
 )
@@ -152,7 +153,7 @@ def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
 
     if not made.changes:
         return applied
-    robots.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
+    robot_accounts.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
     try:
         for stage in made.stages:
             each(one, stage)

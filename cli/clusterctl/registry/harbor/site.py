@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
-from clusterctl.registry.harbor.secret_text import SecretText, read_secret_file, secret_of_command
+from clusterctl.registry.harbor.secret_text import (
+    SecretText,
+    hand_to_command,
+    read_secret_file,
+    secret_of_command,
+)
 from clusterctl.registry.harbor.vault import Vault
 
 CONFLICT = 409
@@ -32,7 +39,10 @@ class Site:
     quotas: bool = True
     prune: bool = False
     prove: bool = False
+    # Whether robots whose secrets others know are given new ones.
+    adopt: bool = False
     ids: dict[Subject, int] = field(default_factory=dict)
+    _sealed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def id_of(self, kind: str, name: str) -> int:
         """The number of an object that must be there. Raises Deferred where it is not."""
@@ -50,6 +60,19 @@ class Site:
         if file:
             return read_secret_file(self.directory / Path(file).expanduser(), what)
         return secret_of_command(command, what) if command else None
+
+    def hand_over(self, user: str, secret: SecretText) -> None:
+        """Give a robot's secret to the site's own keeper, which is asked no more once it has failed.
+
+        Raises ClusterctlError (``registry.secret-command``), and Deferred after such a failure.
+        """
+        if self._sealed.is_set():
+            raise Deferred("the program that keeps secrets has failed before")
+        try:
+            hand_to_command(self.secret_command, user, secret)
+        except ClusterctlError:
+            self._sealed.set()
+            raise
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
