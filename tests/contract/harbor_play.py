@@ -17,6 +17,14 @@ from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
 
 PASSWORD = "Harbor12345"
+# Every kind is declared, and none of it.
+NOTHING: dict[str, Any] = {
+    "registry_endpoints": [],
+    "registry_projects": [],
+    "registry_replications": [],
+    "registry_robots": [],
+    "registry_preheat": {"instances": [], "policies": []},
+}
 
 
 def everything(upstream: str) -> dict[str, Any]:

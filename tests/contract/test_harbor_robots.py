@@ -158,7 +158,7 @@ def test_a_robot_of_the_first_kind_is_left_out_before_anything_is_begun(
 ) -> None:
     raw = declared(2)
     applied(harbor.url, tmp_path, raw)
-    (first, _) = harbor.store.all("robot")
+    (first,) = harbor.store.named("robot", "r0")
     harbor.store.put("robot", first["id"], {**first, "editable": False})
     kept = dict(Vault(tmp_path / "robots.json").robot("r0"))
     done = rotated(harbor.url, tmp_path, raw, named=True)

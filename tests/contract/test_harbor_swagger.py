@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import PASSWORD, applied, everything, rotated, site_of
+from harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
 from prism_proxy import between, described, violations
 
 from clusterctl.registry.harbor import (
@@ -115,7 +115,7 @@ def test_every_request_and_every_answer_is_as_described(
             assert isinstance(finding, Change)
             finding.act()
     assert {one.change.kind for one in applied(url, tmp_path, raw).outcomes} == {"schedule"}
-    assert applied(url, tmp_path, {}, prune=True).exit_code == 0
+    assert applied(url, tmp_path, NOTHING, prune=True).exit_code == 0
     judge(seen)
 
 

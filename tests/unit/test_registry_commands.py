@@ -121,6 +121,24 @@ def test_nobody_is_asked_so_nothing_is_changed(site: Path, harbor: StandIn) -> N
     assert set(harbor.calls) == {"GET"}
 
 
+def test_how_many_objects_are_deleted_is_said_before_it_is_asked(
+    site: Path, harbor: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(site, "apply", "--yes")
+    declare(
+        site, {**DECLARED, "registry_projects": [], "registry_robots": [], "registry_api_url": harbor.url}
+    )
+    asked: list[str] = []
+
+    def agreed(question: str, *, yes: bool) -> bool:
+        asked.append(question)
+        return yes
+
+    monkeypatch.setattr("clusterctl.commands.registry.apply.agreed", agreed)
+    assert call(site, "apply", "--prune").return_value == 1
+    assert asked == [f"Change Harbor at {harbor.url}, and delete 2 objects there?"]
+
+
 def test_json_has_each_change_its_outcome_and_a_summary(site: Path) -> None:
     planned = records(call(site, "plan", "--json"))
     assert [(one["type"], one.get("kind")) for one in planned] == [

@@ -47,7 +47,7 @@ def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, yes: b
             telling.show_plan(plan)
         elif not as_json:
             telling.tell_remarks(plan.remarks)
-        if plan.changes and not agreed(f"Change Harbor at {found.access.url}?", yes=yes):
+        if plan.changes and not agreed(telling.question(plan, found.access.url), yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
         tell = telling.emit_outcome if as_json else telling.tell_outcome

@@ -33,7 +33,7 @@ adopt_option = click.option(
     help="Take over declared robots that were not made here: a new secret shuts out whoever uses them.",
 )
 prune_option = click.option(
-    "--prune", is_flag=True, help="Also delete what is not declared. Without it that is only said."
+    "--prune", is_flag=True, help="Also delete what is not declared, of kinds and in projects that are."
 )
 
 

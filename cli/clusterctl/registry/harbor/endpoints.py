@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, Remark, differences
+from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Endpoint
 from clusterctl.registry.harbor.secret_text import SecretText
@@ -34,14 +34,13 @@ def findings(site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
+    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """What nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         number = found[name]["id"]
-        yield from surplus(
-            site, KIND, name, partial(site.client.delete, f"{KIND} {name}", f"{PATH}/{number}")
-        )
+        remove = partial(site.client.delete, f"{KIND} {name}", f"{PATH}/{number}")
+        yield from surplus(site, KIND, name, remove, spared=spared)
 
 
 def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | None) -> Iterator[Finding]:
@@ -53,9 +52,8 @@ def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | No
         yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one, secret), created)
         return
     if found["type"] != one.type:
-        yield Remark(
-            KIND, one.name, f"is of type {found['type']}, and Harbor changes none to {one.type}", blocks=True
-        )
+        why = f"is of type {found['type']}, and Harbor changes none to {one.type}"
+        yield site.block(KIND, one.name, why)
         return
     differing = _differences(site, one, secret, found)
     if differing:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
+from clusterctl.registry.harbor.change import Action, Change, Difference, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
@@ -49,7 +49,7 @@ def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
             yield Change(KIND, one.name, Action.CREATE, act, after)
         elif there["vendor"] != one.vendor:
             why = f"is of {there['vendor']}, and Harbor changes none to {one.vendor}"
-            yield Remark(KIND, one.name, why, blocks=True)
+            yield site.block(KIND, one.name, why)
         else:
             differing = differences(_canonical(there), _wanted(one))
             if secret is not None and not site.vault.knows(_key(one), secret):
@@ -79,22 +79,26 @@ def policy_findings(
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
+    site: Site, declared: tuple[Instance, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """Networks that nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         where = f"{PATH}/{quote(name, safe='')}"
-        yield from surplus(site, KIND, name, partial(site.client.delete, f"{KIND} {name}", where))
+        remove = partial(site.client.delete, f"{KIND} {name}", where)
+        yield from surplus(site, KIND, name, remove, spared=spared)
 
 
 def surplus_policies(
-    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found]
+    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """Policies that nobody declared, in projects that are declared."""
     for key in sorted(set(found) - {f"{one.project}/{one.name}" for one in declared}):
         project, _, name = key.partition("/")
         where = f"{_path(project)}/{quote(name, safe='')}"
-        yield from surplus(site, POLICY, key, partial(site.client.delete, f"{POLICY} {key}", where))
+        remove = partial(site.client.delete, f"{POLICY} {key}", where)
+        is_foreign = (projects.KIND, project) not in site.declared
+        why = spared or (f"project {project} is not declared" if is_foreign else "")
+        yield from surplus(site, POLICY, key, remove, spared=why)
 
 
 def _key(one: Instance) -> str:

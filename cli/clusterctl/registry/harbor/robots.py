@@ -65,10 +65,15 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
             yield from _existing(site, one, there, serves=proved.get(one.key, True))
 
 
-def surplus_findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
-    """What nobody declared."""
+def surplus_findings(
+    site: Site, declared: tuple[Robot, ...], found: dict[str, Found], *, spared: str = ""
+) -> Iterator[Finding]:
+    """What nobody declared, of the system and of projects that are declared."""
     for key in sorted(set(found) - {one.key for one in declared}):
-        yield from surplus(site, KIND, key, partial(delete, site, key, found[key]["id"]))
+        project, is_of_one, _ = key.partition("+")
+        is_foreign = is_of_one and (projects.KIND, project) not in site.declared
+        why = spared or (f"project {project} is not declared" if is_foreign else "")
+        yield from surplus(site, KIND, key, partial(delete, site, key, found[key]["id"]), spared=why)
 
 
 def lacks_secret(change: Change) -> bool:

@@ -42,6 +42,9 @@ class Site:
     # Whether robots whose secrets others know are given new ones.
     adopt: bool = False
     ids: dict[Subject, int] = field(default_factory=dict)
+    # What is to be there, and of that what is there and can never be as declared.
+    declared: set[Subject] = field(default_factory=set)
+    blocked: set[Subject] = field(default_factory=set)
     _sealed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def id_of(self, kind: str, name: str) -> int:
@@ -54,6 +57,11 @@ class Site:
     def name_of(self, kind: str, number: int) -> str:
         """The name of an object by its number; empty where it is unknown."""
         return next((name for (k, name), n in self.ids.items() if (k, n) == (kind, number)), "")
+
+    def block(self, kind: str, name: str, why: str) -> Remark:
+        """What Harbor never makes as declared; nothing is built on it."""
+        self.blocked.add((kind, name))
+        return Remark(kind, name, why, blocks=True)
 
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretText | None:
         """A declared secret from where it is kept; None where there is none."""
@@ -102,9 +110,16 @@ def make(
         update(found)
 
 
-def surplus(site: Site, kind: str, name: str, remove: Callable[[], None]) -> Iterator[Finding]:
-    """An object that nobody declared: reported, and deleted only when asked to prune."""
-    if site.prune:
+def surplus(
+    site: Site, kind: str, name: str, remove: Callable[[], None], *, spared: str = ""
+) -> Iterator[Finding]:
+    """An object that nobody declared: reported, and deleted only when asked to prune.
+
+    ``spared`` says why it is not even then.
+    """
+    if spared:
+        yield Remark(kind, name, f"is not declared; it is left alone ({spared})")
+    elif site.prune:
         yield Change(kind, name, Action.DELETE, remove)
     else:
         yield Remark(kind, name, "is not declared; it is left alone (--prune deletes it)")
