@@ -14,6 +14,7 @@ from harbor_play import NOTHING, PASSWORD, applied, changes, everything, site_of
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import reconcile
 from clusterctl.registry.harbor.client import Refused
+from clusterlab.simulated.harbor.api import preheat as preheat_api
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn
 
@@ -270,6 +271,60 @@ def test_the_secret_of_an_endpoint_is_sent_when_it_is_another_and_with_another_a
     applied(harbor.url, tmp_path, raw)
     assert kept() == "second"
     assert "second" not in (tmp_path / "robots.json").read_text()
+
+
+def test_an_upstreams_secret_of_another_day_is_replaced(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    """As after a restore, or a click: Harbor's record is not the one that we left."""
+    secret = tmp_path / "secret"
+    secret.write_text("now\n")
+    secret.chmod(0o600)
+    end = {
+        "name": "up",
+        "type": "harbor",
+        "url": upstream,
+        "access_key": "me",
+        "access_secret_file": "secret",
+    }
+    raw = {"registry_endpoints": [end]}
+    applied(harbor.url, tmp_path, raw)
+    (was,) = harbor.store.all("registry")
+    then = {**was["credential"], "access_secret": "of another day"}
+    harbor.store.put("registry", was["id"], {**was, "credential": then})
+    done = applied(harbor.url, tmp_path, raw)
+    assert [part.field for part in done.plan.changes[0].differences] == ["access_secret"]
+    assert harbor.store.all("registry")[0]["credential"]["access_secret"] == "now"
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_networks_password_of_another_day_is_replaced_where_harbor_tells(
+    harbor: StandIn, tmp_path: Path, tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Harbor does not show it, only a network that was made anew is noticed."""
+    usual = preheat_api._shown
+    if tells:
+        monkeypatch.setattr(
+            preheat_api, "_shown", lambda found: usual(found) | {"auth_info": found["auth_info"]}
+        )
+    password = tmp_path / "password"
+    password.write_text("now\n")
+    password.chmod(0o600)
+    network = {"name": "d", "vendor": "dragonfly", "endpoint": "http://d", "user": "u"}
+    raw = {"registry_preheat": {"instances": [{**network, "password_file": "password"}]}}
+    applied(harbor.url, tmp_path, raw)
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+    (was,) = harbor.store.all("preheat instance")
+    harbor.store.remove("preheat instance", was["id"])
+    then = {**was, "auth_info": {"u": "of another day"}}
+    if tells:
+        harbor.store.put("preheat instance", was["id"], then)
+    else:
+        harbor.store.add("preheat instance", then)
+    assert changes(applied(harbor.url, tmp_path, raw)) == [("update", "preheat instance", "d")]
+    assert harbor.store.all("preheat instance")[0]["auth_info"] == {"u": "now"}
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
 
 
 def test_a_secret_may_come_from_a_program_and_a_network_may_want_a_password(

@@ -52,10 +52,10 @@ def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
             yield site.block(KIND, one.name, why)
         else:
             differing = differences(_canonical(there), _wanted(one))
-            if secret is not None and not site.vault.knows(_key(one), secret):
+            if secret is not None and not _has(site, one, there, secret):
                 differing += (Difference("password", "another, or unknown", "as declared"),)
             if differing:
-                act = partial(_update, site, one, secret, there["id"])
+                act = partial(_update, site, one, secret, there)
                 yield Change(KIND, one.name, Action.UPDATE, act, differing)
 
 
@@ -105,6 +105,18 @@ def _key(one: Instance) -> str:
     return f"{KIND} {one.name}"
 
 
+def _stamp(one: Instance, found: Found) -> str:
+    """Harbor says of a network when it was made, and not when it was changed."""
+    return f"{found['id']} {found.get('setup_timestamp')} {one.user}"
+
+
+def _has(site: Site, one: Instance, found: Found, secret: SecretText) -> bool:
+    """Whether Harbor has this password: some versions tell it, of others we know what they were given."""
+    if told := found.get("auth_info"):
+        return bool(told == {one.user: secret.reveal()})
+    return site.vault.knows(_key(one), secret, _stamp(one, found))
+
+
 def _wanted(one: Instance) -> dict[str, Any]:
     return {
         "vendor": one.vendor,
@@ -140,15 +152,15 @@ def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
         # Its location holds the name; policies want the number.
         found = site.client.get(_key(one), f"{PATH}/{quote(one.name, safe='')}")
         site.ids[KIND, one.name] = found["id"]
-        site.vault.given(_key(one), secret)
+        site.vault.given(_key(one), secret, _stamp(one, found))
 
-    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
+    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found))
 
 
-def _update(site: Site, one: Instance, secret: SecretText | None, number: int) -> None:
-    body = {"id": number, **_instance_body(one, secret)}
+def _update(site: Site, one: Instance, secret: SecretText | None, found: Found) -> None:
+    body = {"id": found["id"], **_instance_body(one, secret)}
     site.client.put(_key(one), f"{PATH}/{quote(one.name, safe='')}", body)
-    site.vault.given(_key(one), secret)
+    site.vault.given(_key(one), secret, _stamp(one, found))
 
 
 def _path(project: str) -> str:

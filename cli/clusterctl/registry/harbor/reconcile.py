@@ -19,13 +19,19 @@ from clusterctl.registry.harbor import (
     robots,
     schedules,
 )
+from clusterctl.registry.harbor.api_errors import read_only
 from clusterctl.registry.harbor.change import Change, Deferred, Outcome, Remark, State, Subject
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.site import Finding, Site, each
 
 # After these there is no use in asking Harbor for anything more.
-ENDS_ALL = ("registry.api-unreachable", "registry.api-denied", "registry.api-certificate")
+ENDS_ALL = (
+    "registry.api-unreachable",
+    "registry.api-denied",
+    "registry.api-certificate",
+    "registry.read-only",
+)
 
 
 @dataclass
@@ -83,13 +89,7 @@ def configure(site: Site, *, reading: bool = False) -> None:
     site.robot_prefix = _value(configuration, "robot_name_prefix", "robot$")
     site.quotas = bool(_value(configuration, "quota_per_project_enable", True))
     if _value(configuration, "read_only", False) and not reading:
-        raise ClusterctlError(
-            "Harbor is in read-only mode, so nothing can be changed",
-            code="registry.read-only",
-            where=site.client.access.url,
-            hint="A backup may be running. If none is, switch it back in Harbor's system settings.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
+        raise read_only(site.client.access.url)
 
 
 def plan(site: Site, declared: Declared) -> Plan:

@@ -102,16 +102,16 @@ class Vault:
             self._robots.pop(key, None)
             self._password(key).unlink(missing_ok=True)
 
-    def knows(self, what: str, secret: SecretText) -> bool:
-        """Whether ``what`` was last given this very secret by us."""
-        return hmac.compare_digest(self._prints.get(what, ""), self._print(secret))
+    def knows(self, what: str, secret: SecretText, stamp: str) -> bool:
+        """Whether ``what`` was given this very secret by us, and by its ``stamp`` is as we left it."""
+        return hmac.compare_digest(self._prints.get(what, ""), self._print(secret, stamp))
 
-    def given(self, what: str, secret: SecretText | None) -> None:
+    def given(self, what: str, secret: SecretText | None, stamp: str) -> None:
         """Remember by a fingerprint what was given to Harbor; None forgets it."""
         with self._lock:
             self._prints.pop(what, None)
             if secret is not None:
-                self._prints[what] = self._print(secret)
+                self._prints[what] = self._print(secret, stamp)
 
     def save(self) -> None:
         """Write it, whole or not at all. Raises ClusterctlError (``cluster.state-not-writable``)."""
@@ -122,8 +122,9 @@ class Vault:
     def _password(self, key: str) -> Path:
         return self._passwords / f"{key}.password"
 
-    def _print(self, secret: SecretText) -> str:
-        return hmac.new(self._key.encode(), secret.reveal().encode(), hashlib.sha256).hexdigest()
+    def _print(self, secret: SecretText, stamp: str) -> str:
+        text = f"{stamp}\n{secret.reveal()}"
+        return hmac.new(self._key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def now() -> datetime:

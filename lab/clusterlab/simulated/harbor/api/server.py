@@ -93,6 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.latency_s:
             time.sleep(self.server.latency_s)
         fault = self.server.faults.next(self.command, asked.path)
+        if fault is not None:
+            time.sleep(fault.mute_s)
         answer = Answer() if fault is not None and not fault.after else self._answer(asked)
         if fault is not None and fault.hangs_up:
             self.close_connection = True
