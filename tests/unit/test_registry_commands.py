@@ -17,6 +17,7 @@ from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import forget_cached
 from clusterctl.cluster.settings.options import Option, catalogue
+from clusterctl.commands.registry import reached
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import cli
 from clusterctl.registry.harbor.declared import Declared
@@ -294,6 +295,15 @@ def test_the_embedded_registry_has_nothing_to_declare(site: Path) -> None:
         ("registry_schedules", {"gc": {"cron": "0 3 * * 0"}}, "registry_schedules.gc.cron: write six fields"),
         ("registry_replications", [{"name": "r"}], "write either source or destination"),
         ("registry_robots", [{"name": "r", "permissions": []}], "registry_robots[r].permissions"),
+        (
+            "registry_preheat",
+            {
+                "instances": [
+                    {"name": n, "vendor": "kraken", "endpoint": f"http://{n}", "default": True} for n in "ab"
+                ]
+            },
+            "one instance may be the default, and these are: a, b",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_by_name(
@@ -304,6 +314,28 @@ def test_what_contradicts_itself_is_refused_by_name(
     assert error.code == "registry.declared"
     assert said in error.what
     assert not harbor.calls
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("http://harbor.example", True),
+        ("http://192.0.2.7:8080", True),
+        ("http://localhost.example", True),
+        ("http://127.0.0.1.example", True),
+        ("harbor.example", True),
+        ("https://harbor.example", False),
+        ("http://localhost:1", False),
+        ("http://[::1]:1", False),
+        ("http://127.3.2.1:1", False),
+    ],
+)
+def test_no_password_goes_out_in_clear(site: Path, url: str, is_refused: bool) -> None:
+    declare(site, {**DECLARED, "registry_api_url": url})
+    if is_refused:
+        assert refusal(call(site, "plan")).code == "registry.api-in-clear"
+    else:
+        assert reached.settings(site).access.url == url
 
 
 def test_the_settings_know_every_field_of_what_can_be_declared() -> None:
