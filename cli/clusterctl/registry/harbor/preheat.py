@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -168,13 +168,10 @@ def _path(project: str) -> str:
 
 
 def _wanted_policy(one: PreheatPolicy) -> dict[str, Any]:
-    filters = {"repository": one.repositories, "tag": one.tags}
-    if one.labels:
-        filters["label"] = ",".join(sorted(one.labels))
     return {
         "instance": one.instance,
         "description": one.description,
-        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "filters": sorted(map(_filter_words, _filters(one))),
         "trigger": one.trigger,
         "cron": one.cron,
         "enabled": one.enabled,
@@ -182,31 +179,35 @@ def _wanted_policy(one: PreheatPolicy) -> dict[str, Any]:
 
 
 def _canonical_policy(site: Site, found: Found) -> dict[str, Any]:
-    """Filters and trigger are JSON within JSON."""
-    trigger = json.loads(found.get("trigger") or "{}")
-    filters = {one["type"]: one["value"] for one in json.loads(found.get("filters") or "[]")}
-    if "label" in filters:
-        filters["label"] = ",".join(sorted(str(filters["label"]).split(",")))
+    """Filters and trigger are JSON within JSON, of which others may have made null."""
+    trigger = json.loads(found.get("trigger") or "{}") or {}
     return {
         "instance": site.name_of(KIND, found.get("provider_id") or 0),
         "description": found.get("description", ""),
-        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "filters": sorted(map(_filter_words, json.loads(found.get("filters") or "[]") or [])),
         "trigger": trigger.get("type", "manual"),
         "cron": (trigger.get("trigger_setting") or {}).get("cron", ""),
         "enabled": bool(found.get("enabled")),
     }
 
 
-def _policy_body(site: Site, one: PreheatPolicy) -> dict[str, Any]:
+def _filters(one: PreheatPolicy) -> list[dict[str, str]]:
     filters = [{"type": "repository", "value": one.repositories}, {"type": "tag", "value": one.tags}]
-    if one.labels:
-        filters.append({"type": "label", "value": ",".join(one.labels)})
+    return filters + ([{"type": "label", "value": ",".join(one.labels)}] if one.labels else [])
+
+
+def _filter_words(one: Mapping[str, Any]) -> str:
+    value = str(one["value"])
+    return f"{one['type']} {','.join(sorted(value.split(','))) if one['type'] == 'label' else value}"
+
+
+def _policy_body(site: Site, one: PreheatPolicy) -> dict[str, Any]:
     return {
         "name": one.name,
         "description": one.description,
         "project_id": site.id_of(projects.KIND, one.project),
         "provider_id": site.id_of(KIND, one.instance),
-        "filters": json.dumps(filters),
+        "filters": json.dumps(_filters(one)),
         "trigger": json.dumps({"type": one.trigger, "trigger_setting": {"cron": one.cron}}),
         "enabled": one.enabled,
     }
