@@ -75,6 +75,16 @@ def test_a_keeper_that_is_sealed_voids_no_secret_and_is_not_asked_for_each(
     assert changes(applied(harbor.url, tmp_path, raw, secret_command=keeper.command)) == []
 
 
+def test_a_keeper_that_is_sealed_gets_no_robots_made(harbor: StandIn, tmp_path: Path, keeper: Keeper) -> None:
+    keeper.seal(sealed=True)
+    done = applied(harbor.url, tmp_path, declared(40), secret_command=keeper.command)
+    assert done.exit_code == 1
+    assert len(harbor.store.all("robot")) <= 16
+    keeper.seal(sealed=False)
+    assert applied(harbor.url, tmp_path, declared(40), secret_command=keeper.command).exit_code == 0
+    assert all(logs_in(harbor, f"r{n}", keeper.kept(f"r{n}")) for n in range(40))
+
+
 def test_harbor_that_dies_after_the_keeper_has_it_is_mended_by_the_next_run(
     harbor: StandIn, tmp_path: Path, keeper: Keeper
 ) -> None:

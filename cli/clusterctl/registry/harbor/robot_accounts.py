@@ -62,6 +62,7 @@ def create(site: Site, one: Robot, find: Callable[[], Found | None]) -> None:
     """Make it; where someone was faster, what ``find`` finds gets the declaration and a new secret."""
     for kind, name in needs(one):
         site.id_of(kind, name)
+    site.may_hand_over()
 
     def write() -> None:
         made = site.client.post(f"{KIND} {one.key}", PATH, _body(one, one.name, one.days)).content

@@ -69,13 +69,17 @@ class Site:
             return read_secret_file(self.directory / Path(file).expanduser(), what)
         return secret_of_command(command, what) if command else None
 
+    def may_hand_over(self) -> None:
+        """Raises Deferred where the keeper has failed in this run: what it was to keep is not begun."""
+        if self._sealed.is_set():
+            raise Deferred("the program that keeps secrets has failed before")
+
     def hand_over(self, user: str, secret: SecretText) -> None:
         """Give a robot's secret to the site's own keeper, which is asked no more once it has failed.
 
         Raises ClusterctlError (``registry.secret-command``), and Deferred after such a failure.
         """
-        if self._sealed.is_set():
-            raise Deferred("the program that keeps secrets has failed before")
+        self.may_hand_over()
         try:
             hand_to_command(self.secret_command, user, secret)
         except ClusterctlError:
