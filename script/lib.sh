@@ -102,14 +102,14 @@ registry_program() { # the registry that tests of images run on loopback: unpack
     rm -rf "$downloaded"
 }
 
-contract_packages() { # Prism, which holds Harbor's requests and answers against its description; without npm its tests skip
+contract_packages() { # Prism, which holds Harbor's requests and answers against its description
     local home=$ROOT/tests/contract/prism stamp
     command -v npm >/dev/null || return 0
     stamp=$home/node_modules/.installed-$(sha256sum "$home/package-lock.json" | cut -c1-16)
     [ -f "$stamp" ] && return
     step "installing Prism for the contract tests"
     npm ci --prefix "$home" --no-audit --no-fund --silent && touch "$stamp" ||
-        printf 'warning: Prism could not be installed; the tests that want it skip\n' >&2
+        printf 'warning: Prism could not be installed; the tests that want it fail\n' >&2
 }
 
 browser_package() { # the browser that looks at the report; Ubuntu has it as a snap alone, which reads no file of ours

@@ -17,6 +17,14 @@ from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
 
 PASSWORD = "Harbor12345"
+# Every kind is declared, and none of it.
+NOTHING: dict[str, Any] = {
+    "registry_endpoints": [],
+    "registry_projects": [],
+    "registry_replications": [],
+    "registry_robots": [],
+    "registry_preheat": {"instances": [], "policies": []},
+}
 
 
 def everything(upstream: str) -> dict[str, Any]:
@@ -64,19 +72,19 @@ def everything(upstream: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def site_of(url: str, directory: Path, *, prune: bool = False, password: str = PASSWORD) -> Iterator[Site]:
+def site_of(url: str, directory: Path, *, password: str = PASSWORD, **options: Any) -> Iterator[Site]:
     """Harbor at ``url``, without patience between two tries."""
     access = Access(url, "admin", SecretText(password))
     with Client(access, wait=lambda _: None) as client:
-        yield Site(client, Vault(directory / "robots.json"), directory, prune=prune)
+        yield Site(client, Vault(directory / "robots.json"), directory, **options)
 
 
 def applied(
-    url: str, directory: Path, raw: Mapping[str, Any], *, prune: bool = False, check: bool = False
+    url: str, directory: Path, raw: Mapping[str, Any], *, check: bool = False, **options: Any
 ) -> Applied:
     """One round as the command does it; with ``check`` the plan alone."""
     told: list[Outcome] = []
-    with site_of(url, directory, prune=prune) as site:
+    with site_of(url, directory, **options) as site:
         reconcile.configure(site)
         plan = reconcile.plan(site, Declared.model_validate(raw))
         done = Applied(plan) if check else reconcile.apply(site, plan, told.append)
@@ -84,14 +92,17 @@ def applied(
     return done
 
 
-def rotated(url: str, directory: Path, raw: Mapping[str, Any]) -> Applied:
+def rotated(
+    url: str, directory: Path, raw: Mapping[str, Any], *, named: bool = False, **options: Any
+) -> Applied:
     """New secrets for all robots that are declared."""
-    with site_of(url, directory) as site:
+    with site_of(url, directory, **options) as site:
         declared = Declared.model_validate(raw)
         reconcile.plan(site, declared)
         there = robots.look(site, declared.registry_robots, ())
-        renewal = [robots.renewal(site, one, there[one.key]) for one in declared.registry_robots]
-        return reconcile.apply(site, reconcile.Plan([renewal]), lambda _: None)
+        plan = reconcile.Plan()
+        plan.add(robots.renewals(site, declared.registry_robots, there, named=named))
+        return reconcile.apply(site, plan, lambda _: None)
 
 
 def changes(done: Applied) -> list[tuple[str, str, str]]:

@@ -36,13 +36,14 @@ def described(path: Path, target: Path) -> Path:
 
 @contextlib.contextmanager
 def between(description: Path, upstream: str) -> Iterator[str]:
-    """The address of a Prism that passes everything on to ``upstream``."""
+    """The address of a Prism that passes everything on to ``upstream``.
+
+    Whoever has the description has it judged: without Prism these tests fail.
+    """
     if shutil.which("node") is None:
-        pytest.skip("there is no node on this machine")
+        pytest.fail("there is no node on this machine, and Prism needs one")
     if not PROGRAM.exists():
-        pytest.skip(
-            "Prism is not installed: script/test does it where npm is (npm ci in tests/contract/prism)"
-        )
+        pytest.fail("Prism is not installed: script/test does it with npm (npm ci in tests/contract/prism)")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -22,7 +22,7 @@ from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.vault import Vault
-from clusterlab.simulated.harbor.api import robots
+from clusterlab.simulated.harbor.api import robots, system
 from clusterlab.simulated.harbor.api.faults import Fault
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
@@ -213,6 +213,64 @@ def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp
     assert harbor.calls["POST"] < 200
     harbor.latency_s = 0
     assert len(applied(harbor.url, tmp_path, raw).outcomes) > 200
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(
+    harbor: StandIn, upstream: str, tmp_path: Path, status: int, method: str
+) -> None:
+    """Harbor passes on what it hears from there as if it were its own."""
+    raw: dict[str, Any] = {
+        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_projects": [{"name": "a"}, {"name": "hub", "proxy_of": "up"}],
+    }
+    if method == "PUT":
+        applied(harbor.url, tmp_path, {**raw, "registry_projects": []})
+        raw["registry_endpoints"][0]["description"] = "another"
+    fault = Fault(status, times=client.TRIES, method=method, path="registries")
+    harbor.faults.add(fault)
+    done = applied(harbor.url, tmp_path, raw)
+    assert (done.stopped, done.exit_code) == (None, 3)
+    assert states(done)["endpoint", "up"] == "deferred"
+    assert states(done)["project", "a"] == "done"
+    harbor.faults.waiting.clear()
+    mended(harbor.url, tmp_path, raw)
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_what_harbor_itself_refuses_of_an_endpoint_has_failed(
+    harbor: StandIn, upstream: str, tmp_path: Path, status: int
+) -> None:
+    harbor.faults.add(Fault(status, method="POST", path="registries"))
+    raw = {"registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}]}
+    assert set(states(applied(harbor.url, tmp_path, raw)).values()) == {"failed"}
+
+
+def test_an_upstream_that_is_mute_is_waited_for_once(
+    harbor: StandIn, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "TIMEOUT", client.httpx.Timeout(0.5))
+    harbor.faults.add(Fault(times=99, method="POST", path="registries", mute_s=1.0))
+    raw: dict[str, Any] = {
+        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_projects": [{"name": "a"}],
+    }
+    done = applied(harbor.url, tmp_path, raw)
+    assert harbor.faults.happened == 1
+    assert states(done) == {("endpoint", "up"): "deferred", ("project", "a"): "done"}
+    assert done.exit_code == 3
+
+
+def test_read_only_in_the_middle_is_told_as_that_and_ends_the_run(harbor: StandIn, tmp_path: Path) -> None:
+    with site_of(harbor.url, tmp_path) as site:
+        declared = Declared.model_validate({"registry_projects": [{"name": f"p{n}"} for n in range(50)]})
+        plan = reconcile.plan(site, declared)
+        system.configure(harbor.store, read_only=True)
+        done = reconcile.apply(site, plan, lambda _: None)
+    assert done.stopped is not None
+    assert (done.stopped.code, done.stopped.exit_code) == ("registry.read-only", 1)
+    assert len(done.outcomes) < 50
 
 
 def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import PASSWORD, applied, changes
+from harbor_play import PASSWORD, applied, changes, everything
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -202,7 +202,97 @@ def delete_projects(server: StandIn) -> None:
         assert ask(server, "DELETE", f"/projects/{one['project_id']}") == 200
 
 
-MEDDLING = (disable_rules, drop_retention, make_robots_anew, click_around, delete_projects)
+# What only others make: it is written into the store, for we would never ask for it.
+def selector(pattern: str, decoration: str = "matches", extras: str = "") -> dict[str, str]:
+    return {"kind": "doublestar", "decoration": decoration, "pattern": pattern, "extras": extras}
+
+
+def keep_by_foreign_rules(server: StandIn) -> None:
+    everywhere = {"repository": [selector("**", "repoMatches")]}
+    deep = {"repository": [selector("a/**", "repoMatches"), selector("b", "repoExcludes")]}
+    always = {"template": "always", "params": {}, "action": "retain", "priority": 1}
+    rules = [
+        {**always, "disabled": True, "tag_selectors": [selector("v*")], "scope_selectors": everywhere},
+        {**always, "tag_selectors": [selector("v*"), selector("w*")], "scope_selectors": everywhere},
+        {**always, "tag_selectors": [selector("v*", "excludes")], "scope_selectors": deep},
+        {**always, "params": None, "tag_selectors": [], "scope_selectors": {}},
+    ]
+    policy = {"algorithm": "or", "rules": rules, "trigger": {"kind": "Schedule", "settings": {"cron": ""}}}
+    for one in server.store.all("project"):
+        scope = {"level": "project", "ref": one["project_id"]}
+        number = one["metadata"].get("retention_id")
+        if number:
+            server.store.put("retention", int(number), {**policy, "scope": scope, "id": int(number)})
+        else:
+            one["metadata"]["retention_id"] = str(server.store.add("retention", {**policy, "scope": scope}))
+            server.store.put("project", one["project_id"], one)
+
+
+def add_foreign_immutables(server: StandIn) -> None:
+    scopes = {"repository": [selector("**", "repoMatches")]}
+    rule = {"action": "immutable", "template": "immutable_template", "priority": 0, "disabled": True}
+    for one in server.store.all("project"):
+        for tags in ([selector("v*")], [selector("v*"), selector("w*")], []):
+            made = {**rule, "tag_selectors": tags, "scope_selectors": scopes, "project_id": one["project_id"]}
+            server.store.add("immutable", made)
+
+
+def deny_robots(server: StandIn) -> None:
+    denied = [{"resource": "repository", "action": "pull", "effect": "deny"}]
+    for one in server.store.all("robot"):
+        scopes = {
+            scope: [{**access, "effect": "deny"} for access in given]
+            for scope, given in one["scopes"].items()
+        }
+        if not one["project_id"]:
+            scopes = {**scopes, "*": denied}
+        server.store.put("robot", one["id"], {**one, "scopes": scopes, "disable": not one["disable"]})
+
+
+def add_foreign_robots(server: StandIn) -> None:
+    for name in ROBOTS:
+        if not server.store.named("robot", name):
+            allowed = {"*": [{"resource": "tag", "action": "list"}]}
+            made = {"name": name, "level": "system", "project_id": 0, "duration": 7, "expires_at": 2**31,
+                    "description": "", "disable": True, "scopes": allowed,
+                    "salt": "", "secret": "?"}  # fmt: skip
+            server.store.add("robot", made)
+
+
+def give_credentials(server: StandIn) -> None:
+    credential = {"type": "basic", "access_key": "them", "access_secret": "theirs"}
+    for one in server.store.all("registry"):
+        changed = {"credential": credential, "insecure": True, "description": "of others"}
+        server.store.put("registry", one["id"], {**one, **changed})
+
+
+def heat_otherwise(server: StandIn) -> None:
+    filters = ("null", "[]", '[{"type": "tag", "value": "x"}, {"type": "tag", "value": "**"}]',
+               '[{"type": "repository", "value": "**"}, {"type": "signature", "value": true}]')  # fmt: skip
+    triggers = ("null", "{}", '{"type": "scheduled", "trigger_setting": {"cron": "0 0 1 * * *"}}',
+                '{"type": "event_based", "trigger_setting": null}')  # fmt: skip
+    for one in server.store.all("preheat policy"):
+        at = one["id"] % len(filters)
+        changed = {"filters": filters[at], "trigger": triggers[at], "enabled": not one["enabled"]}
+        server.store.put("preheat policy", one["id"], {**one, **changed})
+    for one in server.store.all("preheat instance"):
+        changed = {"enabled": False, "default": True, "auth_mode": "BASIC", "auth_info": {"them": "theirs"}}
+        server.store.put("preheat instance", one["id"], {**one, **changed})
+
+
+MEDDLING = (
+    disable_rules,
+    drop_retention,
+    make_robots_anew,
+    click_around,
+    delete_projects,
+    keep_by_foreign_rules,
+    add_foreign_immutables,
+    deny_robots,
+    add_foreign_robots,
+    give_credentials,
+    heat_otherwise,
+)
 
 
 def ask(server: StandIn, method: str, path: str, body: Any = None) -> int:
@@ -213,7 +303,38 @@ def ask(server: StandIn, method: str, path: str, body: Any = None) -> int:
 from_any_to_any = given(
     before=anything(), after=anything(), meddling=st.lists(st.sampled_from(MEDDLING), max_size=3)
 )
-from_one_to_another = given(before=anything(), after=anything())
+from_one_to_another = from_any_to_any
+
+
+@pytest.mark.parametrize("meddle", MEDDLING, ids=lambda one: one.__name__)
+def test_what_others_did_to_everything_is_set_right(upstream: str, meddle: Callable[[StandIn], None]) -> None:
+    raw = everything(upstream)
+    policy = {**raw["registry_preheat"]["policies"][0], "labels": []}
+    raw["registry_preheat"]["policies"] = [{**policy, "name": f"p{n}"} for n in range(4)]
+    with tempfile.TemporaryDirectory() as name, serving(":memory:") as server:
+        directory = Path(name)
+        applied(server.url, directory, raw)
+        was = seen(server)
+        meddle(server)
+        done = applied(server.url, directory, raw, adopt=True)
+        assert [(one.change.subject, one.why) for one in done.outcomes if one.state != "done"] == []
+        assert changes(applied(server.url, directory, raw)) == []
+        assert seen(server) == was
+
+
+def seen(server: StandIn) -> list[Any]:
+    """What the store has, where we send it as it is declared."""
+    policies = [
+        (one["name"], one["filters"], one["trigger"], one["enabled"])
+        for one in server.store.all("preheat policy")
+    ]
+    keys = [(one.get("credential") or {}).get("access_key", "") for one in server.store.all("registry")]
+    owned = [
+        (one["name"], one["disable"], one["description"])
+        for one in server.store.all("robot")
+        if one["name"] in ("pull", "ops", "gpu+push")
+    ]
+    return [sorted(policies), keys, sorted(owned)]
 
 
 @ordinary
@@ -250,18 +371,22 @@ def become(
         applied(server.url, directory, at(before, upstream))
         for meddle in meddling:
             meddle(server)
-        done = applied(server.url, directory, wanted)
+        done = applied(server.url, directory, wanted, adopt=True)
         assert [(one.change.subject, one.why) for one in done.outcomes if one.state != "done"] == []
         assert done.exit_code == 0
         assert changes(applied(server.url, directory, wanted)) == []
         keep_their_secrets(server, directory, wanted)
 
 
-def prune(upstream: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+def prune(
+    upstream: str, before: dict[str, Any], after: dict[str, Any], meddling: list[Callable[[StandIn], None]]
+) -> None:
     with tempfile.TemporaryDirectory() as name, serving(":memory:") as server:
         directory, wanted = Path(name), at(after, upstream)
         applied(server.url, directory, at(before, upstream))
-        done = applied(server.url, directory, wanted, prune=True)
+        for meddle in meddling:
+            meddle(server)
+        done = applied(server.url, directory, wanted, prune=True, adopt=True)
         assert [(one.change.subject, one.why) for one in done.outcomes if one.state != "done"] == []
         left = applied(server.url, directory, wanted, prune=True, check=True)
         assert (changes(left), left.plan.remarks) == ([], [])

@@ -9,11 +9,12 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import PASSWORD, applied, changes, everything, site_of, states
+from harbor_play import NOTHING, PASSWORD, applied, changes, everything, site_of, states
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import reconcile
 from clusterctl.registry.harbor.client import Refused
+from clusterlab.simulated.harbor.api import preheat as preheat_api
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn
 
@@ -117,7 +118,8 @@ def test_what_nobody_declared_is_said_and_stays_until_it_is_pruned(
 ) -> None:
     applied(harbor.url, tmp_path, everything(upstream))
     less: dict[str, Any] = {
-        "registry_projects": [{**everything(upstream)["registry_projects"][0], "immutable_tags": []}]
+        **NOTHING,
+        "registry_projects": [{**everything(upstream)["registry_projects"][0], "immutable_tags": []}],
     }
     told = applied(harbor.url, tmp_path, less)
     assert changes(told) == []
@@ -133,11 +135,91 @@ def test_what_nobody_declared_is_said_and_stays_until_it_is_pruned(
     assert json.loads((tmp_path / "robots.json").read_text())["robots"] == {}
 
 
+def test_what_is_not_written_is_not_pruned(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
+    """A kind that nobody wrote is none of ours: an empty file must not empty a Harbor."""
+    applied(harbor.url, tmp_path, everything(upstream))
+    for raw in ({}, {"registry_preheat": {}}, {"registry_schedules": {}}):
+        assert changes(applied(harbor.url, tmp_path, raw, prune=True)) == []
+    project = {"name": "gpu", "public": True}
+    done = applied(harbor.url, tmp_path, {"registry_projects": [project]}, prune=True, check=True)
+    deleted = {(kind, name) for action, kind, name in changes(done) if action == "delete"}
+    assert deleted == {("project", "2026"), ("project", "hub")}
+    assert "not even as []" in {one.kind: one.why for one in done.plan.remarks}["immutable tags"]
+
+
+def test_nothing_of_a_project_that_is_not_declared_is_pruned(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    raw = everything(upstream)
+    of_gpu = {"name": "deploy", "project": "gpu",
+              "permissions": [{"namespace": "gpu", "access": ["repository:pull"]}]}  # fmt: skip
+    heat = {**raw["registry_preheat"]["policies"][0], "name": "other"}
+    raw["registry_robots"].append(of_gpu)
+    raw["registry_preheat"]["policies"].append(heat)
+    applied(harbor.url, tmp_path, raw)
+    del raw["registry_projects"], raw["registry_replications"], raw["registry_endpoints"]
+    raw["registry_robots"].pop()
+    raw["registry_preheat"]["policies"].pop()
+    done = applied(harbor.url, tmp_path, raw, prune=True)
+    assert changes(done) == []
+    whys = {one.name: one.why for one in done.plan.remarks}
+    assert "project gpu is not declared" in whys["gpu+deploy"]
+    assert "project gpu is not declared" in whys["gpu/other"]
+    needed = applied(harbor.url, tmp_path, {**raw, "registry_projects": []}, prune=True, check=True)
+    assert {one for _, kind, one in changes(needed) if kind == "project"} == {"2026", "hub"}
+
+
+def test_a_robot_of_a_project_that_will_never_be_is_a_problem(harbor: StandIn, tmp_path: Path) -> None:
+    pull = ["repository:pull"]
+    raw: dict[str, Any] = {
+        "registry_robots": [
+            {"name": "a", "project": "typo", "permissions": [{"namespace": "typo", "access": pull}]},
+            {"name": "b", "permissions": [{"namespace": "library", "access": pull}]},
+            {"name": "c", "permissions": [{"namespace": "typo", "access": pull}]},
+        ],
+        "registry_preheat": {
+            "instances": [{"name": "d", "vendor": "dragonfly", "endpoint": "http://d"}],
+            "policies": [{"name": "p", "project": "typo", "instance": "d"}],
+        },
+    }
+    done = applied(harbor.url, tmp_path, raw)
+    assert done.exit_code == 1
+    why = "needs project typo, which is neither declared nor in Harbor"
+    assert {one.name: one.why for one in done.plan.remarks if one.blocks} == {
+        "typo+a": why,
+        "c": why,
+        "typo/p": why,
+    }
+    assert set(states(done).values()) == {"done"}
+
+
+def test_nothing_is_built_on_what_cannot_be_as_declared(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    end = {"name": "up", "type": "docker-registry", "url": upstream}
+    applied(harbor.url, tmp_path, {"registry_endpoints": [end]})
+    raw: dict[str, Any] = {
+        "registry_endpoints": [{**end, "type": "harbor"}],
+        "registry_projects": [{"name": "hub", "proxy_of": "up", "immutable_tags": [{}]}],
+        "registry_replications": [{"name": "fetch", "source": "up"}],
+        "registry_robots": [
+            {"name": "r", "permissions": [{"namespace": "hub", "access": ["repository:pull"]}]}
+        ],
+    }
+    done = applied(harbor.url, tmp_path, raw)
+    assert (done.outcomes, done.exit_code) == ([], 1)
+    needs = {one.name: one.why for one in done.plan.remarks}
+    assert needs.pop("up").startswith("is of type docker-registry")
+    assert set(needs) == {"hub", "fetch", "r", "hub: ** in **"}
+    assert needs["hub"] == "needs endpoint up, which cannot be as declared"
+    assert [one["name"] for one in harbor.store.all("project")] == ["library"]
+
+
 def test_a_project_with_images_is_not_pruned_and_harbor_says_why(harbor: StandIn, tmp_path: Path) -> None:
     applied(harbor.url, tmp_path, {"registry_projects": [{"name": "gpu"}]})
     number = ask(harbor, "GET", "/projects/gpu")["project_id"]
     harbor.store.add("repository", {"name": "gpu/paddle/base", "project_id": number})
-    done = applied(harbor.url, tmp_path, {}, prune=True)
+    done = applied(harbor.url, tmp_path, NOTHING, prune=True)
     assert done.exit_code == 1
     assert done.outcomes[0].why == "the project contains repositories, can not be deleted (HTTP 412)"
 
@@ -189,6 +271,60 @@ def test_the_secret_of_an_endpoint_is_sent_when_it_is_another_and_with_another_a
     applied(harbor.url, tmp_path, raw)
     assert kept() == "second"
     assert "second" not in (tmp_path / "robots.json").read_text()
+
+
+def test_an_upstreams_secret_of_another_day_is_replaced(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    """As after a restore, or a click: Harbor's record is not the one that we left."""
+    secret = tmp_path / "secret"
+    secret.write_text("now\n")
+    secret.chmod(0o600)
+    end = {
+        "name": "up",
+        "type": "harbor",
+        "url": upstream,
+        "access_key": "me",
+        "access_secret_file": "secret",
+    }
+    raw = {"registry_endpoints": [end]}
+    applied(harbor.url, tmp_path, raw)
+    (was,) = harbor.store.all("registry")
+    then = {**was["credential"], "access_secret": "of another day"}
+    harbor.store.put("registry", was["id"], {**was, "credential": then})
+    done = applied(harbor.url, tmp_path, raw)
+    assert [part.field for part in done.plan.changes[0].differences] == ["access_secret"]
+    assert harbor.store.all("registry")[0]["credential"]["access_secret"] == "now"
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_networks_password_of_another_day_is_replaced_where_harbor_tells(
+    harbor: StandIn, tmp_path: Path, tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Harbor does not show it, only a network that was made anew is noticed."""
+    usual = preheat_api._shown
+    if tells:
+        monkeypatch.setattr(
+            preheat_api, "_shown", lambda found: usual(found) | {"auth_info": found["auth_info"]}
+        )
+    password = tmp_path / "password"
+    password.write_text("now\n")
+    password.chmod(0o600)
+    network = {"name": "d", "vendor": "dragonfly", "endpoint": "http://d", "user": "u"}
+    raw = {"registry_preheat": {"instances": [{**network, "password_file": "password"}]}}
+    applied(harbor.url, tmp_path, raw)
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+    (was,) = harbor.store.all("preheat instance")
+    harbor.store.remove("preheat instance", was["id"])
+    then = {**was, "auth_info": {"u": "of another day"}}
+    if tells:
+        harbor.store.put("preheat instance", was["id"], then)
+    else:
+        harbor.store.add("preheat instance", then)
+    assert changes(applied(harbor.url, tmp_path, raw)) == [("update", "preheat instance", "d")]
+    assert harbor.store.all("preheat instance")[0]["auth_info"] == {"u": "now"}
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
 
 
 def test_a_secret_may_come_from_a_program_and_a_network_may_want_a_password(

@@ -143,7 +143,7 @@ def test_a_robots_secret_is_harbors_own_is_shown_once_and_can_be_set(call: Calle
     for weak in ("Short1a", "nouppercase1", "NOLOWERCASE1", "NoDigitsHere", "aA1" * 43):
         assert call("PATCH", path, {"secret": weak}).status_code == 400
     assert call("PATCH", path, {"secret": "Mine12345"}).json() == {}
-    url = f"{call.server.url}/api/v2.0/projects"
+    url = f"{call.server.url}/api/v2.0/users/current/permissions"
     assert httpx.get(url, auth=(made["name"], "Mine12345")).status_code == 200
     assert httpx.get(url, auth=(made["name"], made["secret"])).status_code == 401
 
@@ -277,6 +277,17 @@ def test_nobody_sees_public_projects_alone_and_a_robot_changes_nothing(call: Cal
     made = call("POST", "/robots", body).json()
     answer = httpx.post(f"{url}/projects", json={"project_name": "x"}, auth=(made["name"], made["secret"]))
     assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("auth", [None, ("admin", "wrong"), ("robot$none", "Wrong12345"), ("who", "")])
+def test_a_wrong_password_is_served_as_nobody_where_nobody_is_served(
+    call: Caller, auth: tuple[str, str] | None
+) -> None:
+    url = f"{call.server.url}/api/v2.0"
+    assert httpx.get(f"{url}/projects", auth=auth).status_code == 200
+    assert httpx.get(f"{url}/users/current/permissions", auth=auth).status_code == 401
+    assert httpx.get(f"{url}/configurations", auth=auth).status_code == 401
+    assert httpx.post(f"{url}/projects", json={"project_name": "x"}, auth=auth).status_code == 401
 
 
 def test_as_a_program_it_keeps_what_it_knows_through_a_kill(tmp_path: Path) -> None:

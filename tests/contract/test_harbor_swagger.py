@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import http.client
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import harbor_api
 import httpx
 import pytest
-from harbor_play import PASSWORD, applied, everything, rotated, site_of
+from harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
 from prism_proxy import between, described, violations
 
 from clusterctl.registry.harbor import (
@@ -99,6 +101,7 @@ def test_every_request_and_every_answer_is_as_described(
     server.store.put("immutable", rule["id"], {**rule, "disabled": True})
     assert len(applied(url, tmp_path, otherwise(raw)).outcomes) == 1
     assert rotated(url, tmp_path, raw).exit_code == 0
+    assert applied(url, tmp_path, raw, prove=True, check=True).exit_code == 0
     with site_of(url, tmp_path) as site:
         declared = Declared.model_validate(raw)
         reconcile.plan(site, declared)
@@ -115,7 +118,7 @@ def test_every_request_and_every_answer_is_as_described(
             assert isinstance(finding, Change)
             finding.act()
     assert {one.change.kind for one in applied(url, tmp_path, raw).outcomes} == {"schedule"}
-    assert applied(url, tmp_path, {}, prune=True).exit_code == 0
+    assert applied(url, tmp_path, NOTHING, prune=True).exit_code == 0
     judge(seen)
 
 
@@ -135,6 +138,38 @@ def test_what_else_the_stand_in_answers_is_as_described(proxied: tuple[StandIn, 
     ).is_success
     assert found == []
     assert system.VERSION.endswith("-simulated")
+
+
+def test_what_the_modules_on_harbors_host_ask_is_as_described(
+    proxied: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Backup and restore switch the read-only mode from there, with the standard library alone."""
+    found: list[tuple[str, str]] = []
+
+    class Through(http.client.HTTPConnection):
+        """To Prism: without TLS, and without the base of the API."""
+
+        def __init__(self, address: str, port: int, _hostname: str, _context: object) -> None:
+            super().__init__(address, port, timeout=60)
+
+        def request(self, method: str, url: str, *rest: Any, **options: Any) -> None:
+            super().request(method, url.removeprefix("/api/v2.0"), *rest, **options)
+
+        def getresponse(self) -> http.client.HTTPResponse:
+            answer = super().getresponse()
+            found.extend(violations(answer))
+            return answer
+
+    monkeypatch.setattr(harbor_api, "_Here", Through)
+    server, url = proxied
+    port = httpx.URL(url).port
+    harbor = harbor_api.Harbor("harbor.lan", port, user="admin", password=PASSWORD)
+    for wanted in (True, False):
+        harbor.set_read_only(wanted)
+        assert harbor.read_only() is wanted
+        assert system.configuration(server.store)["read_only"] is wanted
+    assert harbor.unhealthy() == []
+    assert found == []
 
 
 def judge(seen: list[tuple[str, str, str, str]]) -> None:

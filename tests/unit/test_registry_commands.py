@@ -17,6 +17,7 @@ from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import forget_cached
 from clusterctl.cluster.settings.options import Option, catalogue
+from clusterctl.commands.registry import reached
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import cli
 from clusterctl.registry.harbor.declared import Declared
@@ -121,6 +122,24 @@ def test_nobody_is_asked_so_nothing_is_changed(site: Path, harbor: StandIn) -> N
     assert set(harbor.calls) == {"GET"}
 
 
+def test_how_many_objects_are_deleted_is_said_before_it_is_asked(
+    site: Path, harbor: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(site, "apply", "--yes")
+    declare(
+        site, {**DECLARED, "registry_projects": [], "registry_robots": [], "registry_api_url": harbor.url}
+    )
+    asked: list[str] = []
+
+    def agreed(question: str, *, yes: bool) -> bool:
+        asked.append(question)
+        return yes
+
+    monkeypatch.setattr("clusterctl.commands.registry.apply.agreed", agreed)
+    assert call(site, "apply", "--prune").return_value == 1
+    assert asked == [f"Change Harbor at {harbor.url}, and delete 2 objects there?"]
+
+
 def test_json_has_each_change_its_outcome_and_a_summary(site: Path) -> None:
     planned = records(call(site, "plan", "--json"))
     assert [(one["type"], one.get("kind")) for one in planned] == [
@@ -151,7 +170,7 @@ def test_a_robot_has_the_secret_that_is_kept_in_a_file_of_its_owner(site: Path, 
 
 
 def logs_in(harbor: StandIn, robot: dict[str, Any]) -> int:
-    url = f"{harbor.url}/api/v2.0/projects"
+    url = f"{harbor.url}/api/v2.0/users/current/permissions"
     return httpx.get(url, auth=(robot["user"], robot["secret"])).status_code
 
 
@@ -189,6 +208,21 @@ def test_a_robot_that_is_refused_is_found_by_logging_in_as_it(site: Path, harbor
     assert call(site, "apply", "--prove-robots", "--yes").return_value == 0
     assert logs_in(harbor, secrets(site)["pull"]) == 200
     assert call(site, "plan", "--prove-robots").stdout == "nothing to do\n"
+
+
+def test_who_could_not_be_proved_is_named_with_why(site: Path, harbor: StandIn) -> None:
+    command = ["/bin/sh", "-c", "cat >/dev/null"]
+    declare(site, {**DECLARED, "registry_api_url": harbor.url, "registry_robots_secret_command": command})
+    call(site, "apply", "--yes")
+    assert (
+        "robot pull could not be proved: its secret is not kept here"
+        in call(site, "plan", "--prove-robots").stderr
+    )
+    (found,) = harbor.store.all("robot")
+    harbor.store.put("robot", found["id"], {**found, "expires_at": 1769817600})
+    planned = call(site, "plan", "--prove-robots")
+    assert "robot pull could not be proved: it has expired" in planned.stderr
+    assert planned.stdout == "nothing to do\n"
 
 
 def test_rotate_wants_to_know_whom_and_names_what_is_near(site: Path) -> None:
@@ -261,6 +295,15 @@ def test_the_embedded_registry_has_nothing_to_declare(site: Path) -> None:
         ("registry_schedules", {"gc": {"cron": "0 3 * * 0"}}, "registry_schedules.gc.cron: write six fields"),
         ("registry_replications", [{"name": "r"}], "write either source or destination"),
         ("registry_robots", [{"name": "r", "permissions": []}], "registry_robots[r].permissions"),
+        (
+            "registry_preheat",
+            {
+                "instances": [
+                    {"name": n, "vendor": "kraken", "endpoint": f"http://{n}", "default": True} for n in "ab"
+                ]
+            },
+            "one instance may be the default, and these are: a, b",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused_by_name(
@@ -271,6 +314,28 @@ def test_what_contradicts_itself_is_refused_by_name(
     assert error.code == "registry.declared"
     assert said in error.what
     assert not harbor.calls
+
+
+@pytest.mark.parametrize(
+    ("url", "is_refused"),
+    [
+        ("http://harbor.example", True),
+        ("http://192.0.2.7:8080", True),
+        ("http://localhost.example", True),
+        ("http://127.0.0.1.example", True),
+        ("harbor.example", True),
+        ("https://harbor.example", False),
+        ("http://localhost:1", False),
+        ("http://[::1]:1", False),
+        ("http://127.3.2.1:1", False),
+    ],
+)
+def test_no_password_goes_out_in_clear(site: Path, url: str, is_refused: bool) -> None:
+    declare(site, {**DECLARED, "registry_api_url": url})
+    if is_refused:
+        assert refusal(call(site, "plan")).code == "registry.api-in-clear"
+    else:
+        assert reached.settings(site).access.url == url
 
 
 def test_the_settings_know_every_field_of_what_can_be_declared() -> None:

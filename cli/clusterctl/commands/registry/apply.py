@@ -9,7 +9,14 @@ import click
 from clusterctl import console
 from clusterctl.commands.hosts.options import agreed, yes_option
 from clusterctl.commands.registry import telling
-from clusterctl.commands.registry.reached import json_option, prove_option, prune_option, reached, settings
+from clusterctl.commands.registry.reached import (
+    adopt_option,
+    json_option,
+    prove_option,
+    prune_option,
+    reached,
+    settings,
+)
 from clusterctl.engine import mutex
 from clusterctl.errors import EXIT_CLUSTER_BAD
 from clusterctl.registry.harbor import reconcile
@@ -18,10 +25,11 @@ from clusterctl.registry.harbor import reconcile
 @click.command("apply")
 @prune_option
 @prove_option
+@adopt_option
 @yes_option
 @json_option
 @click.pass_obj
-def command(named: Path | None, *, prune: bool, prove: bool, yes: bool, as_json: bool) -> int:
+def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, yes: bool, as_json: bool) -> int:
     """Make Harbor what the settings declare; a second time there is nothing to do.
 
     An object that fails keeps no other from being done. An upstream that Harbor cannot reach is deferred,
@@ -29,14 +37,17 @@ def command(named: Path | None, *, prune: bool, prove: bool, yes: bool, as_json:
     and kept in .clusterctl/secrets/registry-robots.json, or handed to registry_robots_secret_command.
     """
     found = settings(named)
-    with mutex.held(found.cluster, "registry apply"), reached(found, prune=prune, prove=prove) as site:
+    with (
+        mutex.held(found.cluster, "registry apply"),
+        reached(found, prune=prune, prove=prove, adopt=adopt) as site,
+    ):
         reconcile.configure(site)
         plan = reconcile.plan(site, found.declared)
         if plan.changes and not as_json:
             telling.show_plan(plan)
         elif not as_json:
             telling.tell_remarks(plan.remarks)
-        if plan.changes and not agreed(f"Change Harbor at {found.access.url}?", yes=yes):
+        if plan.changes and not agreed(telling.question(plan, found.access.url), yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
         tell = telling.emit_outcome if as_json else telling.tell_outcome

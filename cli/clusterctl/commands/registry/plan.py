@@ -8,23 +8,31 @@ import click
 
 from clusterctl import console
 from clusterctl.commands.registry import telling
-from clusterctl.commands.registry.reached import json_option, prove_option, prune_option, reached, settings
+from clusterctl.commands.registry.reached import (
+    adopt_option,
+    json_option,
+    prove_option,
+    prune_option,
+    reached,
+    settings,
+)
 from clusterctl.registry.harbor import reconcile
 
 
 @click.command("plan")
 @prune_option
 @prove_option
+@adopt_option
 @json_option
 @click.pass_obj
-def command(named: Path | None, *, prune: bool, prove: bool, as_json: bool) -> int:
+def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, as_json: bool) -> int:
     """Say, object by object, how Harbor differs from what is declared. Changes nothing.
 
     Objects that nobody declared are named and left alone. Exit code 1 where something can never be as
     declared: the message says why.
     """
     found = settings(named)
-    with reached(found, prune=prune, prove=prove) as site:
+    with reached(found, prune=prune, prove=prove, adopt=adopt) as site:
         reconcile.configure(site, reading=True)
         plan = reconcile.plan(site, found.declared)
         calls = site.client.calls

@@ -27,8 +27,13 @@ prove_option = click.option(
     is_flag=True,
     help="Log in as each robot; one whose secret is refused gets a new one.",
 )
+adopt_option = click.option(
+    "--adopt",
+    is_flag=True,
+    help="Take over declared robots that were not made here: a new secret shuts out whoever uses them.",
+)
 prune_option = click.option(
-    "--prune", is_flag=True, help="Also delete what is not declared. Without it that is only said."
+    "--prune", is_flag=True, help="Also delete what is not declared, of kinds and in projects that are."
 )
 
 
@@ -51,7 +56,9 @@ def _wait() -> Callable[[float], None]:
 
 
 @contextlib.contextmanager
-def reached(found: HarborSettings, *, prune: bool = False, prove: bool = False) -> Iterator[Site]:
+def reached(
+    found: HarborSettings, *, prune: bool = False, prove: bool = False, adopt: bool = False
+) -> Iterator[Site]:
     """Harbor, for as long as the block lasts. Raises ClusterctlError (``registry.*``)."""
     with Client(found.access, wait=_wait()) as client:
         site = Site(
@@ -61,6 +68,7 @@ def reached(found: HarborSettings, *, prune: bool = False, prove: bool = False) 
             secret_command=found.secret_command,
             prune=prune,
             prove=prove,
+            adopt=adopt,
         )
         try:
             yield site

@@ -18,6 +18,7 @@ from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor import projects, reconcile, robots
 from clusterctl.registry.harbor.declared import Robot
+from clusterctl.registry.harbor.robot_accounts import FOR_EVER
 from clusterctl.registry.harbor.site import Found, Site
 from clusterctl.registry.harbor.vault import now
 
@@ -40,7 +41,8 @@ def command(
     """Give robot accounts a new secret, and the whole life that is declared counted from today.
 
     A robot of a project is named PROJECT+ROBOT. The old secret is void at once: bring the new one to the
-    nodes with clusterctl apply. A run that is cut off is completed by clusterctl registry apply.
+    nodes with clusterctl apply. A run that is cut off is completed by clusterctl registry apply. Nothing
+    else of a robot changes. One that was not made here is left out unless it is named.
     """
     if bool(names) + every + (expiring is not None) != 1:
         raise click.UsageError("Name robots, or give one of --all and --expiring.")
@@ -51,9 +53,11 @@ def command(
         there = _look(site, declared)
         if expiring is not None:
             end = (now() + timedelta(days=expiring)).timestamp()
-            declared = [one for one in declared if robots.FOR_EVER < there[one.key]["expires_at"] < end]
-        plan = reconcile.Plan([[robots.renewal(site, one, there[one.key]) for one in declared]])
-        question = f"Make the secrets of {counted(len(declared), 'robot')} void and give them new ones?"
+            declared = [one for one in declared if FOR_EVER < there[one.key]["expires_at"] < end]
+        plan = reconcile.Plan()
+        plan.add(robots.renewals(site, declared, there, named=bool(names)))
+        telling.tell_remarks(plan.remarks)
+        question = f"Make the secrets of {counted(len(plan.changes), 'robot')} void and give them new ones?"
         if plan.changes and not agreed(question, yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
@@ -62,6 +66,8 @@ def command(
         calls = site.client.calls
     code = applied.exit_code
     if as_json:
+        for remark in plan.remarks:
+            console.emit(remark.as_record())
         console.emit(telling.summary(plan, code, calls, applied))
     else:
         console.write((telling.result(applied) or "nothing to do") + "\n")

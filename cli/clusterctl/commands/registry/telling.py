@@ -65,6 +65,13 @@ def sentence(plan: Plan) -> str:
     return f"{counted(len(plan.changes), 'object')}: {', '.join(parts)}"
 
 
+def question(plan: Plan, url: str) -> str:
+    """What is asked before a plan is carried out."""
+    deleted = sum(1 for one in plan.changes if one.action is Action.DELETE)
+    but = f", and delete {counted(deleted, 'object')} there" if deleted else ""
+    return f"Change Harbor at {url}{but}?"
+
+
 def result(applied: Applied) -> str:
     """What became of it."""
     parts = [f"{applied.count(state)} {state.value}" for state in State if applied.count(state)]

@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_USAGE, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.secret_text import SecretText
 
 PATH = "/api/v2.0"
@@ -91,14 +92,14 @@ class Client:
         """The JSON of one object; None where the answer is empty, as Harbor's is for no schedule."""
         return _content(what, self._served("GET", what, path, query=query))
 
-    def post(self, what: str, path: str, body: Mapping[str, Any]) -> Created:
-        """Make an object."""
-        answer = self._served("POST", what, path, body=body)
+    def post(self, what: str, path: str, body: Mapping[str, Any], *, timeouts: int = TRIES) -> Created:
+        """Make an object. ``timeouts``: after so many tries of a minute without an answer it is given up."""
+        answer = self._served("POST", what, path, body=body, timeouts=timeouts)
         return Created(answer.headers.get("location", ""), _content(what, answer))
 
-    def put(self, what: str, path: str, body: Mapping[str, Any]) -> None:
-        """Replace an object."""
-        self._served("PUT", what, path, body=body)
+    def put(self, what: str, path: str, body: Mapping[str, Any], *, timeouts: int = TRIES) -> None:
+        """Replace an object; ``timeouts`` as with ``post``."""
+        self._served("PUT", what, path, body=body, timeouts=timeouts)
 
     def patch(self, what: str, path: str, body: Mapping[str, Any]) -> None:
         """Change a part of an object."""
@@ -113,14 +114,17 @@ class Client:
                 raise
 
     def knows(self, user: str, password: SecretText) -> bool:
-        """Whether someone else may log in with this password."""
-        what, path = f"the password of {user}", "/projects"
-        answer = self._asked(
-            "GET", what, path, query={"page_size": 1}, auth=httpx.BasicAuth(user, password.reveal())
-        )
+        """Whether someone else may log in with this password. Raises Refused."""
+        # Harbor serves a wrong password as nobody: only what nobody may ask tells the two apart.
+        what, path = f"the password of {user}", "/users/current/permissions"
+        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.reveal()))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
             raise Refused(what, answer.status_code, _message(answer))
         return answer.is_success
+
+    def is_known(self) -> bool:
+        """Whether Harbor still takes our own user and password. Raises Refused."""
+        return self.knows(self.access.user, self.access.password)
 
     def every(self, what: str, path: str, key: str = "id", **query: Any) -> list[dict[str, Any]]:
         """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
@@ -152,13 +156,16 @@ class Client:
         *,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        timeouts: int = TRIES,
     ) -> httpx.Response:
-        answer = self._asked(method, what, path, query=query, body=body)
+        answer = self._asked(method, what, path, query=query, body=body, timeouts=timeouts)
         if answer.is_success:
             return answer
         refused = Refused(what, answer.status_code, _message(answer))
         if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-            raise self._denied(refused)
+            if READ_ONLY in refused.message:
+                raise read_only(self.access.url) from refused
+            raise denied(self.access.url, self.access.user, what, refused.sentence) from refused
         raise refused
 
     def _asked(
@@ -170,12 +177,13 @@ class Client:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         auth: httpx.BasicAuth | None = None,
+        timeouts: int = TRIES,
     ) -> httpx.Response:
         """One request, asked again while there is hope.
 
         A POST may have been served though its answer was lost: Harbor then says 409, and is read again.
         """
-        left = TRIES
+        left, mute = TRIES, 0
         while True:
             left -= 1
             with self._counting:
@@ -191,40 +199,14 @@ class Client:
                     extensions=self._extensions,
                 )
             except httpx.TransportError as error:
-                if _of_certificate(error) or not left:
-                    raise self._unreachable(what, error) from error
+                mute += isinstance(error, httpx.ReadTimeout)
+                if of_certificate(error) or not left or mute >= timeouts:
+                    raise unreachable(self.access.url, what, error) from error
                 self._wait(_pause(TRIES - left))
                 continue
             if answer.status_code not in TRY_AGAIN or not left:
                 return answer
             self._wait(_pause(TRIES - left, answer.headers.get("retry-after", "")))
-
-    def _unreachable(self, what: str, error: httpx.TransportError) -> ClusterctlError:
-        words = str(error) or type(error).__name__
-        if _of_certificate(error):
-            return ClusterctlError(
-                f"Harbor's certificate is not one that is trusted here: {words}",
-                code="registry.api-certificate",
-                where=self.access.url,
-                hint="Set registry_api_ca_file to the authority that signed it; renew an expired one.",
-                exit_code=EXIT_CLUSTER_BAD,
-            )
-        return ClusterctlError(
-            f"Harbor does not answer ({what}): {words}",
-            code="registry.api-unreachable",
-            where=self.access.url,
-            hint="Is it up, and the way there open? What was done is done; run it again to go on.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
-
-    def _denied(self, refused: Refused) -> ClusterctlError:
-        return ClusterctlError(
-            f"Harbor refuses {self.access.user} ({refused.what}): {refused.sentence}",
-            code="registry.api-denied",
-            where=self.access.url,
-            hint="Check registry_api_user and registry_api_password_file; it must be a system administrator.",
-            exit_code=EXIT_USAGE,
-        )
 
 
 @dataclass(frozen=True)
@@ -254,10 +236,6 @@ def _trust(access: Access) -> ssl.SSLContext:
                 exit_code=EXIT_CLUSTER_BAD,
             ) from error
     return context
-
-
-def _of_certificate(error: BaseException) -> bool:
-    return "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
 def _pause(failed: int, asked: str = "") -> float:

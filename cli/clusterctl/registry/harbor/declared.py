@@ -248,6 +248,13 @@ class Preheat(Declaration):
     instances: tuple[Instance, ...] = ()
     policies: tuple[PreheatPolicy, ...] = ()
 
+    @model_validator(mode="after")
+    def _sound(self) -> Preheat:
+        defaults = [one.name for one in self.instances if one.default]
+        if len(defaults) > 1:
+            raise ValueError(f"one instance may be the default, and these are: {', '.join(defaults)}")
+        return self
+
 
 class Declared(Declaration):
     """All that is declared of one Harbor, by the names of its settings."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, Remark, differences
+import httpx
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Endpoint
 from clusterctl.registry.harbor.secret_text import SecretText
@@ -14,7 +17,11 @@ from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make,
 
 KIND = "endpoint"
 PATH = "/registries"
-INTERNAL_ERROR = 500
+# Refusals that are ours to mend: all others may come from the upstream.
+OF_THE_REQUEST = (400, 409, 422)
+UNHEALTHY = "unhealthy"
+BEYOND = "Harbor does not reach the upstream, or is refused there: {words}"
+T = TypeVar("T")
 
 
 def look(site: Site) -> dict[str, Found]:
@@ -34,14 +41,13 @@ def findings(site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
+    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """What nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         number = found[name]["id"]
-        yield from surplus(
-            site, KIND, name, partial(site.client.delete, f"{KIND} {name}", f"{PATH}/{number}")
-        )
+        remove = partial(site.client.delete, f"{KIND} {name}", f"{PATH}/{number}")
+        yield from surplus(site, KIND, name, remove, spared=spared)
 
 
 def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | None) -> Iterator[Finding]:
@@ -53,9 +59,8 @@ def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | No
         yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one, secret), created)
         return
     if found["type"] != one.type:
-        yield Remark(
-            KIND, one.name, f"is of type {found['type']}, and Harbor changes none to {one.type}", blocks=True
-        )
+        why = f"is of type {found['type']}, and Harbor changes none to {one.type}"
+        yield site.block(KIND, one.name, why)
         return
     differing = _differences(site, one, secret, found)
     if differing:
@@ -69,7 +74,7 @@ def _differences(
 ) -> tuple[Difference, ...]:
     differing = differences(_canonical(found), _wanted(one))
     has_secret = bool((found.get("credential") or {}).get("access_secret"))
-    if secret is not None and not (has_secret and site.vault.knows(_key(one), secret)):
+    if secret is not None and not (has_secret and site.vault.knows(_key(one), secret, _stamp(found))):
         differing += (Difference("access_secret", "another, or unknown", "as declared"),)
     return differing
 
@@ -110,9 +115,9 @@ def _create(site: Site, one: Endpoint, secret: SecretText | None) -> None:
         body["credential"] = {"type": "basic", "access_key": one.access_key, "access_secret": secret.reveal()}
 
     def create() -> None:
-        created = _patiently(lambda: site.client.post(f"endpoint {one.name}", PATH, body))
+        created = _patiently(site, lambda: site.client.post(_key(one), PATH, body, timeouts=1))
         site.ids[KIND, one.name] = created.id
-        _remember(site, one, secret)
+        _remember(site, one, secret, created.id)
 
     make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
 
@@ -129,25 +134,38 @@ def _update(site: Site, one: Endpoint, secret: SecretText | None, number: int) -
         "access_key": one.access_key,
         "access_secret": secret.reveal() if secret else "",
     }
-    _patiently(lambda: site.client.put(f"endpoint {one.name}", f"{PATH}/{number}", body))
-    _remember(site, one, secret)
+    _patiently(site, lambda: site.client.put(_key(one), f"{PATH}/{number}", body, timeouts=1))
+    _remember(site, one, secret, number)
 
 
-def _remember(site: Site, one: Endpoint, secret: SecretText | None) -> None:
-    site.vault.given(_key(one), secret)
+def _remember(site: Site, one: Endpoint, secret: SecretText | None, number: int) -> None:
+    found = site.client.get(f"{KIND} {one.name}", f"{PATH}/{number}") if secret else {}
+    site.vault.given(_key(one), secret, _stamp(found))
 
 
 def _key(one: Endpoint) -> str:
     return f"{KIND} {one.name}"
 
 
-def _patiently(ask: Any) -> Any:
-    """Harbor writes no upstream down that it cannot reach, or that refuses it; some kinds say but 500."""
+def _stamp(found: Found) -> str:
+    """Which writing of which endpoint it is: another may hold another secret, as after a restore."""
+    return f"{found.get('id')} {found.get('update_time')}"
+
+
+def _patiently(site: Site, ask: Callable[[], T]) -> T:
+    """Harbor writes no upstream down that it cannot reach, or that refuses it; what it hears, it repeats."""
     try:
         return ask()
     except Refused as refused:
-        if "unhealthy" in refused.message or refused.status == INTERNAL_ERROR:
-            raise Deferred(
-                f"Harbor does not reach the upstream, or is refused there: {refused.sentence}"
-            ) from refused
+        if refused.status in OF_THE_REQUEST and UNHEALTHY not in refused.message:
+            raise
+        raise Deferred(BEYOND.format(words=refused.sentence)) from refused
+    except ClusterctlError as error:
+        cause = error.__cause__
+        if isinstance(cause, httpx.ReadTimeout):
+            raise Deferred(BEYOND.format(words="Harbor itself does not answer so long")) from error
+        is_denied = error.code == "registry.api-denied" and isinstance(cause, Refused)
+        # The upstream's refusal of Harbor looks like Harbor's of us, but then it still knows us.
+        if is_denied and site.client.is_known():
+            raise Deferred(BEYOND.format(words=str(cause))) from error
         raise

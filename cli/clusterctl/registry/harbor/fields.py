@@ -63,3 +63,7 @@ class Declaration(BaseModel):
     """Nothing else than what is known may be written, and nothing changes afterwards."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def undeclared(self, name: str) -> str:
+        """Why nothing of this field is pruned: nobody wrote it, and none is not the same as an empty one."""
+        return "" if name in self.model_fields_set else f"{name} is not written, not even as []"

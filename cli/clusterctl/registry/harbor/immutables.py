@@ -36,18 +36,15 @@ def surplus_findings(
     """Rules that nobody declared, in projects that are declared; and doubles of those that are."""
     for project in declared:
         left = {_wanted(one) for one in project.immutable_tags}
+        spared = project.undeclared("immutable_tags")
         for rule in found.get(project.name, []):
             words = _words(rule)
             if words in left:
                 left.remove(words)
             else:
                 where = f"{_path(project.name)}/{rule['id']}"
-                yield from surplus(
-                    site,
-                    KIND,
-                    f"{project.name}: {words}",
-                    partial(site.client.delete, f"{KIND} of {project.name}", where),
-                )
+                remove = partial(site.client.delete, f"{KIND} of {project.name}", where)
+                yield from surplus(site, KIND, f"{project.name}: {words}", remove, spared=spared)
 
 
 def _one(site: Site, project: str, one: ImmutableTags, rule: Found | None, name: str) -> Iterator[Finding]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
+from clusterctl.registry.harbor.change import Action, Change, Difference, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
@@ -49,13 +49,13 @@ def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
             yield Change(KIND, one.name, Action.CREATE, act, after)
         elif there["vendor"] != one.vendor:
             why = f"is of {there['vendor']}, and Harbor changes none to {one.vendor}"
-            yield Remark(KIND, one.name, why, blocks=True)
+            yield site.block(KIND, one.name, why)
         else:
             differing = differences(_canonical(there), _wanted(one))
-            if secret is not None and not site.vault.knows(_key(one), secret):
+            if secret is not None and not _has(site, one, there, secret):
                 differing += (Difference("password", "another, or unknown", "as declared"),)
             if differing:
-                act = partial(_update, site, one, secret, there["id"])
+                act = partial(_update, site, one, secret, there)
                 yield Change(KIND, one.name, Action.UPDATE, act, differing)
 
 
@@ -79,26 +79,42 @@ def policy_findings(
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
+    site: Site, declared: tuple[Instance, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """Networks that nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         where = f"{PATH}/{quote(name, safe='')}"
-        yield from surplus(site, KIND, name, partial(site.client.delete, f"{KIND} {name}", where))
+        remove = partial(site.client.delete, f"{KIND} {name}", where)
+        yield from surplus(site, KIND, name, remove, spared=spared)
 
 
 def surplus_policies(
-    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found]
+    site: Site, declared: tuple[PreheatPolicy, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """Policies that nobody declared, in projects that are declared."""
     for key in sorted(set(found) - {f"{one.project}/{one.name}" for one in declared}):
         project, _, name = key.partition("/")
         where = f"{_path(project)}/{quote(name, safe='')}"
-        yield from surplus(site, POLICY, key, partial(site.client.delete, f"{POLICY} {key}", where))
+        remove = partial(site.client.delete, f"{POLICY} {key}", where)
+        is_foreign = (projects.KIND, project) not in site.declared
+        why = spared or (f"project {project} is not declared" if is_foreign else "")
+        yield from surplus(site, POLICY, key, remove, spared=why)
 
 
 def _key(one: Instance) -> str:
     return f"{KIND} {one.name}"
+
+
+def _stamp(one: Instance, found: Found) -> str:
+    """Harbor says of a network when it was made, and not when it was changed."""
+    return f"{found['id']} {found.get('setup_timestamp')} {one.user}"
+
+
+def _has(site: Site, one: Instance, found: Found, secret: SecretText) -> bool:
+    """Whether Harbor has this password: some versions tell it, of others we know what they were given."""
+    if told := found.get("auth_info"):
+        return bool(told == {one.user: secret.reveal()})
+    return site.vault.knows(_key(one), secret, _stamp(one, found))
 
 
 def _wanted(one: Instance) -> dict[str, Any]:
@@ -136,15 +152,15 @@ def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
         # Its location holds the name; policies want the number.
         found = site.client.get(_key(one), f"{PATH}/{quote(one.name, safe='')}")
         site.ids[KIND, one.name] = found["id"]
-        site.vault.given(_key(one), secret)
+        site.vault.given(_key(one), secret, _stamp(one, found))
 
-    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
+    make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found))
 
 
-def _update(site: Site, one: Instance, secret: SecretText | None, number: int) -> None:
-    body = {"id": number, **_instance_body(one, secret)}
+def _update(site: Site, one: Instance, secret: SecretText | None, found: Found) -> None:
+    body = {"id": found["id"], **_instance_body(one, secret)}
     site.client.put(_key(one), f"{PATH}/{quote(one.name, safe='')}", body)
-    site.vault.given(_key(one), secret)
+    site.vault.given(_key(one), secret, _stamp(one, found))
 
 
 def _path(project: str) -> str:
@@ -152,13 +168,10 @@ def _path(project: str) -> str:
 
 
 def _wanted_policy(one: PreheatPolicy) -> dict[str, Any]:
-    filters = {"repository": one.repositories, "tag": one.tags}
-    if one.labels:
-        filters["label"] = ",".join(sorted(one.labels))
     return {
         "instance": one.instance,
         "description": one.description,
-        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "filters": sorted(map(_filter_words, _filters(one))),
         "trigger": one.trigger,
         "cron": one.cron,
         "enabled": one.enabled,
@@ -166,31 +179,35 @@ def _wanted_policy(one: PreheatPolicy) -> dict[str, Any]:
 
 
 def _canonical_policy(site: Site, found: Found) -> dict[str, Any]:
-    """Filters and trigger are JSON within JSON."""
-    trigger = json.loads(found.get("trigger") or "{}")
-    filters = {one["type"]: one["value"] for one in json.loads(found.get("filters") or "[]")}
-    if "label" in filters:
-        filters["label"] = ",".join(sorted(str(filters["label"]).split(",")))
+    """Filters and trigger are JSON within JSON, of which others may have made null."""
+    trigger = json.loads(found.get("trigger") or "{}") or {}
     return {
         "instance": site.name_of(KIND, found.get("provider_id") or 0),
         "description": found.get("description", ""),
-        "filters": sorted(f"{kind} {value}" for kind, value in filters.items()),
+        "filters": sorted(map(_filter_words, json.loads(found.get("filters") or "[]") or [])),
         "trigger": trigger.get("type", "manual"),
         "cron": (trigger.get("trigger_setting") or {}).get("cron", ""),
         "enabled": bool(found.get("enabled")),
     }
 
 
-def _policy_body(site: Site, one: PreheatPolicy) -> dict[str, Any]:
+def _filters(one: PreheatPolicy) -> list[dict[str, str]]:
     filters = [{"type": "repository", "value": one.repositories}, {"type": "tag", "value": one.tags}]
-    if one.labels:
-        filters.append({"type": "label", "value": ",".join(one.labels)})
+    return filters + ([{"type": "label", "value": ",".join(one.labels)}] if one.labels else [])
+
+
+def _filter_words(one: Mapping[str, Any]) -> str:
+    value = str(one["value"])
+    return f"{one['type']} {','.join(sorted(value.split(','))) if one['type'] == 'label' else value}"
+
+
+def _policy_body(site: Site, one: PreheatPolicy) -> dict[str, Any]:
     return {
         "name": one.name,
         "description": one.description,
         "project_id": site.id_of(projects.KIND, one.project),
         "provider_id": site.id_of(KIND, one.instance),
-        "filters": json.dumps(filters),
+        "filters": json.dumps(_filters(one)),
         "trigger": json.dumps({"type": one.trigger, "trigger_setting": {"cron": one.cron}}),
         "enabled": one.enabled,
     }

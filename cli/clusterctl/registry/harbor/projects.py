@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -54,10 +54,19 @@ def findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found])
             yield from _existing(site, one, there)
 
 
-def surplus_findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found]) -> Iterator[Finding]:
-    """What nobody declared. Harbor itself deletes no project that has repositories."""
+def surplus_findings(
+    site: Site,
+    declared: tuple[Project, ...],
+    found: dict[str, Found],
+    needed: Collection[str],
+    *,
+    spared: str = "",
+) -> Iterator[Finding]:
+    """What nobody declared, nor needs. Harbor itself deletes no project that has repositories."""
     for name in sorted(set(found) - {one.name for one in declared} - {BUILT_IN}):
-        yield from surplus(site, KIND, name, partial(site.client.delete, f"project {name}", path(name)))
+        remove = partial(site.client.delete, f"project {name}", path(name))
+        why = spared or ("what is declared needs it" if name in needed else "")
+        yield from surplus(site, KIND, name, remove, spared=why)
 
 
 def path(name: str) -> str:
@@ -75,7 +84,7 @@ def _existing(site: Site, one: Project, found: Found) -> Iterator[Finding]:
     if upstream != one.proxy_of:
         was, wanted = (f"a proxy of {name}" if name else "no proxy" for name in (upstream, one.proxy_of))
         why = f"is {was}, and Harbor makes it never {wanted}; delete it, or declare another name"
-        yield Remark(KIND, one.name, why, blocks=True)
+        yield site.block(KIND, one.name, why)
         return
     differing = differences(_canonical(one, found), _wanted(site, one))
     if found["_quota"] is None:

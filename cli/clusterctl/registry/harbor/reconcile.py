@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,16 +15,23 @@ from clusterctl.registry.harbor import (
     preheat,
     projects,
     replications,
+    robot_accounts,
     robots,
     schedules,
 )
+from clusterctl.registry.harbor.api_errors import read_only
 from clusterctl.registry.harbor.change import Change, Deferred, Outcome, Remark, State, Subject
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.site import Finding, Site, each
 
 # After these there is no use in asking Harbor for anything more.
-ENDS_ALL = ("registry.api-unreachable", "registry.api-denied", "registry.api-certificate")
+ENDS_ALL = (
+    "registry.api-unreachable",
+    "registry.api-denied",
+    "registry.api-certificate",
+    "registry.read-only",
+)
 
 
 @dataclass
@@ -81,20 +89,21 @@ def configure(site: Site, *, reading: bool = False) -> None:
     site.robot_prefix = _value(configuration, "robot_name_prefix", "robot$")
     site.quotas = bool(_value(configuration, "quota_per_project_enable", True))
     if _value(configuration, "read_only", False) and not reading:
-        raise ClusterctlError(
-            "Harbor is in read-only mode, so nothing can be changed",
-            code="registry.read-only",
-            where=site.client.access.url,
-            hint="A backup may be running. If none is, switch it back in Harbor's system settings.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
+        raise read_only(site.client.access.url)
 
 
 def plan(site: Site, declared: Declared) -> Plan:
     """Look at everything, and compare. Raises ClusterctlError (``registry.*``)."""
-    wanted, instances = declared.registry_projects, declared.registry_preheat.instances
-    policies = declared.registry_preheat.policies
+    wanted, preheated = declared.registry_projects, declared.registry_preheat
     named = tuple(one.name for one in wanted)
+    needed = {name for one in declared.registry_robots for _, name in robot_accounts.needs(one)}
+    needed |= {one.project for one in preheated.policies}
+    site.declared = _declared(declared)
+    made = Plan()
+
+    def add(*sources: Iterable[Finding]) -> None:
+        made.add(_possible(site, itertools.chain(*sources)))
+
     try:
         ends = endpoints.look(site)
         there = projects.look(site, wanted)
@@ -103,31 +112,71 @@ def plan(site: Site, declared: Declared) -> Plan:
         accounts = robots.look(site, declared.registry_robots, named)
         clocks = schedules.look(site, declared.registry_schedules)
         networks = preheat.look(site)
-        heats = preheat.look_policies(site, (*named, *(one.project for one in policies)))
-        made = Plan()
-        made.add(endpoints.findings(site, declared.registry_endpoints, ends))
-        made.add(projects.findings(site, wanted, there))
-        made.add(
+        heats = preheat.look_policies(site, (*named, *(one.project for one in preheated.policies)))
+        add(endpoints.findings(site, declared.registry_endpoints, ends))
+        add(projects.findings(site, wanted, there))
+        add(
             immutables.findings(site, wanted, rules),
             replications.findings(site, declared.registry_replications, copies),
             robots.findings(site, declared.registry_robots, accounts),
             schedules.findings(site, declared.registry_schedules, clocks),
-            preheat.findings(site, instances, networks),
+            preheat.findings(site, preheated.instances, networks),
         )
-        made.add(preheat.policy_findings(site, policies, heats))
-        made.add(
+        add(preheat.policy_findings(site, preheated.policies, heats))
+        spared = declared.undeclared
+        add(
             immutables.surplus_findings(site, wanted, rules),
-            replications.surplus_findings(site, declared.registry_replications, copies),
-            robots.surplus_findings(site, declared.registry_robots, accounts),
-            preheat.surplus_policies(site, policies, heats),
+            replications.surplus_findings(
+                site, declared.registry_replications, copies, spared=spared("registry_replications")
+            ),
+            robots.surplus_findings(
+                site, declared.registry_robots, accounts, spared=spared("registry_robots")
+            ),
+            preheat.surplus_policies(
+                site, preheated.policies, heats, spared=preheated.undeclared("policies")
+            ),
         )
-        made.add(projects.surplus_findings(site, wanted, there))
+        add(projects.surplus_findings(site, wanted, there, needed, spared=spared("registry_projects")))
         # Policies of a project that is not declared go with it; only then is their network free.
-        made.add(preheat.surplus_findings(site, instances, networks))
-        made.add(endpoints.surplus_findings(site, declared.registry_endpoints, ends))
+        add(
+            preheat.surplus_findings(
+                site, preheated.instances, networks, spared=preheated.undeclared("instances")
+            )
+        )
+        add(
+            endpoints.surplus_findings(
+                site, declared.registry_endpoints, ends, spared=spared("registry_endpoints")
+            )
+        )
     except Refused as refused:
         raise failed(site, refused) from refused
     return made
+
+
+def _declared(declared: Declared) -> set[Subject]:
+    """What others may need of it."""
+    return {
+        *((endpoints.KIND, one.name) for one in declared.registry_endpoints),
+        *((projects.KIND, one.name) for one in declared.registry_projects),
+        *((preheat.KIND, one.name) for one in declared.registry_preheat.instances),
+    }
+
+
+def _possible(site: Site, found: Iterable[Finding]) -> Iterator[Finding]:
+    """What needs something that will never be there is said, and not tried for ever."""
+    for one in found:
+        needs = one.needs if isinstance(one, Change) else ()
+        why = next(filter(None, (_never(site, need) for need in needs)), "")
+        yield site.block(one.kind, one.name, why) if why else one
+
+
+def _never(site: Site, need: Subject) -> str:
+    kind, name = need
+    if need in site.blocked:
+        return f"needs {kind} {name}, which cannot be as declared"
+    if need not in site.ids and need not in site.declared:
+        return f"needs {kind} {name}, which is neither declared nor in Harbor"
+    return ""
 
 
 def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
@@ -152,7 +201,7 @@ def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
 
     if not made.changes:
         return applied
-    robots.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
+    robot_accounts.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
     try:
         for stage in made.stages:
             each(one, stage)

@@ -35,12 +35,13 @@ def findings(site: Site, declared: tuple[Replication, ...], found: dict[str, Fou
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Replication, ...], found: dict[str, Found]
+    site: Site, declared: tuple[Replication, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """What nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
         where = f"{PATH}/{found[name]['id']}"
-        yield from surplus(site, KIND, name, partial(site.client.delete, f"{KIND} {name}", where))
+        remove = partial(site.client.delete, f"{KIND} {name}", where)
+        yield from surplus(site, KIND, name, remove, spared=spared)
 
 
 def _wanted(one: Replication) -> dict[str, Any]:

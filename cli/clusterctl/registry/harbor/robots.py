@@ -1,4 +1,4 @@
-"""Robot accounts. Harbor shows a secret of its own once; ours is made here, kept, and set."""
+"""Robot accounts: what there is, and how it differs. Harbor shows its own secret once; ours is made here."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ from typing import Any
 
 from clusterctl.registry.harbor import projects
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, Remark, differences
-from clusterctl.registry.harbor.declared import ALL_PROJECTS, SYSTEM, Robot
-from clusterctl.registry.harbor.secret_text import SecretText, hand_to_command, new_secret
-from clusterctl.registry.harbor.site import Finding, Found, Site, each, make, surplus
+from clusterctl.registry.harbor.declared import Robot
+from clusterctl.registry.harbor.robot_accounts import (
+    FOR_EVER,
+    KEPT,
+    KIND,
+    PATH,
+    SECRET,
+    create,
+    days,
+    delete,
+    is_known,
+    needs,
+    renew,
+    update,
+)
+from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.harbor.site import Finding, Found, Site, each, surplus
 from clusterctl.registry.harbor.vault import now
 
-KIND = "robot"
-PATH = "/robots"
-FOR_EVER = -1
 SAY_DAYS_BEFORE = 14
-SECRET = "secret"  # noqa: S105 - the name of a field
+FIRST_KIND = "is of Harbor's first kind, which cannot be changed"
+# It may be in use with a secret that others know, which a new one makes void.
+FOREIGN = "was not made here: a new secret shuts out whoever uses it. To take it over: {how}"
 
 
 def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) -> dict[str, Found]:
@@ -34,33 +47,33 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
 def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
     """What differs, and who expires soon."""
     proved = _proved(site, declared, found) if site.prove else {}
+    if site.prove:
+        yield from _unproved(declared, found, proved)
     for one in declared:
         there = found.get(one.key)
         if there is None:
             wanted = _wanted(site, one, None)
             after = tuple(Difference(n, None, v) for n, v in wanted.items() if v not in ("", False))
-            act = partial(_create, site, one)
-            yield Change(KIND, one.key, Action.CREATE, act, after, _needs(one))
+            act = partial(create, site, one, partial(_find, site, one))
+            yield Change(KIND, one.key, Action.CREATE, act, after, needs(one))
         elif not there.get("editable", True):
-            yield Remark(KIND, one.key, "is of Harbor's first kind, which cannot be changed", blocks=True)
+            yield Remark(KIND, one.key, FIRST_KIND, blocks=True)
+        elif not (site.vault.robot(one.key) or site.adopt):
+            how = f"clusterctl registry rotate {one.key}, or apply --adopt"
+            yield Remark(KIND, one.key, FOREIGN.format(how=how), blocks=True)
         else:
             yield from _existing(site, one, there, serves=proved.get(one.key, True))
 
 
-def surplus_findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -> Iterator[Finding]:
-    """What nobody declared."""
+def surplus_findings(
+    site: Site, declared: tuple[Robot, ...], found: dict[str, Found], *, spared: str = ""
+) -> Iterator[Finding]:
+    """What nobody declared, of the system and of projects that are declared."""
     for key in sorted(set(found) - {one.key for one in declared}):
-        yield from surplus(site, KIND, key, partial(_delete, site, key, found[key]["id"]))
-
-
-def begin(site: Site, keys: Iterable[str]) -> None:
-    """Make the secrets that these robots lack, and write them down once, before Harbor hears of any."""
-    for key in keys:
-        entry = site.vault.robot(key)
-        is_begun = entry.get("set") is False and SECRET in entry
-        if site.secret_command or not is_begun:
-            site.vault.begin(key, new_secret(), keep=not site.secret_command, now=now())
-    site.vault.save()
+        project, is_of_one, _ = key.partition("+")
+        is_foreign = is_of_one and (projects.KIND, project) not in site.declared
+        why = spared or (f"project {project} is not declared" if is_foreign else "")
+        yield from surplus(site, KIND, key, partial(delete, site, key, found[key]["id"]), spared=why)
 
 
 def lacks_secret(change: Change) -> bool:
@@ -69,28 +82,44 @@ def lacks_secret(change: Change) -> bool:
     return change.kind == KIND and (change.action is Action.CREATE or secret)
 
 
-def renewal(site: Site, one: Robot, found: Found) -> Change:
-    """A new secret, and the whole life that is declared counted from today."""
-    part = Difference(SECRET, "as it is", "a new one")
-    return Change(KIND, one.key, Action.UPDATE, partial(_update, site, one, found, secret=True), (part,))
+def renewals(
+    site: Site, declared: Iterable[Robot], found: dict[str, Found], *, named: bool
+) -> Iterator[Finding]:
+    """A new secret for each, with the days that are declared; a robot of others must have been ``named``."""
+    for one in declared:
+        there = found[one.key]
+        if not there.get("editable", True):
+            yield Remark(KIND, one.key, FIRST_KIND, blocks=True)
+        elif not (named or site.vault.robot(one.key)):
+            how = f"clusterctl registry rotate {one.key}"
+            yield Remark(KIND, one.key, FOREIGN.format(how=how), blocks=True)
+        else:
+            part = Difference(SECRET, "as it is", "a new one")
+            yield Change(KIND, one.key, Action.UPDATE, partial(renew, site, one, there), (part,))
 
 
 def _existing(site: Site, one: Robot, found: Found, *, serves: bool) -> Iterator[Finding]:
     differing = differences(_canonical(found), _wanted(site, one, found))
-    if not (serves and _is_known(site, one, found)):
+    entry = site.vault.robot(one.key)
+    if not (serves and is_known(site, one, found)):
         differing += (Difference(SECRET, "unknown here" if serves else "refused", "a new one"),)
-    elif (user := site.vault.robot(one.key)["user"]) != found["name"]:
-        # Harbor's prefix was changed, and with it every robot's name.
-        differing += (Difference("user", user, found["name"]),)
+    else:
+        if entry["user"] != found["name"]:
+            # Harbor's prefix was changed, and with it every robot's name.
+            differing += (Difference("user", entry["user"], found["name"]),)
+        if site.secret_command and SECRET in entry:
+            differing += (Difference(KEPT, "in the cluster directory", "by registry_robots_secret_command"),)
+        elif SECRET in entry and not site.vault.has_password_file(one.key):
+            differing += (Difference("password file", "missing, or another", "as it is kept"),)
     if differing:
-        secret = differing[-1].field == SECRET
-        act = partial(_update, site, one, found, secret=secret)
-        yield Change(KIND, one.key, Action.UPDATE, act, differing, _needs(one))
+        fields = frozenset(part.field for part in differing)
+        act = partial(update, site, one, found, fields)
+        yield Change(KIND, one.key, Action.UPDATE, act, differing, needs(one))
     end = found.get("expires_at", FOR_EVER)
     soon = timedelta(days=min(SAY_DAYS_BEFORE, one.days / 3))
     if end != FOR_EVER and end < (now() + soon).timestamp():
         day = datetime.fromtimestamp(end, tz=now().tzinfo).date()
-        word = "has expired on" if end < now().timestamp() else "expires on"
+        word = "has expired on" if _is_over(found) else "expires on"
         yield Remark(KIND, one.key, f"{word} {day}; renew it with: clusterctl registry rotate {one.key}")
 
 
@@ -101,7 +130,7 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
         for one in declared
         if one.key in found
         and not found[one.key].get("disable")
-        and not FOR_EVER < found[one.key].get("expires_at", FOR_EVER) < now().timestamp()
+        and not _is_over(found[one.key])
         and SECRET in site.vault.robot(one.key)
     ]
 
@@ -112,22 +141,31 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
     return dict(zip(keys, each(serves, keys), strict=True))
 
 
-def _is_known(site: Site, one: Robot, found: Found) -> bool:
-    """Whether this very robot has the secret that we made, and we or the command have it still."""
-    kept = bool(site.secret_command) or SECRET in site.vault.robot(one.key)
-    return kept and site.vault.is_set(one.key, found["id"])
+def _unproved(
+    declared: Iterable[Robot], found: dict[str, Found], proved: dict[str, bool]
+) -> Iterator[Remark]:
+    """Those of which nobody can say whether they may log in, and why."""
+    for one in declared:
+        there = found.get(one.key)
+        if there is None or one.key in proved:
+            continue
+        why = "its secret is not kept here"
+        if there.get("disable"):
+            why = "it is disabled"
+        elif _is_over(there):
+            why = "it has expired"
+        yield Remark(KIND, one.key, f"could not be proved: {why}")
 
 
-def _needs(one: Robot) -> tuple[tuple[str, str], ...]:
-    named = [one.project, *(part.namespace for part in one.permissions)]
-    return tuple((projects.KIND, n) for n in dict.fromkeys(named) if n not in ("", ALL_PROJECTS, SYSTEM))
+def _is_over(found: Found) -> bool:
+    return bool(FOR_EVER < found.get("expires_at", FOR_EVER) < now().timestamp())
 
 
 def _wanted(site: Site, one: Robot, found: Found | None) -> dict[str, Any]:
     return {
         "description": one.description,
         "disabled": one.disabled,
-        "days": _days(site, one, found),
+        "days": days(site, one, found),
         "permissions": frozenset(
             f"{part.namespace} {access}" for part in one.permissions for access in part.access
         ),
@@ -146,83 +184,6 @@ def _canonical(found: Found) -> dict[str, Any]:
             for access in part.get("access") or []
         ),
     }
-
-
-def _days(site: Site, one: Robot, found: Found | None) -> int:
-    """Harbor counts a robot's days from its making; ours count from its secret's."""
-    made = site.vault.made(one.key)
-    if one.days == FOR_EVER or found is None or made is None or not _is_known(site, one, found):
-        return one.days
-    return one.days + max(0, (made - _born(found)).days)
-
-
-def _born(found: Found) -> datetime:
-    return datetime.fromisoformat(found["creation_time"])
-
-
-def _body(one: Robot, name: str, days: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "description": one.description,
-        "level": "project" if one.project else "system",
-        "disable": one.disabled,
-        "duration": days,
-        "permissions": [
-            {
-                "kind": "system" if part.namespace == SYSTEM else "project",
-                "namespace": part.namespace,
-                "access": [
-                    {"resource": resource, "action": action}
-                    for resource, _, action in (access.partition(":") for access in part.access)
-                ],
-            }
-            for part in one.permissions
-        ],
-    }
-
-
-def _create(site: Site, one: Robot) -> None:
-    for kind, name in _needs(one):
-        site.id_of(kind, name)
-
-    def create() -> None:
-        made = site.client.post(f"{KIND} {one.key}", PATH, _body(one, one.name, one.days)).content
-        if one.disabled:
-            # Nobody is born disabled.
-            site.client.put(f"{KIND} {one.key}", f"{PATH}/{made['id']}", _body(one, made["name"], one.days))
-        _set_secret(site, one, made["name"], made["id"])
-
-    make(create, lambda: _find(site, one), lambda found: _update(site, one, found, secret=True))
-
-
-def _update(site: Site, one: Robot, found: Found, *, secret: bool) -> None:
-    for kind, name in _needs(one):
-        site.id_of(kind, name)
-    number, name = found["id"], found["name"]
-    days = one.days
-    if days != FOR_EVER:
-        made = site.vault.made(one.key) or now()
-        days += max(0, (made - _born(found)).days)
-    site.client.put(f"{KIND} {one.key}", f"{PATH}/{number}", _body(one, name, days))
-    if secret:
-        _set_secret(site, one, name, number)
-    else:
-        site.vault.done(one.key, name, number)
-
-
-def _set_secret(site: Site, one: Robot, user: str, number: int) -> None:
-    """What was written down goes to Harbor; a command that keeps secrets gets a fresh one."""
-    kept = site.vault.robot(one.key).get(SECRET)
-    secret = SecretText(kept) if kept else new_secret()
-    site.client.patch(f"secret of {KIND} {one.key}", f"{PATH}/{number}", {SECRET: secret.reveal()})
-    if site.secret_command:
-        hand_to_command(site.secret_command, user, secret)
-    site.vault.done(one.key, user, number)
-
-
-def _delete(site: Site, key: str, number: int) -> None:
-    site.client.delete(f"{KIND} {key}", f"{PATH}/{number}")
-    site.vault.forget(key)
 
 
 def _of_project(site: Site, name: str) -> Sequence[Found]:

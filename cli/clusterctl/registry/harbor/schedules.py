@@ -63,7 +63,7 @@ def _wanted(one: Collection | Scan) -> dict[str, Any]:
 def _canonical(name: str, found: Found) -> dict[str, Any]:
     fields: dict[str, Any] = {"cron": _cron(found)}
     if name == GC:
-        parameters = json.loads(found.get("job_parameters") or "{}")
+        parameters = json.loads(found.get("job_parameters") or "{}") or {}
         fields["delete_untagged"] = bool(parameters.get("delete_untagged"))
         fields["workers"] = parameters.get("workers", 1)
     return fields

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -90,6 +92,7 @@ def _access(host: Host, inventory: Inventory) -> Access:
             )
         url = f"https://{setting(host, 'registry_address')}:{setting(host, 'registry_port')}"
         name = str(setting(host, "registry_hostname") or "")
+    _guard(url, host)
     root = inventory.directory.root
     password = str(setting(host, "registry_api_password_file") or PASSWORD_FILE)
     authority = str(setting(host, "registry_api_ca_file") or "")
@@ -101,6 +104,26 @@ def _access(host: Host, inventory: Inventory) -> Access:
         authority=root / Path(authority).expanduser() if authority else (own if own.is_file() else None),
         name=name,
     )
+
+
+def _guard(url: str, host: Host) -> None:
+    """The administrator's password goes with each request: in clear on this machine alone."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and _is_here(parts.hostname or "")):
+        return
+    raise ClusterctlError(
+        f"registry_api_url is {url}: the administrator's password would go there in clear",
+        code="registry.api-in-clear",
+        where=f"{host.name}: registry_api_url",
+        hint="Write https://; http:// is for an address of this machine, as of a tunnel.",
+    )
+
+
+def _is_here(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"
 
 
 def _host(inventory: Inventory) -> Host:

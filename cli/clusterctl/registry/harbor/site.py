@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
-from clusterctl.registry.harbor.secret_text import SecretText, read_secret_file, secret_of_command
+from clusterctl.registry.harbor.secret_text import (
+    SecretText,
+    hand_to_command,
+    read_secret_file,
+    secret_of_command,
+)
 from clusterctl.registry.harbor.vault import Vault
 
 CONFLICT = 409
@@ -32,7 +39,13 @@ class Site:
     quotas: bool = True
     prune: bool = False
     prove: bool = False
+    # Whether robots whose secrets others know are given new ones.
+    adopt: bool = False
     ids: dict[Subject, int] = field(default_factory=dict)
+    # What is to be there, and of that what is there and can never be as declared.
+    declared: set[Subject] = field(default_factory=set)
+    blocked: set[Subject] = field(default_factory=set)
+    _sealed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def id_of(self, kind: str, name: str) -> int:
         """The number of an object that must be there. Raises Deferred where it is not."""
@@ -45,11 +58,33 @@ class Site:
         """The name of an object by its number; empty where it is unknown."""
         return next((name for (k, name), n in self.ids.items() if (k, n) == (kind, number)), "")
 
+    def block(self, kind: str, name: str, why: str) -> Remark:
+        """What Harbor never makes as declared; nothing is built on it."""
+        self.blocked.add((kind, name))
+        return Remark(kind, name, why, blocks=True)
+
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretText | None:
         """A declared secret from where it is kept; None where there is none."""
         if file:
             return read_secret_file(self.directory / Path(file).expanduser(), what)
         return secret_of_command(command, what) if command else None
+
+    def may_hand_over(self) -> None:
+        """Raises Deferred where the keeper has failed in this run: what it was to keep is not begun."""
+        if self._sealed.is_set():
+            raise Deferred("the program that keeps secrets has failed before")
+
+    def hand_over(self, user: str, secret: SecretText) -> None:
+        """Give a robot's secret to the site's own keeper, which is asked no more once it has failed.
+
+        Raises ClusterctlError (``registry.secret-command``), and Deferred after such a failure.
+        """
+        self.may_hand_over()
+        try:
+            hand_to_command(self.secret_command, user, secret)
+        except ClusterctlError:
+            self._sealed.set()
+            raise
 
 
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -79,9 +114,16 @@ def make(
         update(found)
 
 
-def surplus(site: Site, kind: str, name: str, remove: Callable[[], None]) -> Iterator[Finding]:
-    """An object that nobody declared: reported, and deleted only when asked to prune."""
-    if site.prune:
+def surplus(
+    site: Site, kind: str, name: str, remove: Callable[[], None], *, spared: str = ""
+) -> Iterator[Finding]:
+    """An object that nobody declared: reported, and deleted only when asked to prune.
+
+    ``spared`` says why it is not even then.
+    """
+    if spared:
+        yield Remark(kind, name, f"is not declared; it is left alone ({spared})")
+    elif site.prune:
         yield Change(kind, name, Action.DELETE, remove)
     else:
         yield Remark(kind, name, "is not declared; it is left alone (--prune deletes it)")

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ, SecretText
@@ -46,21 +47,49 @@ class Vault:
         entry = self.robot(key)
         return bool(entry.get("set")) and entry.get("id") == robot_id
 
-    def begin(self, key: str, secret: SecretText, *, keep: bool, now: datetime) -> None:
-        """A secret that is about to be given to Harbor. Without ``keep`` it is known by its date alone."""
-        with self._lock:
-            kept = {"secret": secret.reveal()} if keep else {}
-            self._robots[key] = {**kept, "made": now.isoformat(timespec="seconds"), "set": False}
+    def begin(self, key: str, secret: SecretText | None, *, now: datetime) -> None:
+        """A secret that is about to be given to Harbor. None is one that is not kept here.
 
-    def done(self, key: str, user: str, robot_id: int) -> None:
-        """Harbor has it; so may those who log in with it."""
+        What was kept before stays then, until whoever keeps the new one has it.
+        """
         with self._lock:
-            entry = self._robots[key] = {**self._robots[key], "user": user, "id": robot_id, "set": True}
-        if "secret" in entry:
-            self._passwords.mkdir(mode=0o700, exist_ok=True)
+            kept = {"secret": secret.reveal()} if secret else {}
+            before = self._robots.get(key, {})
+            stays = {} if secret or "secret" not in before else {"secret": before["secret"]}
+            self._robots[key] = {**stays, **kept, "made": _stamp(now), "set": False}
+
+    def done(
+        self, key: str, user: str, robot_id: int, *, keep: bool = True, made: datetime | None = None
+    ) -> None:
+        """Harbor has it; so may those who log in with it. Without ``keep`` nothing of it is left here.
+
+        ``made`` is Harbor's own time where it has just made the robot. Raises ClusterctlError
+        (``cluster.state-not-writable``); the secret then counts as one that is still to be set.
+        """
+        entry = {**self._robots[key], "user": user, "id": robot_id, "set": True}
+        if made is not None:
+            entry["made"] = _stamp(made)
+        if keep and "secret" in entry:
+            with state_access():
+                self._passwords.mkdir(mode=0o700, exist_ok=True)
             replace_file(self._password(key), f"{entry['secret']}\n")
         else:
-            self._password(key).unlink(missing_ok=True)
+            entry.pop("secret", None)
+            with state_access():
+                self._password(key).unlink(missing_ok=True)
+        with self._lock:
+            self._robots[key] = entry
+
+    def has_password_file(self, key: str) -> bool:
+        """Whether the robot's own file holds the secret that is kept, for its owner alone."""
+        path = self._password(key)
+        try:
+            return (
+                path.read_text(encoding="utf-8") == f"{self.robot(key).get('secret')}\n"
+                and not path.stat().st_mode & OTHERS_MAY_READ
+            )
+        except (OSError, UnicodeDecodeError):
+            return False
 
     def made(self, key: str) -> datetime | None:
         """When the secret was made."""
@@ -73,16 +102,16 @@ class Vault:
             self._robots.pop(key, None)
             self._password(key).unlink(missing_ok=True)
 
-    def knows(self, what: str, secret: SecretText) -> bool:
-        """Whether ``what`` was last given this very secret by us."""
-        return hmac.compare_digest(self._prints.get(what, ""), self._print(secret))
+    def knows(self, what: str, secret: SecretText, stamp: str) -> bool:
+        """Whether ``what`` was given this very secret by us, and by its ``stamp`` is as we left it."""
+        return hmac.compare_digest(self._prints.get(what, ""), self._print(secret, stamp))
 
-    def given(self, what: str, secret: SecretText | None) -> None:
+    def given(self, what: str, secret: SecretText | None, stamp: str) -> None:
         """Remember by a fingerprint what was given to Harbor; None forgets it."""
         with self._lock:
             self._prints.pop(what, None)
             if secret is not None:
-                self._prints[what] = self._print(secret)
+                self._prints[what] = self._print(secret, stamp)
 
     def save(self) -> None:
         """Write it, whole or not at all. Raises ClusterctlError (``cluster.state-not-writable``)."""
@@ -93,13 +122,18 @@ class Vault:
     def _password(self, key: str) -> Path:
         return self._passwords / f"{key}.password"
 
-    def _print(self, secret: SecretText) -> str:
-        return hmac.new(self._key.encode(), secret.reveal().encode(), hashlib.sha256).hexdigest()
+    def _print(self, secret: SecretText, stamp: str) -> str:
+        text = f"{stamp}\n{secret.reveal()}"
+        return hmac.new(self._key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def now() -> datetime:
     """The time, as it is written down."""
     return datetime.now(UTC)
+
+
+def _stamp(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -117,7 +151,7 @@ def _read(path: Path) -> dict[str, Any]:
             path, str(error.strerror), "Work as the user who owns the cluster directory."
         ) from error
     except (ValueError, KeyError, TypeError) as error:
-        hint = "Move it away: every declared robot then gets a new secret."
+        hint = "Move it away; clusterctl registry apply --adopt then gives every declared robot a new secret."
         raise _broken(path, "it is not what clusterctl writes", hint) from error
 
 

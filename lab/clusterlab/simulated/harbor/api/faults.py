@@ -21,6 +21,9 @@ class Fault:
     retry_after: str = ""
     after: bool = False
     hangs_up: bool = False
+    # Seconds before anything is answered.
+    mute_s: float = 0.0
+    message: str = "too many requests"
     skip: int = 0
 
     @property
@@ -28,7 +31,7 @@ class Fault:
         """The wrong answer: from 502 on it is the proxy's page, and no JSON."""
         headers = {"Retry-After": self.retry_after} if self.retry_after else {}
         if self.status < 500:
-            word = {"code": CODES.get(self.status, "UNKNOWN"), "message": "too many requests"}
+            word = {"code": CODES.get(self.status, "UNKNOWN"), "message": self.message}
             return Answer(self.status, {"errors": [word]}, headers)
         return Answer(self.status, f"<html><title>{self.status} from nginx</title></html>", headers)
 

@@ -59,6 +59,9 @@ def update_instance(asked: Asked) -> Answer:
         raise ApiError(500, f"provider [{found['name']}] vendor cannot be changed")
     if not changed["auth_info"] and changed["auth_mode"] != "NONE":
         changed["auth_info"] = by_name.get("auth_info")
+    if changed["default"]:
+        for other in asked.store.all(KIND):
+            asked.store.put(KIND, other["id"], {**other, "default": False})
     asked.store.put(KIND, found["id"], {**found, **changed})
     return Answer()
 

@@ -54,6 +54,12 @@ def ping(_: Asked) -> Answer:
     return Answer(200, "Pong")
 
 
+@route("GET", "/users/current/permissions")
+def permissions(_: Asked) -> Answer:
+    """Whoever has logged in may ask; without a scope there are none to tell."""
+    return Answer(200, [])
+
+
 @route("GET", "/health")
 def health(asked: Asked) -> Answer:
     """The truth is in the body; the code is 200 whatever it says."""
