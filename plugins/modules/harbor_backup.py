@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     earlier = kept.backups(directory)
     before = earlier[-1] if earlier else None
     require_room(data, directory, before)
-    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     backup = directory / f"{name}{kept.PARTIAL}"
     backup.mkdir(mode=0o700)
     kept.copy_tree(data, backup / kept.DATA, before)
