@@ -14,6 +14,8 @@ from ansible.module_utils.node_files import replace_file
 
 RECORD = "installed.json"
 INSTALLED = "installed"
+# What a restore that did not come to its end left: images are there, and the database may be empty.
+RESTORE = "restore.json"
 COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
 LISTENING = "0A"
 # Series of Harbor that this content knows, oldest first; its documents name each hop.
@@ -35,6 +37,23 @@ def read_record(directory: str) -> dict[str, Any]:
 def write_record(directory: str, record: Mapping[str, Any]) -> None:
     """Write down what is installed, or is being installed."""
     replace_file(Path(directory) / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n", 0o600)
+
+
+def read_restore(directory: str) -> dict[str, Any]:
+    """What a restore that was cut off has done; {} where there was none. Raises OSError or ValueError."""
+    path = Path(directory) / RESTORE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def why_half_restored(directory: str) -> str:
+    """Why nothing else may be done with a Harbor whose restore was cut off; empty where none was."""
+    mark = read_restore(directory)
+    if not mark:
+        return ""
+    return (
+        f"a restore of {mark.get('backup')} was begun here and is not at its end: "
+        "`clusterctl registry restore` ends it"
+    )
 
 
 def series(version: str) -> str:

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.harbor_copy import put_back
+from ansible.module_utils.harbor_dump import DumpError, load
 from ansible.module_utils.harbor_host import compose, read_record
 from ansible.module_utils.node_files import replace_file
 
@@ -53,15 +52,10 @@ backup: {description: Directory of the backup, returned: always, type: str}
 """
 
 MARK = "restore.json"
-LOAD_S = 4 * 3600
 ORDINARY_S = 300
 GIGABYTE = 1e9
 # What runs on while the dump is loaded; the others may hold connections to the database, or write.
 STAY = ("log", "postgresql", "redis")
-LOAD = [
-    "docker", "exec", "-i", "harbor-db",
-    "psql", "-U", "postgres", "-d", "registry", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", "-",
-]  # fmt: skip
 
 
 class RestoreError(Exception):
@@ -127,7 +121,7 @@ def restore_data(options: dict[str, Any], backup: Path) -> bool:
             f"{data_dir} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}"
         )
     write_mark(options["directory"], backup=backup.name, phase="data")
-    kept.put_back(backup, data_dir)
+    put_back(backup, data_dir)
     write_mark(options["directory"], backup=backup.name, phase="database")
     return True
 
@@ -146,23 +140,6 @@ def others(release: str) -> list[str]:
     if "postgresql" not in there:
         raise RestoreError(f"{release}/docker-compose.yml has no database of Harbor's own")
     return [name for name in there if name not in STAY]
-
-
-def load(dump: Path) -> None:
-    """Load the dump in one transaction: all of it, or nothing. Raises RestoreError."""
-    process = subprocess.Popen(LOAD, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        with gzip.open(dump, "rb") as stream:
-            assert process.stdin is not None  # noqa: S101 - asked for, a line above
-            with suppress(BrokenPipeError):  # it says why on standard error
-                shutil.copyfileobj(stream, process.stdin, kept.CHUNK)
-        _, said = process.communicate(timeout=LOAD_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise RestoreError(f"the database was not loaded within {LOAD_S / 3600:g} h") from None
-    if process.returncode != 0:
-        words = " ".join(said.decode(errors="replace").strip().splitlines()[-2:])
-        raise RestoreError(f"the database does not take the dump: {words}")
 
 
 def restore_database(options: dict[str, Any], backup: Path) -> bool:
@@ -205,7 +182,7 @@ def main() -> None:
             module.exit_json(changed=True, backup=str(backup))
         backup = choose(options["backup_dir"], name)
         changed = half(options, backup)
-    except (RestoreError, OSError, ValueError, EOFError) as error:
+    except (RestoreError, DumpError, OSError, ValueError, EOFError) as error:
         module.fail_json(msg=f"Harbor's backup was not restored: {error}.")
     module.exit_json(
         changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}

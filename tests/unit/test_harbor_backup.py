@@ -148,6 +148,22 @@ def test_a_layer_that_was_damaged_before_is_named(harbor: Played) -> None:
     assert answer["damaged"] == [f"sha256:{path.parent.name}"]
 
 
+def test_harbor_becomes_writable_where_it_refuses_that_at_first(harbor: Played) -> None:
+    harbor.refusals = 2
+    answer = harbor.backup(insist_s=20)
+    assert "failed" not in answer, answer["msg"]
+    assert harbor.read_only is False
+
+
+def test_a_dump_that_says_much_does_not_stand_still(harbor: Played) -> None:
+    (harbor.root / "asked.loud").touch()
+    taken(harbor)
+
+
+def test_a_manifest_says_what_was_before_the_read_only_dump(harbor: Played) -> None:
+    assert kept.read_manifest(taken(harbor))["read_only_before"] is False
+
+
 def test_old_backups_go_after_a_new_one_was_verified(harbor: Played) -> None:
     first = taken(harbor)
     for name in ("20250101T000000Z", "20250102T000000Z", "20250103T000000Z"):
@@ -202,7 +218,7 @@ def test_a_backup_comes_back_whole_on_an_empty_host(harbor: Played) -> None:
     assert harbor.restore("data")["changed"] is False
     assert harbor.restore("database")["changed"] is True
     loaded = (harbor.root / "database.sql.loaded").read_text(encoding="utf-8")
-    assert loaded.startswith("create table project ();")
+    assert loaded.startswith("BEGIN;\ncreate table project ();")
     assert harbor.asked()[0].endswith("stop core proxy")
     words = [next(word for word in line.split() if word in ("stop", "psql", "up")) for line in harbor.asked()]
     assert words == ["stop", "psql", "up"], "what writes is stopped, loaded into, and started"

@@ -134,13 +134,18 @@ def test_a_dump_is_whole_and_loads_as_a_whole_or_not_at_all(
     dumped = capsys.readouterr().out
     assert dumped.rstrip().endswith("-- PostgreSQL database dump complete\n--")
     store.put("project", 8, {"name": "later"})
-    for text, names in ((dumped + "nonsense;", ["golden", "later"]), (dumped, ["golden"])):
+    whole, begun = f"BEGIN;\n{dumped}\nCOMMIT;\n", f"BEGIN;\n{dumped}"
+    for text, names, good in (
+        (whole.replace("COMMIT", "nonsense; COMMIT"), ["golden", "later"], False),
+        (begun, ["golden", "later"], True),  # cut off: psql ends well, and nothing was committed
+        (whole, ["golden"], True),
+    ):
         load = f"import database; database.STATE = {str(tmp_path / 'state.sqlite')!r}; database.load()"
         done = subprocess.run(
             [sys.executable, "-c", load], input=text, env={"PYTHONPATH": str(PROGRAMS)},
             capture_output=True, text=True, check=False, timeout=30,
         )  # fmt: skip
-        assert (done.returncode == 0) == (len(names) == 1), done.stderr
+        assert (done.returncode == 0) == good, done.stderr
         rows = sqlite3.connect(tmp_path / "state.sqlite").execute(
             "select body from object where kind='project'"
         )
