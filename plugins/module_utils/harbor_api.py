@@ -105,7 +105,10 @@ class Harbor:
         self.ask("PUT", "/configurations", {"read_only": value})
 
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.authority or None)
+        try:
+            return ssl.create_default_context(cafile=self.authority or None)
+        except OSError as error:
+            raise HarborError(f"{self.authority} cannot be read as an authority: {error}") from error
 
 
 def said(text: str) -> str:

@@ -20,7 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import alone
 from ansible.module_utils.harbor_api import Harbor, HarborError, insist
 from ansible.module_utils.harbor_dump import DumpError, dump
-from ansible.module_utils.harbor_host import INSTALLED, read_record, why_half_restored
+from ansible.module_utils.harbor_host import INSTALLED, UPGRADING, read_record, why_half_restored
 from ansible.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
@@ -134,7 +134,7 @@ def require_installed(directory: str) -> dict[str, Any]:
     if why := why_half_restored(directory):
         raise BackupError(why)
     record = read_record(directory)
-    if record.get("state") != INSTALLED:
+    if record.get("state") not in (INSTALLED, UPGRADING):
         raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
     return record
 

@@ -152,6 +152,14 @@ def test_nothing_is_done_unasked_and_check_changes_nothing(
     assert ansible.leases == []
 
 
+def test_an_operators_word_for_a_database_of_the_site_goes_to_the_role(
+    cluster: ClusterDirectory, ansible: Ansible
+) -> None:
+    assert run(["-C", str(cluster.root), "registry", "upgrade", "--yes"]) == 0
+    assert run(["-C", str(cluster.root), "registry", "upgrade", "--yes", "--database-backed-up"]) == 0
+    assert [request.extra_vars for request in ansible.requests] == [{}, {"harbor_database_backed_up": True}]
+
+
 def test_an_embedded_registry_and_none_at_all_are_refused(
     cluster: ClusterDirectory, ansible: Ansible, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
