@@ -47,6 +47,10 @@ options:
     type: str
     choices: [own, external]
     default: own
+  storage:
+    description: What keeps images; what is no file of this host is backed up by who runs it
+    type: str
+    default: filesystem
   hostname: {description: Harbor's name, type: str, required: true}
   port: {description: Port of its TLS, type: int, default: 443}
   authority: {description: Authority of its certificate, type: path, default: ""}
@@ -167,6 +171,7 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
         "version": record["version"],
         "created": name,
         "database": options["database"],
+        "storage": options["storage"],
         "files": len(files),
         "bytes": sum(one.size for one in files),
         "read_only_s": seconds,
@@ -193,7 +198,8 @@ def verify(module: AnsibleModule) -> dict[str, Any]:
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
         raise BackupError(f"{chosen[0]} is not what was written: {'; '.join(found[:3])}{more}")
     manifest = kept.read_manifest(chosen[0])
-    said = {key: manifest[key] for key in ("version", "created", "database", "files", "bytes")}
+    keys = ("version", "created", "database", "storage", "files", "bytes")
+    said = {key: manifest[key] for key in keys if key in manifest}
     return {**said, "backup": str(chosen[0]), "damaged": kept.damaged(kept.read_files(chosen[0]))}
 
 
@@ -208,6 +214,7 @@ def main() -> None:
             "name": {"type": "str", "default": ""},
             "keep": {"type": "int", "default": 0},
             "database": {"type": "str", "choices": ["own", "external"], "default": "own"},
+            "storage": {"type": "str", "default": "filesystem"},
             "hostname": {"type": "str", "required": True},
             "port": {"type": "int", "default": 443},
             "authority": {"type": "path", "default": ""},

@@ -160,6 +160,13 @@ def test_a_dump_that_says_much_does_not_stand_still(harbor: Played) -> None:
     taken(harbor)
 
 
+def test_a_manifest_says_where_images_are_that_it_does_not_have(harbor: Played) -> None:
+    answer = harbor.backup(storage="s3")
+    assert answer["clusterctl"]["facts"]["backup"]["storage"] == "s3"
+    verified = harbor.backup(state="verified")
+    assert verified["clusterctl"]["facts"]["backup"]["storage"] == "s3"
+
+
 def test_a_manifest_says_what_was_before_the_read_only_dump(harbor: Played) -> None:
     assert kept.read_manifest(taken(harbor))["read_only_before"] is False
 

@@ -99,6 +99,18 @@ def test_a_backup_is_a_run_that_says_what_was_kept(
     assert (kept.kind, kept.exit_code) == ("registry backup", 0)
 
 
+def test_what_a_backup_does_not_have_is_said(
+    cluster: ClusterDirectory, ansible: Ansible, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["-C", str(cluster.root), "registry", "backup", "--yes"]) == 0
+    assert "not in it" not in capsys.readouterr().err
+    ansible.said = {**SAID, "database": "external", "storage": "s3"}
+    assert run(["-C", str(cluster.root), "registry", "backup", "--yes"]) == 0
+    err = capsys.readouterr().err
+    assert "the database is the site's own, and is not in it" in err
+    assert "images are in the site's own storage (s3), and are not in it" in err
+
+
 def test_the_last_line_of_json_is_the_summary(
     cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
