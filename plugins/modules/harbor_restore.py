@@ -157,13 +157,21 @@ def start_database(options: dict[str, Any]) -> None:
     if "postgresql" not in there:
         raise RestoreError(f"{release}/docker-compose.yml has no database of Harbor's own")
     wanted = [name for name in BASE if name in there]
-    run(compose(release, "up", "-d", *wanted), "Harbor's database does not start", seconds)
+    # Docker does not start what finds no log collector yet.
+    wait_for(compose(release, "up", "-d", *wanted), 1, "Harbor's database does not start")
+    wait_for(ASK, ANSWERS, "Harbor's database does not answer")
+
+
+def wait_for(argv: list[str], times: int, what: str) -> None:
+    """Run a program until it ended well so many times in a row. Raises RestoreError after a while."""
     good, deadline = 0, time.monotonic() + ORDINARY_S
-    while good < ANSWERS:
-        rc, out, err = run_bounded(ASK, ORDINARY_S)
+    while True:
+        rc, out, err = run_bounded(argv, ORDINARY_S)
         good = good + 1 if rc == 0 else 0
+        if good == times:
+            return
         if rc != 0 and time.monotonic() > deadline:
-            raise RestoreError(f"Harbor's database does not answer: {(err or out).strip()}")
+            raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
         time.sleep(ANSWER_EVERY_S)
 
 

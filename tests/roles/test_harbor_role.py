@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils import harbor_kept as kept
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `prepare` takes without asking whether it is there: one that is missing ends it with a KeyError.
@@ -268,6 +270,30 @@ def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> N
         assert done.returncode == 0, done.stdout
         assert "an upgrade from v2.14.4 to v2.15.2 was cut off" in said(done)
         assert "Back Harbor up, and verify" not in done.stdout
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path, begun: bool) -> None:
+    name = "20260101T000000Z"
+    backup = tmp_path / "backups" / name
+    key = backup / kept.DATA / kept.KEY_FILE
+    key.parent.mkdir(parents=True)
+    key.write_text("0123456789abcdef", encoding="utf-8")
+    kept.write_files(backup, [kept.Kept(kept.KEY_FILE, 16, kept.digest(key), 0o600, 0, 0)])
+    (backup / kept.DUMP).write_bytes(gzip.compress(kept.DUMPED))
+    kept.write_manifest(backup, {"version": "v2.15.2", "database": "own"})
+    if begun:
+        (tmp_path / "opt").mkdir()
+        (tmp_path / "data/database/pg15").mkdir(parents=True)
+        mark = json.dumps({"backup": name, "phase": "database"})
+        (tmp_path / "opt/restore.json").write_text(mark, encoding="utf-8")
+    done = play_registry(tmp_path, "registry_restore.yml", **PORTS)
+    assert done.returncode == 0, done.stdout
+    assert begun or not (tmp_path / "opt").exists()
+    key.write_text("0123456789abcdeF", encoding="utf-8")
+    if not begun:
+        refused = play_registry(tmp_path, "registry_restore.yml", **PORTS)
+        assert "secretkey was changed. Nothing was touched" in said(refused)
 
 
 def test_an_apply_and_an_upgrade_refuse_a_harbor_that_is_half_restored(tmp_path: Path) -> None:

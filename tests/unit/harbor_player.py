@@ -31,7 +31,8 @@ HOSTNAME = "registry.example.org"
 COMPOSE = """#!/bin/sh
 case "$*" in
 *--services) printf 'log\npostgresql\nredis\ncore\nproxy\n' ;;
-*) echo "compose $*" >>{log} ;;
+*) echo "compose $*" >>{log}
+    [ ! -e {log}.deaf ] || {{ rm {log}.deaf; echo "failed to initialize logging driver" >&2; exit 1; }} ;;
 esac
 """
 DOCKER = """#!/bin/sh

@@ -56,6 +56,16 @@ def test_a_backup_comes_back_whole_on_an_empty_host(harbor: Played) -> None:
     assert not (harbor.root / "opt/restore.json").exists()
 
 
+def test_a_database_that_finds_no_log_collector_yet_is_started_again(harbor: Played) -> None:
+    taken(harbor)
+    emptied(harbor)
+    harbor.restore("data")
+    (harbor.root / "asked.deaf").touch()
+    assert harbor.restore("database")["changed"] is True
+    up = "up log postgresql redis"
+    assert harbor.did() == ["load", "prepare", up, up, "psql"]
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_a_restored_harbor_is_as_writable_as_it_was_before_its_backup(harbor: Played, before: bool) -> None:
     harbor.read_only = before
