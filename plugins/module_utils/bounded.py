@@ -8,10 +8,14 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 TIMED_OUT = 124
 ABSENT = 127
@@ -47,6 +51,61 @@ def run_bounded(
             os.killpg(process.pid, signal.SIGKILL)
         return TIMED_OUT, "", f"{argv[0]} did not end within {seconds:g} s"
     return process.returncode, output, error_output
+
+
+@dataclass
+class Streamed:
+    """A program and the pipe to it. How it ended is known after the block: ``late`` where it was killed."""
+
+    pipe: IO[bytes]
+    code: int = ABSENT
+    words: str = ""
+    late: bool = False
+
+
+@contextmanager
+def streaming(argv: list[str], seconds: float, *, reads: bool) -> Iterator[Streamed]:
+    """A program whose output the block reads, or whose input it writes; it has `seconds` to end.
+
+    Then it is killed, which ends what the block waits for. What it says goes to a file: a pipe that
+    nobody reads would stop it. Raises OSError where it cannot be run.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
+            stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        pipe = process.stdout if reads else process.stdin
+        assert pipe is not None  # noqa: S101 - asked for, lines above
+        run = Streamed(pipe)
+
+        def end() -> None:
+            run.late = True
+            _kill(process)
+
+        watchdog = threading.Timer(seconds, end)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            yield run
+            with suppress(BrokenPipeError):
+                pipe.close()
+            process.wait()
+        finally:
+            watchdog.cancel()
+            if process.poll() is None:
+                _kill(process)
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines()
+        run.code, run.words = process.returncode, " ".join(lines[-2:])
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 # Harbor's own default for a request, and a database that is busy with a dump.
 ANSWER_S = 60
 HEALTHY = "healthy"
+LONGEST_PAUSE_S = 15.0
 
 
 class HarborError(Exception):
@@ -104,7 +105,10 @@ class Harbor:
         self.ask("PUT", "/configurations", {"read_only": value})
 
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.authority or None)
+        try:
+            return ssl.create_default_context(cafile=self.authority or None)
+        except OSError as error:
+            raise HarborError(f"{self.authority} cannot be read as an authority: {error}") from error
 
 
 def said(text: str) -> str:
@@ -114,6 +118,19 @@ def said(text: str) -> str:
         return "; ".join(f"{error.get('message')}" for error in errors)
     except (ValueError, AttributeError):
         return text.strip()[:200]
+
+
+def insist(action: Callable[[], None], seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+    """Try again, ever more seldom, for `seconds`; then raises the last HarborError."""
+    deadline, wait = time.monotonic() + seconds, 1.0
+    while True:
+        try:
+            return action()
+        except HarborError:
+            if time.monotonic() + wait > deadline:
+                raise
+        pause(wait)
+        wait = min(wait * 2, LONGEST_PAUSE_S)
 
 
 def wait_until_healthy(harbor: Harbor, seconds: float, pause: Callable[[float], None] = time.sleep) -> str:

@@ -10,12 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.node_files import replace_file
 
 RECORD = "installed.json"
 INSTALLED = "installed"
+# The release before was backed up and is being stopped: `version` is its, `to` the one that is to come.
+UPGRADING = "upgrading"
+# What a restore that did not come to its end left: images are there, and the database may be empty.
+RESTORE = "restore.json"
 COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
 LISTENING = "0A"
+LOOK_S = 30
+OURS = "label=com.docker.compose.project=harbor"
 # Series of Harbor that this content knows, oldest first; its documents name each hop.
 SERIES = ("2.12", "2.13", "2.14", "2.15")
 MOST_SERIES_AT_ONCE = 2
@@ -35,6 +42,23 @@ def read_record(directory: str) -> dict[str, Any]:
 def write_record(directory: str, record: Mapping[str, Any]) -> None:
     """Write down what is installed, or is being installed."""
     replace_file(Path(directory) / RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n", 0o600)
+
+
+def read_restore(directory: str) -> dict[str, Any]:
+    """What a restore that was cut off has done; {} where there was none. Raises OSError or ValueError."""
+    path = Path(directory) / RESTORE
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def why_half_restored(directory: str) -> str:
+    """Why nothing else may be done with a Harbor whose restore was cut off; empty where none was."""
+    mark = read_restore(directory)
+    if not mark:
+        return ""
+    return (
+        f"a restore of {mark.get('backup')} was begun here and is not at its end: "
+        "`clusterctl registry restore` ends it"
+    )
 
 
 def series(version: str) -> str:
@@ -60,6 +84,40 @@ def why_no_upgrade(before: str, after: str) -> str:
         step = SERIES[SERIES.index(series(before)) + MOST_SERIES_AT_ONCE]
         return f"Harbor documents no step from {before} to {after}; go to a {step} release first"
     return ""
+
+
+def why_not(record: Mapping[str, Any], version: str, *, upgrade: bool, running: bool) -> str:
+    """Why a host with this record cannot be brought to a release; empty where it can.
+
+    ``upgrade`` says that it is asked for and backed up, ``running`` that what is here runs.
+    """
+    before = str(record.get("version", ""))
+    to = str(record.get("to", "")) if record.get("state") == UPGRADING else ""
+    if to and version not in (before, to):
+        return f"an upgrade from {before} to {to} was begun here: declare {to}, or {before} to go back"
+    if not before or before == version:
+        return ""
+    why = why_no_upgrade(before, version)
+    if why or upgrade or (to and not running):
+        return why
+    if to:
+        return (
+            f"the upgrade to {to} was cut off, and {before} runs again: "
+            "`clusterctl registry upgrade` backs it up anew, and goes there"
+        )
+    return "`clusterctl registry upgrade` backs up, and goes there"
+
+
+def running_services() -> set[str]:
+    """Services of Harbor whose containers run; none where Docker does not answer."""
+    label = '{{.Label "com.docker.compose.service"}}'
+    rc, out, _ = run_bounded(["docker", "ps", "--filter", OURS, "--format", label], LOOK_S)
+    return set(out.split()) if rc == 0 else set()
+
+
+def runs() -> bool:
+    """Whether a Harbor of ours takes pushes now."""
+    return {"core", "proxy"} <= running_services()
 
 
 def listeners(tables: list[str]) -> dict[int, str]:

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,62 +69,8 @@ def files_of(root: Path) -> Iterator[Path]:
                     yield path
 
 
-def copy_tree(source: Path, target: Path, before: Path | None) -> list[Kept]:
-    """Copy what is kept of a data volume; a blob that an earlier backup has is linked to, not copied.
-
-    A file that is there already with the size and time of its source is not copied again.
-    """
-    known = {one.path: one for one in read_files(before)} if before else {}
-    return [
-        _copy(path, source, target, before, known.get(str(path.relative_to(source))))
-        for path in files_of(source)
-    ]
-
-
-def _copy(path: Path, source: Path, target: Path, before: Path | None, known: Kept | None) -> Kept:
-    inside = str(path.relative_to(source))
-    status, place = path.stat(), target / inside
-    place.parent.mkdir(parents=True, exist_ok=True)
-    blob = BLOB.search(f"/{inside}")
-    found = ""
-    if not _is_copied(place, status):
-        place.unlink(missing_ok=True)
-        if blob and before and known and known.size == status.st_size:
-            os.link(before / DATA / inside, place)
-            found = known.sha256
-        else:
-            found = _copy_bytes(path, place)
-            os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
-            place.chmod(0o600)
-    return Kept(
-        inside,
-        status.st_size,
-        found or digest(place),
-        stat.S_IMODE(status.st_mode),
-        status.st_uid,
-        status.st_gid,
-    )
-
-
-def _is_copied(place: Path, status: os.stat_result) -> bool:
-    if not place.is_file():
-        return False
-    there = place.stat()
-    return (there.st_size, there.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
-
-
-def _copy_bytes(source: Path, target: Path) -> str:
-    """Copy, and hash on the way."""
-    found = hashlib.sha256()
-    with source.open("rb") as reading, target.open("wb") as writing:
-        while chunk := reading.read(CHUNK):
-            found.update(chunk)
-            writing.write(chunk)
-    return found.hexdigest()
-
-
 def damaged(files: list[Kept]) -> list[str]:
-    """Blobs whose content is not what their name says: they were damaged before the backup."""
+    """Blobs that a backup has damaged, as they were in Harbor: their content is not what their name says."""
     found = []
     for one in files:
         blob = BLOB.search(f"/{one.path}")
@@ -204,29 +149,6 @@ def wrong(backup: Path) -> list[str]:
         elif place.stat().st_size != one.size or digest(place) != one.sha256:
             found.append(f"{one.path} was changed")
     return found
-
-
-def put_back(backup: Path, data_dir: Path) -> int:
-    """Write what is kept into a data volume, each file whole or not at all, with its owner; bytes written."""
-    total = 0
-    for one in read_files(backup):
-        place = data_dir / one.path
-        _make_parents(place.parent, data_dir, one)
-        temporary = place.with_name(f".{place.name}.new")
-        shutil.copyfile(backup / DATA / one.path, temporary)
-        os.chown(temporary, one.uid, one.gid)
-        temporary.chmod(one.mode)
-        temporary.replace(place)
-        total += one.size
-    return total
-
-
-def _make_parents(directory: Path, root: Path, one: Kept) -> None:
-    for parent in [*reversed(directory.relative_to(root).parents), directory.relative_to(root)]:
-        place = root / parent
-        if not place.is_dir():
-            place.mkdir(parents=True)
-            os.chown(place, one.uid, one.gid)
 
 
 def prune(directory: Path, keep: int) -> list[str]:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -193,7 +193,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 def ensure(module: AnsibleModule) -> dict[str, object]:
     """Make what is missing or unfit; in check mode only in memory."""
-    options, now = module.params, datetime.now(tz=UTC)
+    options, now = module.params, datetime.now(tz=timezone.utc)
     directory = Path(options["directory"])
     because: list[str] = []
     authority = load(directory / "ca.crt", directory / "ca.key")

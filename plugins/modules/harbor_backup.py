@@ -5,31 +5,32 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils import harbor_copy
 from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import alone
-from ansible.module_utils.harbor_api import Harbor, HarborError
-from ansible.module_utils.harbor_host import INSTALLED, read_record
+from ansible.module_utils.harbor_api import Harbor, HarborError, insist
+from ansible.module_utils.harbor_dump import DumpError, dump
+from ansible.module_utils.harbor_host import INSTALLED, UPGRADING, read_record, why_half_restored
 from ansible.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: harbor_backup
 short_description: Back Harbor up, verify a backup, or make Harbor writable again
 description:
-  - Blobs are copied while Harbor is written to, since they never change; then it is read-only while the
-    database is dumped and the rest is copied. It is made writable again however that ends.
-  - A blob that an earlier backup has is linked to. A backup has its name only once it is whole and verified.
+  - Everything is copied while Harbor is written to; then it is read-only while the database is dumped and
+    what changed meanwhile is copied. It is made writable again however that ends.
+  - A blob that an earlier backup has whole is linked to, where the file system can; the live one is read all
+    the same, and told where it is damaged. A backup has its name only once it is whole and verified.
 options:
   state:
     description: What to do; C(writable) ends a read-only mode that an earlier backup could not end
@@ -46,10 +47,15 @@ options:
     type: str
     choices: [own, external]
     default: own
+  storage:
+    description: What keeps images; what is no file of this host is backed up by who runs it
+    type: str
+    default: filesystem
   hostname: {description: Harbor's name, type: str, required: true}
   port: {description: Port of its TLS, type: int, default: 443}
   authority: {description: Authority of its certificate, type: path, default: ""}
   password: {description: The administrator's password, type: str, default: ""}
+  insist_s: {description: Seconds to go on trying to make Harbor writable again, type: float, default: 180}
 author: ["the clusterctl authors"]
 """
 
@@ -65,16 +71,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backup: {description: Directory of the backup, returned: with a backup, type: str}
-damaged: {description: Blobs that were damaged before, returned: with a backup, type: list}
+damaged: {description: Blobs that are damaged in Harbor, returned: with a backup, type: list}
 """
 
 READ_ONLY = "read-only.json"
-DUMP_S = 4 * 3600
 LOCK_S = 5
 GIGABYTE = 1e9
 # A dump is about as large as its database, and gzip makes it smaller.
 SPARE_BYTES = 1 << 30
-DUMP = ["docker", "exec", "harbor-db", "pg_dump", "-U", "postgres", "--clean", "--if-exists", "registry"]
 
 
 class BackupError(Exception):
@@ -82,8 +86,11 @@ class BackupError(Exception):
 
 
 @contextmanager
-def read_only(harbor: Harbor, directory: str) -> Iterator[None]:
-    """Nobody pushes meanwhile. What was before is written down first, for the case that we are killed."""
+def read_only(harbor: Harbor, directory: str, insist_s: float) -> Iterator[bool]:
+    """Nobody pushes meanwhile; gives what was before.
+
+    That is written down first, for the case that we are killed.
+    """
     before = harbor.read_only()
     mark = Path(directory) / READ_ONLY
     if mark.is_file():
@@ -91,45 +98,29 @@ def read_only(harbor: Harbor, directory: str) -> Iterator[None]:
     replace_file(mark, json.dumps({"before": before}) + "\n", 0o600)
     try:
         harbor.set_read_only(True)
-        yield
+        yield before
     finally:
-        writable(harbor, directory)
+        writable(harbor, directory, insist_s)
 
 
-def writable(harbor: Harbor, directory: str) -> bool:
-    """Put back what was before a backup; whether there was anything to put back. Raises HarborError."""
+def writable(harbor: Harbor, directory: str, insist_s: float) -> bool:
+    """Put back what was before a backup; whether there was anything to put back.
+
+    Raises HarborError where Harbor refuses that for ``insist_s`` seconds.
+    """
     mark = Path(directory) / READ_ONLY
     if not mark.is_file():
         return False
-    harbor.set_read_only(bool(json.loads(mark.read_text(encoding="utf-8"))["before"]))
+    before = bool(json.loads(mark.read_text(encoding="utf-8"))["before"])
+    insist(lambda: harbor.set_read_only(before), insist_s)
     mark.unlink()
     return True
 
 
-def dump(target: Path) -> None:
-    """The database as SQL, packed. Raises BackupError where the dump is not whole."""
-    with gzip.open(target, "wb", compresslevel=3) as packed:
-        process = subprocess.Popen(
-            DUMP, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        deadline = time.monotonic() + DUMP_S
-        assert process.stdout is not None  # noqa: S101 - asked for, a line above
-        while chunk := process.stdout.read(kept.CHUNK):
-            packed.write(chunk)
-            if time.monotonic() > deadline:
-                process.kill()
-                raise BackupError(f"the database was not dumped within {DUMP_S / 3600:g} h")
-        _, said = process.communicate(timeout=60)
-    if process.returncode != 0:
-        words = said.decode(errors="replace").strip().splitlines()[-2:]
-        raise BackupError(f"the database could not be dumped: {' '.join(words)}")
-    if not kept.whole_dump(target):
-        raise BackupError("the database's dump was cut off")
-
-
 def require_room(data: Path, directory: Path, before: Path | None) -> None:
     """Refuse to begin what would not fit. Raises BackupError."""
-    known = {one.path: one.size for one in kept.read_files(before)} if before else {}
+    linked = before if before and harbor_copy.can_link(directory) else None
+    known = {one.path: one.size for one in kept.read_files(linked)} if linked else {}
     wanted = SPARE_BYTES
     for path in kept.files_of(data):
         size, inside = path.stat().st_size, str(path.relative_to(data))
@@ -144,14 +135,16 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
 
 def require_installed(directory: str) -> dict[str, Any]:
     """What is installed. Raises BackupError where nothing is, or half of it."""
+    if why := why_half_restored(directory):
+        raise BackupError(why)
     record = read_record(directory)
-    if record.get("state") != INSTALLED:
+    if record.get("state") not in (INSTALLED, UPGRADING):
         raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
     return record
 
 
 def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
-    """Take a backup and verify it. Raises BackupError, HarborError or OSError."""
+    """Take a backup and verify it. Raises BackupError, DumpError, HarborError or OSError."""
     options = module.params
     record = require_installed(options["directory"])
     data, directory = Path(options["data_dir"]), Path(options["backup_dir"])
@@ -160,15 +153,16 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     earlier = kept.backups(directory)
     before = earlier[-1] if earlier else None
     require_room(data, directory, before)
-    name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     backup = directory / f"{name}{kept.PARTIAL}"
     backup.mkdir(mode=0o700)
-    kept.copy_tree(data, backup / kept.DATA, before)
+    first = harbor_copy.copy_tree(data, backup / kept.DATA, before)
     began = time.monotonic()
-    with read_only(harbor, options["directory"]):
+    with read_only(harbor, options["directory"], options["insist_s"]) as was_read_only:
         if options["database"] == "own":
             dump(backup / kept.DUMP)
-        files = kept.copy_tree(data, backup / kept.DATA, before)
+        copied = harbor_copy.copy_tree(data, backup / kept.DATA, before, first)
+    files = [one.kept for one in copied.values()]
     seconds = round(time.monotonic() - began, 1)
     kept.write_files(backup, files)
     shutil.copyfile(Path(record["release"]) / "harbor.yml", backup / "harbor.yml")
@@ -177,15 +171,18 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
         "version": record["version"],
         "created": name,
         "database": options["database"],
+        "storage": options["storage"],
         "files": len(files),
         "bytes": sum(one.size for one in files),
         "read_only_s": seconds,
+        # The dump was made of a read-only Harbor: whoever restores it needs what was before.
+        "read_only_before": was_read_only,
     }
     kept.write_manifest(backup, said)
     if found := kept.wrong(backup):
         raise BackupError(f"what was written does not verify: {'; '.join(found[:3])}")
     backup.rename(directory / name)
-    return {**said, "backup": str(directory / name), "damaged": kept.damaged(files),
+    return {**said, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
             "removed": kept.prune(directory, options["keep"])}  # fmt: skip
 
 
@@ -201,7 +198,8 @@ def verify(module: AnsibleModule) -> dict[str, Any]:
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
         raise BackupError(f"{chosen[0]} is not what was written: {'; '.join(found[:3])}{more}")
     manifest = kept.read_manifest(chosen[0])
-    said = {key: manifest[key] for key in ("version", "created", "database", "files", "bytes")}
+    keys = ("version", "created", "database", "storage", "files", "bytes")
+    said = {key: manifest[key] for key in keys if key in manifest}
     return {**said, "backup": str(chosen[0]), "damaged": kept.damaged(kept.read_files(chosen[0]))}
 
 
@@ -216,10 +214,12 @@ def main() -> None:
             "name": {"type": "str", "default": ""},
             "keep": {"type": "int", "default": 0},
             "database": {"type": "str", "choices": ["own", "external"], "default": "own"},
+            "storage": {"type": "str", "default": "filesystem"},
             "hostname": {"type": "str", "required": True},
             "port": {"type": "int", "default": 443},
             "authority": {"type": "path", "default": ""},
             "password": {"type": "str", "default": "", "no_log": True},
+            "insist_s": {"type": "float", "default": 180.0},
         },
         supports_check_mode=True,
     )
@@ -233,9 +233,9 @@ def main() -> None:
             module.exit_json(changed=state == "taken" or pending)
         with alone("harbor-backup", LOCK_S):
             if state == "writable":
-                module.exit_json(changed=writable(harbor, options["directory"]))
+                module.exit_json(changed=writable(harbor, options["directory"], options["insist_s"]))
             said = take(module, harbor) if state == "taken" else verify(module)
-    except (BackupError, HarborError, OSError, ValueError) as error:
+    except (BackupError, DumpError, HarborError, OSError, ValueError) as error:
         still = (Path(options["directory"]) / READ_ONLY).is_file()
         after = " HARBOR IS STILL READ-ONLY: the next apply or backup ends that." if still else ""
         verb = "verified" if state == "verified" else "ended" if state == "writable" else "taken"

@@ -12,7 +12,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.harbor_host import holder, listeners, read_record, why_no_upgrade
+from ansible.module_utils.harbor_host import (
+    UPGRADING,
+    holder,
+    listeners,
+    read_record,
+    runs,
+    why_half_restored,
+    why_not,
+)
 
 DOCUMENTATION = r"""
 module: harbor_preflight
@@ -26,6 +34,7 @@ options:
   ports: {description: What wants which port, type: dict, required: true}
   min_free_gb: {description: Free space that a first installation wants, type: float, default: 20}
   upgrade: {description: Whether this may be a step from another release, type: bool, default: false}
+  restoring: {description: Whether this is a part of a restore, type: bool, default: false}
 author: ["the clusterctl authors"]
 """
 
@@ -40,6 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed: {description: Release that is here; empty where none is, returned: always, type: str}
+goes_on: {description: Whether an upgrade was cut off that needs no new backup, returned: always, type: bool}
 free_gb: {description: Free space where the data are to be, returned: always, type: float}
 """
 
@@ -65,19 +75,17 @@ def twice(wanted: dict[str, int]) -> list[str]:
     return [f"port {port} is wanted twice: give each part a port of its own" for port in double]
 
 
-def of_record(record: dict[str, Any], version: str, *, upgrade: bool) -> list[str]:
+def of_record(record: dict[str, Any], version: str, *, upgrade: bool, running: bool) -> list[str]:
     """Findings about what is installed."""
     if record.get("state") == "unreadable":
         return ["installed.json cannot be read: write {} into it if no Harbor is here"]
-    before = str(record.get("version", ""))
-    if not before or before == version:
-        return []
-    if not upgrade:
-        why = why_no_upgrade(before, version)
-        way = why or "`clusterctl registry upgrade` backs up, and goes there"
-        return [f"Harbor {before} is here, and {version} is declared: {way}"]
-    why = why_no_upgrade(before, version)
-    return [why] if why else []
+    why = why_not(record, version, upgrade=upgrade, running=running)
+    return [f"Harbor {record.get('version')} is here, and {version} is declared: {why}"] if why else []
+
+
+def goes_on(record: dict[str, Any], version: str, *, running: bool) -> bool:
+    """Whether an upgrade to this release stopped the one before, and was cut off: its backup still counts."""
+    return record.get("state") == UPGRADING and record.get("to") == version and not running
 
 
 def moved(record: dict[str, Any], data_dir: str) -> list[str]:
@@ -107,9 +115,9 @@ def strangers(directory: str) -> list[str]:
     ]
 
 
-def orphans(data_dir: str, record: dict[str, Any]) -> list[str]:
-    """Findings about data without an installation."""
-    if record or not any(Path(data_dir, "database").glob("*")):
+def orphans(data_dir: str) -> list[str]:
+    """Findings about data where nothing is installed."""
+    if not any(Path(data_dir, "database").glob("*")):
         return []
     return [
         f"{data_dir}/database holds a Harbor's data of an unknown release: restore a backup into an empty "
@@ -134,6 +142,7 @@ def main() -> None:
             "ports": {"type": "dict", "required": True},
             "min_free_gb": {"type": "float", "default": 20.0},
             "upgrade": {"type": "bool", "default": False},
+            "restoring": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -144,15 +153,20 @@ def main() -> None:
     listening = listeners(tables)
     held = {port: holder(listening[port]) for port in wanted.values() if port in listening}
     free = free_gb(options["data_dir"])
+    running = runs()
+    half = why_half_restored(options["directory"])
+    # A restore has written data, and may have started the database, before anything is installed.
+    begun = bool(record or (half and options["restoring"]))
     errors = [
-        *of_record(record, options["version"], upgrade=options["upgrade"]),
+        *([half] if half and not options["restoring"] else []),
+        *of_record(record, options["version"], upgrade=options["upgrade"], running=running),
         *moved(record, options["data_dir"]),
         *twice(wanted),
-        *taken(wanted, held, installed=bool(record)),
+        *taken(wanted, held, installed=begun),
         *strangers(options["directory"]),
-        *orphans(options["data_dir"], record),
+        *([] if begun else orphans(options["data_dir"])),
     ]
-    if not record and free < options["min_free_gb"]:
+    if not begun and free < options["min_free_gb"]:
         errors.append(
             f"{options['data_dir']} has {free:.1f} GB free, and {options['min_free_gb']:g} are wanted: "
             "make room, or set harbor_data_dir or harbor_min_free_gb"
@@ -161,7 +175,12 @@ def main() -> None:
         module.fail_json(
             msg=f"Harbor cannot be installed here, and nothing was touched. {'. '.join(errors)}."
         )
-    module.exit_json(changed=False, installed=str(record.get("version", "")), free_gb=round(free, 1))
+    module.exit_json(
+        changed=False,
+        installed=str(record.get("version", "")),
+        goes_on=goes_on(record, options["version"], running=running),
+        free_gb=round(free, 1),
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,18 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.harbor_host import (
     INSTALLED,
+    UPGRADING,
     compose,
     plain,
     read_record,
-    why_no_upgrade,
+    running_services,
+    runs,
+    why_not,
     write_record,
 )
-from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.harbor_migration import migrate
+from ansible.module_utils.harbor_steps import Found, steps
+from ansible.module_utils.node_files import read_file, replace_file
 from ansible.module_utils.service_unit import show
 
 DOCUMENTATION = r"""
@@ -30,7 +34,8 @@ short_description: Have a release of Harbor installed and running with the setti
 description:
   - Runs C(install.sh), which stops Harbor for a while, when the release, its settings or Trivy changed.
   - A certificate that changed alone is put in place without a stop.
-  - What an earlier run did not bring to its end is done again.
+  - What an earlier run did not bring to its end is done again. The release before is stopped, and the unit
+    written, only once Harbor's own tool has agreed to its settings.
 options:
   directory: {description: Where releases are unpacked, type: path, required: true}
   release: {description: Directory of the release, type: path, required: true}
@@ -40,6 +45,13 @@ options:
   key: {description: The certificate's key, type: path, required: true}
   trivy: {description: Install Trivy, type: bool, default: false}
   upgrade: {description: Whether this may be a step from another release, type: bool, default: false}
+  backup: {description: Name of the verified backup that an upgrade begins with, type: str, default: ""}
+  unit: {description: Text of harbor.service; empty leaves it, type: str, default: ""}
+  unit_directory: {description: Where units are, type: path, default: /etc/systemd/system}
+  settings_sha256:
+    description: SHA-256 of harbor.yml as it is to be; in check mode it is not written yet
+    type: str
+    default: ""
   timeout_s: {description: Seconds that the installer may take, type: int, default: 1800}
 author: ["the clusterctl authors"]
 """
@@ -67,56 +79,9 @@ ORDINARY_S = 300
 TAIL = 12
 
 
-@dataclass(frozen=True)
-class Found:
-    """What is on the host, of what decides."""
-
-    record: dict[str, Any]
-    settings: str
-    composed: bool
-    certificate_differs: bool
-    unit: dict[str, str]
-
-
 def digest(path: Path) -> str:
     """SHA-256 of a file; empty where it is not there."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-
-
-def why_install(found: Found, version: str, *, trivy: bool) -> list[str]:
-    """Reasons to run the installer; none where all is as it was left."""
-    record = found.record
-    if not record:
-        return ["it is not installed"]
-    if record.get("state") != INSTALLED:
-        return ["an earlier installation did not come to its end"]
-    reasons = []
-    if record.get("version") != version:
-        reasons.append(f"{record.get('version')} is here, and {version} is declared")
-    if record.get("settings") != found.settings:
-        reasons.append("harbor.yml changed")
-    if bool(record.get("trivy")) != trivy:
-        reasons.append("Trivy was switched on" if trivy else "Trivy was switched off")
-    if not found.composed and not reasons:
-        reasons.append("docker-compose.yml is gone")
-    return reasons
-
-
-def steps(found: Found, version: str, *, trivy: bool) -> list[tuple[str, str]]:
-    """What is to be done, in order, each with its reason."""
-    if reasons := why_install(found, version, trivy=trivy):
-        return [("install", ", ".join(reasons)), *_unit_steps(found)]
-    renewed = [("certificate", "it was renewed")] if found.certificate_differs else []
-    return [*renewed, *_unit_steps(found)]
-
-
-def _unit_steps(found: Found) -> list[tuple[str, str]]:
-    wanted = []
-    if found.unit.get("UnitFileState") != "enabled":
-        wanted.append(("enable", "it would not come up after a boot"))
-    if found.unit.get("ActiveState") != "active":
-        wanted.append(("start", "it does not run"))
-    return wanted
 
 
 def look(module: AnsibleModule) -> Found:
@@ -125,13 +90,25 @@ def look(module: AnsibleModule) -> Found:
     shown = Path(options["data_dir"], "secret/cert")
     pairs = [(options["certificate"], shown / "server.crt"), (options["key"], shown / "server.key")]
     release = Path(options["release"])
+    wanted = options["settings_sha256"] if module.check_mode else ""
+    unit = options["unit"]
     return Found(
         record=read_record(options["directory"]),
-        settings=digest(release / "harbor.yml"),
+        settings=wanted or digest(release / "harbor.yml"),
         composed=(release / "docker-compose.yml").is_file(),
         certificate_differs=any(digest(Path(ours)) != digest(theirs) for ours, theirs in pairs),
         unit=show(module, UNIT, "UnitFileState", "ActiveState"),
+        unit_differs=bool(unit) and read_file(Path(options["unit_directory"], UNIT)) != unit,
+        missing=missing(release),
     )
+
+
+def missing(release: Path) -> tuple[str, ...]:
+    """Services of the release whose containers do not run; none where it has no docker-compose.yml yet."""
+    if not (release / "docker-compose.yml").is_file():
+        return ()
+    rc, out, _ = run_bounded(compose(str(release), "config", "--services"), ORDINARY_S)
+    return tuple(sorted(set(out.split()) - running_services())) if rc == 0 else ()
 
 
 def run(module: AnsibleModule, argv: list[str], seconds: float, failed: str) -> str:
@@ -148,23 +125,23 @@ def run(module: AnsibleModule, argv: list[str], seconds: float, failed: str) -> 
     return out
 
 
-def migrate(module: AnsibleModule, before: Path, record: dict[str, Any]) -> None:
-    """Have Harbor's own tool agree to the step by migrating a copy of the settings, then stop what runs.
-
-    The migrated copy stays beside ours, for people who want to compare.
-    """
+def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> None:
+    """Have Harbor's own tool agree to the step, then stop what runs; what is begun is written down first."""
     options = module.params
-    release = Path(options["release"])
+    release, version = Path(options["release"]), record["version"]
     for images in sorted(release.glob("harbor*.tar.gz")):
         run(
             module, ["docker", "load", "-i", str(images)], options["timeout_s"], "Harbor's images do not load"
         )
-    copy = release / "harbor.yml.migrated"
-    replace_file(copy, (before / "harbor.yml").read_bytes(), 0o600)
-    tool = f"goharbor/prepare:{options['version']}"
-    argv = ["docker", "run", "--rm", "-v", "/:/hostfs", tool, "migrate", "-i", str(copy)]
-    run(module, argv, ORDINARY_S, f"Harbor's own migration of harbor.yml from {record['version']} failed")
-    run(module, compose(str(before), "down"), ORDINARY_S, f"Harbor {record['version']} does not stop")
+
+    def ask(argv: list[str]) -> None:
+        run(module, argv, ORDINARY_S, f"Harbor's own migration of harbor.yml from {version} failed")
+
+    migrate(before, release, options["version"], ask)
+    begun = {"state": UPGRADING, "to": options["version"], "backup": options["backup"]}
+    known = {"backup": record["backup"]} if record.get("backup") and not options["backup"] else {}
+    write_record(options["directory"], {**record, **begun, **known})
+    run(module, compose(str(before), "down"), ORDINARY_S, f"Harbor {version} does not stop")
 
 
 def install(module: AnsibleModule, found: Found) -> None:
@@ -172,19 +149,25 @@ def install(module: AnsibleModule, found: Found) -> None:
     options, record = module.params, found.record
     before = str(record.get("version", ""))
     if before and before != options["version"]:
-        why = why_no_upgrade(before, options["version"])
-        if why or not options["upgrade"]:
-            why = why or "upgrades are asked for (`clusterctl registry upgrade`)"
-            module.fail_json(msg=f"Harbor {before} was left as it is: {why}.")
         place = Path(str(record["release"]))
         if (place / "docker-compose.yml").is_file():
-            migrate(module, place, record)
+            stop_before(module, place, record)
+    # Only now: until here a boot brings up what was there before.
+    put_unit(module)
     state = {name: options[name] for name in ("version", "release", "trivy", "data_dir")}
     write_record(options["directory"], {**state, "state": "installing"})
     argv = [str(Path(options["release"], "install.sh")), *(["--with-trivy"] if options["trivy"] else [])]
     run(module, argv, options["timeout_s"], "Harbor's installer failed")
     settings = digest(Path(options["release"], "harbor.yml"))
     write_record(options["directory"], {**state, "settings": settings, "state": INSTALLED})
+
+
+def put_unit(module: AnsibleModule) -> None:
+    """Write the unit where it is another, and have systemd read it."""
+    path = Path(module.params["unit_directory"], UNIT)
+    if module.params["unit"] and read_file(path) != module.params["unit"]:
+        replace_file(path, module.params["unit"], 0o644)
+        run(module, ["systemctl", "daemon-reload"], ORDINARY_S, "`systemctl daemon-reload` failed")
 
 
 def put_certificate(module: AnsibleModule) -> None:
@@ -210,12 +193,19 @@ def main() -> None:
             "key": {"type": "path", "required": True, "no_log": False},
             "trivy": {"type": "bool", "default": False},
             "upgrade": {"type": "bool", "default": False},
+            "backup": {"type": "str", "default": ""},
+            "unit": {"type": "str", "default": ""},
+            "unit_directory": {"type": "path", "default": "/etc/systemd/system"},
+            "settings_sha256": {"type": "str", "default": ""},
             "timeout_s": {"type": "int", "default": 1800},
         },
         supports_check_mode=True,
     )
     found = look(module)
-    todo = steps(found, module.params["version"], trivy=module.params["trivy"])
+    version, upgrade = module.params["version"], module.params["upgrade"]
+    if why := why_not(found.record, version, upgrade=upgrade, running=runs()):
+        module.fail_json(msg=f"Harbor {found.record['version']} was left as it is: {why}.")
+    todo = steps(found, version, trivy=module.params["trivy"])
     done = [f"{what}: {because}" for what, because in todo]
     if not module.check_mode:
         for what, _ in todo:
@@ -223,9 +213,13 @@ def main() -> None:
                 install(module, found)
             elif what == "certificate":
                 put_certificate(module)
+            elif what == "unit":
+                put_unit(module)
             else:
                 run(module, ["systemctl", what, UNIT], 700, f"`systemctl {what} {UNIT}` failed")
-    module.exit_json(changed=bool(todo), done=done)
+    place = {"before_header": UNIT, "after_header": UNIT, "before": ""}
+    told = [{**place, "after": "".join(f"{one}\n" for one in done)}] if done else []
+    module.exit_json(changed=bool(todo), done=done, diff=told)
 
 
 if __name__ == "__main__":

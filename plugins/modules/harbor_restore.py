@@ -1,22 +1,23 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A backup of Harbor put back on an empty host: data before Harbor is installed, the database after."""
+"""A backup of Harbor put back on an empty host: data and database before Harbor runs, writable at the end."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
-import subprocess
-from contextlib import suppress
+import time
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.harbor_host import compose, read_record
+from ansible.module_utils.harbor_api import Harbor, HarborError, insist
+from ansible.module_utils.harbor_copy import put_back
+from ansible.module_utils.harbor_dump import ASK, DumpError, load
+from ansible.module_utils.harbor_host import RESTORE, compose, read_record, read_restore
 from ansible.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
@@ -24,16 +25,23 @@ module: harbor_restore
 short_description: Put a backup of Harbor back on an empty host
 description:
   - C(data) verifies the backup and writes images and secrets; it refuses a host with a Harbor or its data.
-  - C(database) is for after the installation; it stops what writes, loads the dump, and starts all again.
-  - One that was cut off goes on where it was.
+  - C(database) starts the release's database alone and loads the dump; nothing else of Harbor runs yet.
+  - C(finished) is for after the installation; the dump is of a read-only Harbor, which it was not before.
+  - One that was cut off goes on where it was, and until its end nothing else may be done with this Harbor.
 options:
-  state: {description: Which half, type: str, choices: [data, database], required: true}
+  state: {description: Which step, type: str, choices: [data, database, finished], required: true}
   directory: {description: Where releases are unpacked, type: path, required: true}
   release: {description: Directory of the release, type: path, required: true}
   version: {description: Release that is declared, type: str, required: true}
   data_dir: {description: Where Harbor keeps its data, type: path, required: true}
   backup_dir: {description: Where backups are, type: path, required: true}
   name: {description: The backup; empty means the newest, type: str, default: ""}
+  hostname: {description: Harbor's name, type: str, default: ""}
+  port: {description: Port of its TLS, type: int, default: 443}
+  authority: {description: Authority of its certificate, type: path, default: ""}
+  password: {description: The administrator's password, type: str, default: ""}
+  insist_s: {description: Seconds to go on trying to make Harbor writable, type: float, default: 180}
+  timeout_s: {description: Seconds that images and `prepare` may take, type: int, default: 1800}
 author: ["the clusterctl authors"]
 """
 
@@ -52,31 +60,23 @@ RETURN = r"""
 backup: {description: Directory of the backup, returned: always, type: str}
 """
 
-MARK = "restore.json"
-LOAD_S = 4 * 3600
+# How far it is: images are being written, the database is next, Harbor itself is next.
+DATA, DATABASE, LOADED = "data", "database", "loaded"
 ORDINARY_S = 300
 GIGABYTE = 1e9
-# What runs on while the dump is loaded; the others may hold connections to the database, or write.
-STAY = ("log", "postgresql", "redis")
-LOAD = [
-    "docker", "exec", "-i", "harbor-db",
-    "psql", "-U", "postgres", "-d", "registry", "-q", "-v", "ON_ERROR_STOP=1", "-1", "-f", "-",
-]  # fmt: skip
+# What the database needs to run.
+BASE = ("log", "postgresql", "redis")
+# A new database answers, is started once more by its container, and answers then for good.
+ANSWERS, ANSWER_EVERY_S = 3, 1.0
 
 
 class RestoreError(Exception):
     """The backup cannot be put back here."""
 
 
-def read_mark(directory: str) -> dict[str, Any]:
-    """What a restore that was cut off has done; {} where there was none."""
-    path = Path(directory) / MARK
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
 def write_mark(directory: str, **said: Any) -> None:
     """Write down how far it is."""
-    replace_file(Path(directory) / MARK, json.dumps(said, sort_keys=True) + "\n", 0o600)
+    replace_file(Path(directory) / RESTORE, json.dumps(said, sort_keys=True) + "\n", 0o600)
 
 
 def choose(backup_dir: str, name: str) -> Path:
@@ -103,110 +103,140 @@ def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
         )
 
 
-def restore_data(options: dict[str, Any], backup: Path) -> bool:
-    """Write images and secrets; whether anything was to be done. Raises RestoreError."""
-    mark, data_dir = read_mark(options["directory"]), Path(options["data_dir"])
+def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
+    """Everything that would refuse this backup here; reads all of it. Raises RestoreError."""
     if mark and mark["backup"] != backup.name:
         raise RestoreError(f"a restore of {mark['backup']} was begun here; end that one first (--backup)")
-    if mark.get("phase") == "database":
-        return False
+    data_dir = Path(options["data_dir"])
     if not mark:
         require_empty(data_dir, read_record(options["directory"]))
-    if found := kept.wrong(backup):
-        raise RestoreError(f"{backup} is not what was written: {'; '.join(found[:3])}")
     version = kept.read_manifest(backup)["version"]
     if version != options["version"]:
         raise RestoreError(
             f"{backup.name} is of Harbor {version}, and harbor_version is {options['version']}: set it"
         )
+    if found := kept.wrong(backup):
+        raise RestoreError(f"{backup} is not what was written: {'; '.join(found[:3])}")
     wanted = sum(one.size for one in kept.read_files(backup))
-    data_dir.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(data_dir).free
+    there = next(place for place in (data_dir, *data_dir.parents) if place.exists())
+    free = shutil.disk_usage(there).free
     if not mark and free < wanted:
         raise RestoreError(
             f"{data_dir} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}"
         )
-    write_mark(options["directory"], backup=backup.name, phase="data")
-    kept.put_back(backup, data_dir)
-    write_mark(options["directory"], backup=backup.name, phase="database")
+
+
+def restore_data(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
+    """Write images and secrets; whether anything was to be done. Raises RestoreError."""
+    mark = read_restore(options["directory"])
+    if mark.get("backup") == backup.name and mark["phase"] in (DATABASE, LOADED):
+        return False
+    judge(options, backup, mark)
+    if not check:
+        write_mark(options["directory"], backup=backup.name, phase=DATA)
+        put_back(backup, Path(options["data_dir"]))
+        write_mark(options["directory"], backup=backup.name, phase=DATABASE)
     return True
 
 
-def run(argv: list[str], what: str) -> str:
+def run(argv: list[str], what: str, seconds: float = ORDINARY_S) -> str:
     """Run a program; its standard output. Raises RestoreError."""
-    rc, out, err = run_bounded(argv, ORDINARY_S)
+    rc, out, err = run_bounded(argv, seconds)
     if rc != 0:
         raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
     return out
 
 
-def others(release: str) -> list[str]:
-    """Services that must not run meanwhile. Raises RestoreError."""
+def start_database(options: dict[str, Any]) -> None:
+    """Have the release's database run, and nothing that writes into it. Raises RestoreError."""
+    release, seconds = options["release"], options["timeout_s"]
+    for images in sorted(Path(release).glob("harbor*.tar.gz")):
+        run(["docker", "load", "-i", str(images)], "Harbor's images do not load", seconds)
+    run([f"{release}/prepare"], "Harbor's settings cannot be prepared", seconds)
     there = run(compose(release, "config", "--services"), "Harbor's parts cannot be read").split()
     if "postgresql" not in there:
         raise RestoreError(f"{release}/docker-compose.yml has no database of Harbor's own")
-    return [name for name in there if name not in STAY]
+    wanted = [name for name in BASE if name in there]
+    # Docker does not start what finds no log collector yet.
+    wait_for(compose(release, "up", "-d", *wanted), 1, "Harbor's database does not start")
+    wait_for(ASK, ANSWERS, "Harbor's database does not answer")
 
 
-def load(dump: Path) -> None:
-    """Load the dump in one transaction: all of it, or nothing. Raises RestoreError."""
-    process = subprocess.Popen(LOAD, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        with gzip.open(dump, "rb") as stream:
-            assert process.stdin is not None  # noqa: S101 - asked for, a line above
-            with suppress(BrokenPipeError):  # it says why on standard error
-                shutil.copyfileobj(stream, process.stdin, kept.CHUNK)
-        _, said = process.communicate(timeout=LOAD_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise RestoreError(f"the database was not loaded within {LOAD_S / 3600:g} h") from None
-    if process.returncode != 0:
-        words = " ".join(said.decode(errors="replace").strip().splitlines()[-2:])
-        raise RestoreError(f"the database does not take the dump: {words}")
+def wait_for(argv: list[str], times: int, what: str) -> None:
+    """Run a program until it ended well so many times in a row. Raises RestoreError after a while."""
+    good, deadline = 0, time.monotonic() + ORDINARY_S
+    while True:
+        rc, out, err = run_bounded(argv, ORDINARY_S)
+        good = good + 1 if rc == 0 else 0
+        if good == times:
+            return
+        if rc != 0 and time.monotonic() > deadline:
+            raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
+        time.sleep(ANSWER_EVERY_S)
 
 
-def restore_database(options: dict[str, Any], backup: Path) -> bool:
-    """Load the dump into the Harbor that was installed. Raises RestoreError."""
-    mark = read_mark(options["directory"])
-    if mark.get("phase") != "database":
+def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
+    """Load the dump before Harbor runs; whether it was to be done. Raises RestoreError or DumpError."""
+    phase = read_restore(options["directory"]).get("phase")
+    if phase == LOADED:
+        return False
+    if check:
+        return True
+    if phase != DATABASE:
         raise RestoreError("images and secrets were not written yet")
     if kept.read_manifest(backup)["database"] == "own":
-        release = options["release"]
-        run(compose(release, "stop", *others(release)), "Harbor's parts do not stop")
+        start_database(options)
         load(backup / kept.DUMP)
-        run(compose(release, "up", "-d"), "Harbor's parts do not start")
-    (Path(options["directory"]) / MARK).unlink()
+    write_mark(options["directory"], backup=backup.name, phase=LOADED)
     return True
+
+
+def finish(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
+    """Have pushes allowed as before the backup, and the restore at its end. Raises HarborError."""
+    phase = read_restore(options["directory"]).get("phase")
+    if check:
+        return True
+    if phase != LOADED:
+        raise RestoreError("the database was not loaded yet")
+    before = bool(kept.read_manifest(backup).get("read_only_before"))
+    harbor = Harbor(options["hostname"], options["port"], options["authority"], "admin", options["password"])
+    insist(lambda: harbor.set_read_only(before), options["insist_s"])
+    (Path(options["directory"]) / RESTORE).unlink()
+    return True
+
+
+STEPS = {"data": restore_data, "database": restore_database, "finished": finish}
 
 
 def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["data", "database"], "required": True},
+            "state": {"type": "str", "choices": list(STEPS), "required": True},
             "directory": {"type": "path", "required": True},
             "release": {"type": "path", "required": True},
             "version": {"type": "str", "required": True},
             "data_dir": {"type": "path", "required": True},
             "backup_dir": {"type": "path", "required": True},
             "name": {"type": "str", "default": ""},
+            "hostname": {"type": "str", "default": ""},
+            "port": {"type": "int", "default": 443},
+            "authority": {"type": "path", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
+            "insist_s": {"type": "float", "default": 180.0},
+            "timeout_s": {"type": "int", "default": 1800},
         },
         supports_check_mode=True,
     )
     options = module.params
-    mark = read_mark(options["directory"])
-    name = options["name"] or str(mark.get("backup", ""))
-    half = restore_data if options["state"] == "data" else restore_database
     try:
-        if module.check_mode:
-            backup = choose(options["backup_dir"], name)
-            if options["state"] == "data" and not mark:
-                require_empty(Path(options["data_dir"]), read_record(options["directory"]))
-            module.exit_json(changed=True, backup=str(backup))
+        name = options["name"] or str(read_restore(options["directory"]).get("backup", ""))
         backup = choose(options["backup_dir"], name)
-        changed = half(options, backup)
-    except (RestoreError, OSError, ValueError, EOFError) as error:
-        module.fail_json(msg=f"Harbor's backup was not restored: {error}.")
+        changed = STEPS[options["state"]](options, backup, check=module.check_mode)
+    except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
+        begun = (Path(options["directory"]) / RESTORE).is_file()
+        rest = "The next restore goes on from there" if begun else "Nothing was touched"
+        module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.")
     module.exit_json(
         changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}
     )

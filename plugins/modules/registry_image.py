@@ -69,11 +69,18 @@ def explain(err: str, source: str) -> str:
 
 
 def proxies(module: AnsibleModule) -> dict[str, str]:
-    """The declared proxies; a push to this host itself goes past them."""
+    """The declared proxies; a push to the destination goes past them, by whatever name it is reached."""
     names = {name: module.params[name] for name in ("http_proxy", "https_proxy") if module.params[name]}
     if names:
-        names["no_proxy"] = ",".join(filter(None, [module.params["no_proxy"], "127.0.0.1", "localhost"]))
+        near = [host_of(module.params["destination"]), "127.0.0.1", "localhost"]
+        names["no_proxy"] = ",".join(dict.fromkeys(filter(None, [module.params["no_proxy"], *near])))
     return names
+
+
+def host_of(reference: str) -> str:
+    """`registry01:443/library/paddle` -> `registry01`, `[fd00::1]:443/x` -> `fd00::1`."""
+    place = reference.partition("/")[0]
+    return place[1:].partition("]")[0] if place.startswith("[") else place.partition(":")[0]
 
 
 def manifest_there(module: AnsibleModule, skopeo: str) -> bool:

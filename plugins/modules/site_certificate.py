@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
@@ -154,7 +154,7 @@ def main() -> None:
             msg=f"{where} cannot be used: {error}. Give PEM files, the key without a passphrase."
         )
     brought = Brought(chain, public(key.public_key()), authorities)
-    judged = judge(brought, options["names"], datetime.now(UTC), options["warn_before_days"])
+    judged = judge(brought, options["names"], datetime.now(timezone.utc), options["warn_before_days"])
     if judged.errors:
         module.fail_json(
             msg=f"{options['certificate']} cannot serve: {', and '.join(judged.errors)}. "

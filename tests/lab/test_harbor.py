@@ -5,10 +5,12 @@ One road: each test goes on from where the one before it left the lab.
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from clusterlab.images.harbor import Installer, ensure_installers
 from clusterlab.progress import Progress
 
 from .conftest import REPOSITORY, RunningLab, bring_up, json_lines
-from .on_node import inside
+from .on_node import Apply, inside
 
 pytestmark = pytest.mark.lab
 
@@ -56,17 +58,50 @@ def declare(lab: RunningLab, installer: Installer | None = None, **settings: Any
     path.write_text(yaml.safe_dump({**said, **settings}), encoding="utf-8")
 
 
-def ask(lab: RunningLab, path: str) -> Any:
-    """What Harbor's API says to its administrator, asked on its host over TLS that is checked."""
+def ask(lab: RunningLab, path: str, body: Any = None) -> Any:
+    """What Harbor's API says to its administrator, asked on its host over TLS that is checked.
+
+    With a ``body`` it is a POST.
+    """
     password = (lab.cluster / PASSWORD).read_text(encoding="utf-8").strip()
+    sent = base64.b64encode(json.dumps(body).encode()).decode() if body is not None else ""
     program = (
         "import base64, json, ssl, urllib.request as u;"
         "c = ssl.create_default_context(cafile='/etc/clusterctl/harbor/ca.crt');"
         f"t = base64.b64encode(b'admin:{password}').decode();"
-        f"r = u.Request('https://{HOST}{path}', headers={{'Authorization': 'Basic ' + t}});"
-        "print(u.urlopen(r, context=c, timeout=20).read().decode())"
+        f"d = base64.b64decode('{sent}') or None;"
+        "h = {'Authorization': 'Basic ' + t, 'Content-Type': 'application/json'};"
+        f"r = u.Request('https://{HOST}{path}', data=d, headers=h);"
+        "print(u.urlopen(r, context=c, timeout=20).read().decode() or 'null')"
     )
     return json.loads(inside(lab, f'python3 -c "{program}"', host=HOST))
+
+
+def is_read_only(lab: RunningLab) -> bool:
+    """Whether nobody can push now."""
+    return bool(ask(lab, "/api/v2.0/configurations")["read_only"]["value"])
+
+
+def until(lab: RunningLab, command: str, wanted: Callable[[str], bool]) -> str:
+    """What a command says on Harbor's host once it says what is wanted; that host may be away meanwhile."""
+    deadline = time.monotonic() + HEALTH_S
+    while not wanted(said := inside(lab, command, host=HOST, check=False)):
+        assert time.monotonic() < deadline, f"{command}: {said!r}"
+        time.sleep(0.5)
+    return said
+
+
+@contextmanager
+def docker_that(lab: RunningLab, when: str, does: str) -> Iterator[None]:
+    """Harbor's host with a docker that does something else for arguments that fit a pattern of the shell."""
+    script = f'#!/bin/sh\ncase "$*" in {when}) {does} ;; esac\nexec /usr/bin/docker "$@"\n'
+    packed = base64.b64encode(script.encode()).decode()
+    place = "/usr/local/bin/docker"
+    inside(lab, f"echo {packed} | base64 -d >{place} && chmod 755 {place}", host=HOST)
+    try:
+        yield
+    finally:
+        inside(lab, f"rm -f {place}", host=HOST)
 
 
 def projects(lab: RunningLab) -> set[str]:
@@ -111,7 +146,8 @@ def test_an_apply_brings_harbor_and_the_node_pulls_its_image_through_it(harbor: 
     assert f"{HOST}:443/library/paddle" in inside(
         harbor, f"docker image inspect {HOST}:443/library/paddle@{digest}", host=NODE
     )
-    assert "nothing was changed" not in harbor.done("status")
+    (row,) = json_lines(harbor.clusterctl("status", "--json", "--limit", NODE))
+    assert (row["image"], row["unreachable"]) == (True, "")
 
 
 def test_a_second_apply_changes_nothing_and_stops_nothing(harbor: RunningLab) -> None:
@@ -122,9 +158,13 @@ def test_a_second_apply_changes_nothing_and_stops_nothing(harbor: RunningLab) ->
 
 
 def test_harbor_is_healthy_again_after_a_boot(harbor: RunningLab) -> None:
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    before = inside(harbor, boot, host=HOST)
     inside(harbor, "systemctl reboot", host=HOST, check=False)
+    until(harbor, boot, lambda said: said not in ("", before))
+    # Only then: what was there before the boot is active and healthy too.
+    until(harbor, "systemctl is-active harbor", lambda said: said == "active")
     assert healthy(harbor)
-    assert inside(harbor, "systemctl is-active harbor", host=HOST) == "active"
 
 
 def test_what_is_declared_of_it_comes_in_one_apply(harbor: RunningLab) -> None:
@@ -147,23 +187,68 @@ def test_a_renewed_certificate_is_shown_without_a_stop(harbor: RunningLab) -> No
     assert started(harbor) == before
 
 
-def test_another_release_comes_by_an_upgrade_alone_with_a_backup_before(harbor: RunningLab) -> None:
+def backups(lab: RunningLab) -> list[str]:
+    """Names of what lies where backups are."""
+    return inside(lab, "ls /var/backups/clusterctl/harbor", host=HOST, check=False).split()
+
+
+def version(lab: RunningLab) -> str:
+    """The release that runs."""
+    return inside(lab, "docker inspect -f '{{.Config.Image}}' harbor-core", host=HOST).rpartition(":")[2]
+
+
+def test_a_plan_of_an_upgrade_goes_to_its_end_and_changes_nothing(harbor: RunningLab) -> None:
     declare(harbor, release(1))
+    before = started(harbor), backups(harbor)
+    assert "it could be begun" in harbor.clusterctl("registry", "upgrade", "--check").stderr
+    assert (started(harbor), backups(harbor), version(harbor)) == (*before, release(0).version)
+
+
+def test_a_migration_that_is_refused_leaves_the_old_release_running(harbor: RunningLab) -> None:
+    before = started(harbor)
+    with docker_that(harbor, "*migrate*", "echo 'not supported'; exit 1"):
+        refused = harbor.clusterctl("registry", "upgrade", "--yes")
+    assert refused.returncode == 1
+    assert "Harbor's own migration of harbor.yml" in " ".join(refused.stderr.split())
+    assert started(harbor) == before
+    assert release(0).version in inside(harbor, "systemctl cat harbor", host=HOST)
+    assert healthy(harbor)
+    assert not is_read_only(harbor)
+
+
+def test_another_release_comes_by_an_upgrade_alone_with_a_backup_before(harbor: RunningLab) -> None:
     refused = harbor.clusterctl("apply", "--yes", "--only", "registry", "--limit", HOST)
     assert refused.returncode == 1
     assert "clusterctl registry upgrade" in refused.stderr
+    before = backups(harbor)
     harbor.done("registry", "upgrade", "--yes")
     assert healthy(harbor)
-    assert "v2.15.2" in inside(harbor, "docker inspect -f '{{.Config.Image}}' harbor-core", host=HOST)
+    assert version(harbor) == "v2.15.2"
     assert "golden" in projects(harbor)
-    assert inside(harbor, "ls /var/backups/clusterctl/harbor", host=HOST).count("Z") == 1
+    assert len(backups(harbor)) == len(before) + 1
+
+
+def test_a_backup_that_is_killed_in_the_middle_is_mended_by_the_next_apply(harbor: RunningLab) -> None:
+    with (
+        docker_that(harbor, "*pg_dump*", "echo $PPID >/run/dumping; sleep 300"),
+        Apply(harbor, "registry", "backup", "--yes", "--json") as backup,
+    ):
+        module = until(harbor, "cat /run/dumping", bool)
+        assert is_read_only(harbor)
+        inside(harbor, f"kill -9 {module}; rm /run/dumping", host=HOST)
+        assert backup.end()[0] == 1
+    assert is_read_only(harbor)
+    harbor.done("apply", "--yes", "--only", "registry", "--full")
+    assert not is_read_only(harbor)
+    harbor.done("registry", "backup", "--yes")
+    assert not [name for name in backups(harbor) if name.endswith(".partial")]
 
 
 def test_a_backup_that_was_changed_since_is_no_backup(harbor: RunningLab) -> None:
     done = harbor.clusterctl("registry", "backup", "--yes", "--json")
     said = json_lines(done)[-1]
     assert (done.returncode, said["backup"]["version"]) == (0, "v2.15.2")
-    assert ask(harbor, "/api/v2.0/configurations")["read_only"]["value"] is False
+    assert not is_read_only(harbor)
     harbor.done("registry", "backup", "--verify")
     backup = said["backup"]["backup"]
     inside(harbor, f"cp -a {backup}/database.sql.gz /root/kept && echo >>{backup}/database.sql.gz", host=HOST)
@@ -173,7 +258,7 @@ def test_a_backup_that_was_changed_since_is_no_backup(harbor: RunningLab) -> Non
     inside(harbor, f"cp -a /root/kept {backup}/database.sql.gz", host=HOST)
 
 
-def test_a_backup_comes_back_on_an_empty_host(harbor: RunningLab) -> None:
+def test_a_restore_that_is_cut_before_the_load_shows_nobody_an_empty_harbor(harbor: RunningLab) -> None:
     refused = harbor.clusterctl("registry", "restore", "--yes")
     assert refused.returncode == 1
     assert "a restore wants an empty host" in refused.stderr
@@ -182,16 +267,47 @@ def test_a_backup_comes_back_on_an_empty_host(harbor: RunningLab) -> None:
     inside(
         harbor, "rm -rf /opt/harbor /var/lib/clusterctl/harbor /etc/systemd/system/harbor.service", host=HOST
     )
+    with docker_that(harbor, "*psql*-f*", "echo 'no' >&2; exit 3"):
+        cut = harbor.clusterctl("registry", "restore", "--yes")
+    assert cut.returncode == 1
+    assert "does not take the dump" in cut.stderr
+    running = inside(harbor, "docker ps --format '{{.Names}}'", host=HOST).split()
+    assert "harbor-db" in running
+    assert not {"nginx", "harbor-core"} & set(running)
+    for command in (
+        ("apply", "--yes", "--only", "registry", "--limit", HOST),
+        ("registry", "backup", "--yes"),
+    ):
+        done = harbor.clusterctl(*command)
+        assert done.returncode == 1
+        assert "clusterctl registry restore" in done.stderr
+
+
+def test_a_backup_comes_back_where_it_was_cut_off_and_takes_pushes(harbor: RunningLab) -> None:
     harbor.done("registry", "restore", "--yes")
     assert healthy(harbor)
     assert "golden" in projects(harbor)
     digest = yaml.safe_load((harbor.cluster / "group_vars/all.yml").read_text())["training_image_digest"]
     image = f"{HOST}:443/library/paddle@{digest}"
     inside(harbor, f"docker image rm {image}; docker pull -q {image}", host=NODE)
+    assert not is_read_only(harbor)
+    ask(harbor, "/api/v2.0/projects", {"project_name": "after", "metadata": {"public": "false"}})
+    auth = "--authfile /etc/clusterctl/harbor/admin.auth.json"
+    inside(
+        harbor, f"skopeo copy -q {auth} docker://{image} docker://{HOST}:443/after/paddle:again", host=HOST
+    )
+    assert inside(harbor, "systemctl is-enabled harbor", host=HOST) == "enabled"
 
 
 def test_its_state_is_nowhere_that_others_can_read(harbor: RunningLab) -> None:
-    places = "/opt/harbor/releases/*/harbor/harbor.yml* /opt/harbor/*.json /etc/clusterctl/harbor"
-    readable = f"find {places} -type f -perm /044"
-    assert inside(harbor, readable, host=HOST) == ""
+    # harbor.yml.tmpl is Harbor's own, and everybody's.
+    secret = "/opt/harbor/releases/*/harbor/harbor.yml /opt/harbor/*.json /etc/clusterctl/harbor"
+    assert len(inside(harbor, f"find {secret} -type f", host=HOST).split()) > 4
+    assert inside(harbor, f"find {secret} -type f -perm /044", host=HOST) == ""
+    assert inside(harbor, "find /opt/harbor -name '*migrate*'", host=HOST) == ""
+    # What is in a backup may have any mode: nobody comes so far.
+    modes = inside(
+        harbor, "stat -c %a /var/backups/clusterctl/harbor /var/backups/clusterctl/harbor/*Z", host=HOST
+    )
+    assert set(modes.split()) == {"700"}
     assert Path(harbor.cluster / PASSWORD).stat().st_mode & 0o077 == 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
 import os
 import subprocess
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils import harbor_kept as kept
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `prepare` takes without asking whether it is there: one that is missing ends it with a KeyError.
@@ -33,8 +37,12 @@ TEMPLATE = INDEXED | {
     "external_database.harbor.password", "external_database.harbor.ssl_mode",
     "external_database.harbor.max_idle_conns", "external_database.harbor.max_open_conns",
     "external_redis.host", "external_redis.password", "external_redis.tlsOptions.enable",
-    "external_redis.tlsOptions.rootCA", "external_redis.harbor_db_index", "uaa.ca_file", "proxy.http_proxy",
-    "proxy.https_proxy", "proxy.no_proxy", "proxy.components", "trace.enabled", "upload_purging.enabled",
+    "external_redis.tlsOptions.rootCA", "external_redis.harbor_db_index", "external_redis.registry_db_index",
+    "external_redis.jobservice_db_index", "external_redis.trivy_db_index",
+    "external_redis.idle_timeout_seconds", "uaa.ca_file", "proxy.http_proxy", "proxy.https_proxy",
+    "proxy.no_proxy", "proxy.components", "trace.enabled", "trace.sample_rate", "trace.otel.endpoint",
+    "trace.otel.url_path", "trace.otel.compression", "trace.otel.insecure", "trace.otel.timeout",
+    "upload_purging.enabled",
     "upload_purging.age", "upload_purging.interval", "upload_purging.dryrun", "cache.enabled",
     "cache.expire_hours", "core.quota_update_provider", "storage_service.s3.bucket",
 }  # fmt: skip
@@ -61,7 +69,7 @@ PLAY = """
 """
 
 
-def render(tmp_path: Path, **settings: Any) -> tuple[str, dict[str, Any]]:
+def render(tmp_path: Path, steps: str = PLAY, **settings: Any) -> tuple[str, dict[str, Any]]:
     """harbor.yml as the role writes it: its text, and what it says."""
     state = tmp_path / "state/secrets"
     state.mkdir(parents=True, exist_ok=True)
@@ -71,7 +79,7 @@ def render(tmp_path: Path, **settings: Any) -> tuple[str, dict[str, Any]]:
     base = {"harbor_hostname": "registry01", "harbor_address": "10.0.0.5",
             "harbor_controller_dir": str(tmp_path / "state")}  # fmt: skip
     extra.write_text(json.dumps({**base, **settings}), encoding="utf-8")
-    play.write_text(PLAY.format(role=ROOT / "roles/harbor", extra=extra, out=out), encoding="utf-8")
+    play.write_text(steps.format(role=ROOT / "roles/harbor", extra=extra, out=out), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local",
          "-e", f"ansible_python_interpreter={sys.executable}", str(play)],
@@ -115,6 +123,54 @@ def test_every_setting_of_harbors_template_can_be_declared(tmp_path: Path) -> No
     assert "tls" not in said["external_redis"]
 
 
+# Of what may be left away, all that Harbor's migration to 2.15 asks for without a default.
+MIGRATED = {
+    "external_redis": {"host", "password", "registry_db_index", "jobservice_db_index"},
+    "trace": {"enabled", "sample_rate"},
+    "trace.otel": {"endpoint", "url_path", "compression", "insecure", "timeout"},
+    "trace.jaeger": {"endpoint", "username", "password", "agent_host", "agent_port"},
+    "external_database.harbor": {"host", "port", "db_name", "username", "password", "ssl_mode",
+                                 "max_idle_conns", "max_open_conns"},
+    "log.external_endpoint": {"protocol", "host", "port"},
+    "ip_family.ipv6": {"enabled"}, "internal_tls": {"enabled"}, "storage_service.redirect": {"disable"},
+    "database": {"password", "max_idle_conns", "max_open_conns"},
+}  # fmt: skip
+LEAST: dict[str, dict[str, Any]] = {
+    "harbor_external_redis": {"host": "redis:6379"},
+    "harbor_external_database": {"host": "db", "username": "harbor"},
+    "harbor_log_endpoint": {"host": "log", "port": 514},
+}
+
+
+@pytest.mark.parametrize("exporter", ["jaeger", "otel"])
+def test_what_the_next_releases_migration_asks_for_is_there_by_default(tmp_path: Path, exporter: str) -> None:
+    trace = {exporter: {"endpoint": "h:4318"}}
+    _, said = render(tmp_path, harbor_version="v2.14.0", **{**FULL, **LEAST, "harbor_trace": trace})
+    for section, wanted in MIGRATED.items():
+        found: Any = said
+        for name in section.split("."):
+            found = found.get(name) if found is not None else None
+        if found is not None:
+            assert wanted <= set(found), section
+    assert said["trace"][exporter]["endpoint"] == "h:4318"
+    assert set(said["trace"]) == {"enabled", "sample_rate", exporter}
+    assert said["external_redis"]["registry_db_index"] == 1
+
+
+def test_a_plan_hashes_the_very_bytes_that_an_apply_writes(tmp_path: Path) -> None:
+    (tmp_path / "templates").symlink_to(ROOT / "roles/harbor/templates")
+    text = "{{ _harbor_yml | b64encode ~ ' ' ~ (_harbor_yml | hash('sha256')) }}"
+    extra = {"looked": text, "harbor_directory": "/opt/harbor"}
+    play = (
+        PLAY
+        + "    - ansible.builtin.copy: {{content: '{{{{ looked }}}}', dest: '{out}.looked', mode: '0600'}}\n"
+    )
+    render(tmp_path, play, harbor_version="v2.15.2", **extra)
+    written, digest = (tmp_path / "harbor.yml.looked").read_text(encoding="utf-8").split()
+    assert base64.b64decode(written).endswith(b"\n"), "else one is added"
+    assert hashlib.sha256(base64.b64decode(written)).hexdigest() == digest
+
+
 def test_redis_of_harbor_itself_takes_other_numbers(tmp_path: Path) -> None:
     _, said = render(tmp_path, harbor_version="v2.14.0", harbor_redis={"registry_db_index": 3})
     assert said["redis"] == {"registry_db_index": 3}
@@ -138,7 +194,7 @@ def play_registry(tmp_path: Path, playbook: str, **settings: Any) -> subprocess.
     groups = {"registry": {"hosts": {"registry01": host}, "vars": declared}}
     inventory.write_text(yaml.safe_dump({"all": {"children": groups}}), encoding="utf-8")
     return subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "--check", "-i", str(inventory),
+        [sys.executable, "-m", "ansible", "playbook", "--check", "--diff", "-i", str(inventory),
          "-e", "ansible_become=false", str(ROOT / "playbooks" / playbook)],
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
         capture_output=True, text=True, timeout=120, check=False,
@@ -164,6 +220,90 @@ def test_there_is_no_backup_and_no_upgrade_of_a_harbor_that_is_not_there(tmp_pat
     upgrade = said(play_registry(tmp_path, "registry_upgrade.yml", **ports))
     assert "`clusterctl apply` installs the declared release" in upgrade
     assert "there is no backup yet" in said(play_registry(tmp_path, "registry_restore.yml"))
+
+
+def installed(tmp_path: Path, version: str, **more: Any) -> Path:
+    """A Harbor on this host, by its record; its release's directory."""
+    release = tmp_path / f"opt/releases/{version}/harbor"
+    release.mkdir(parents=True)
+    (release / "harbor.yml").write_text("hostname: registry01\n", encoding="utf-8")
+    record = {"version": version, "release": str(release), "state": "installed", "settings": "0" * 64,
+              "data_dir": str(tmp_path / "data"), "trivy": False, **more}  # fmt: skip
+    (tmp_path / "opt/installed.json").write_text(json.dumps(record), encoding="utf-8")
+    return release
+
+
+PORTS = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
+
+
+def test_a_plan_of_an_upgrade_goes_to_its_end(tmp_path: Path) -> None:
+    installed(tmp_path, "v2.14.4")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    done = play_registry(tmp_path, "registry_upgrade.yml", **PORTS)
+    assert done.returncode == 0, done.stdout
+    assert "install: v2.14.4 is here, and v2.15.2 is declared" in said(done)
+    assert "Harbor is down meanwhile, for a minute or more" in said(done)
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "hosts.yml") == before
+
+
+def test_a_plan_judges_the_settings_that_are_to_be_and_says_that_harbor_goes_down(tmp_path: Path) -> None:
+    installed(tmp_path, "v2.15.2")
+    done = play_registry(tmp_path, "registry.yml", **PORTS)
+    assert done.returncode == 0, done.stdout
+    assert "install: harbor.yml changed; Harbor is down meanwhile" in said(done)
+
+
+def test_an_upgrade_over_the_sites_own_database_wants_a_word_that_it_was_backed_up(tmp_path: Path) -> None:
+    installed(tmp_path, "v2.14.4")
+    own = {"harbor_external_database": {"host": "db", "username": "harbor", "password": "x"}, **PORTS}
+    refused = play_registry(tmp_path, "registry_upgrade.yml", **own)
+    assert refused.returncode == 2
+    assert "Harbor v2.14.4 was left as it is: its database is the site's own" in said(refused)
+    done = play_registry(tmp_path, "registry_upgrade.yml", **own, harbor_database_backed_up=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> None:
+    installed(tmp_path, "v2.14.4", state="upgrading", to="v2.15.2", backup="20260101T000000Z")
+    for playbook in ("registry_upgrade.yml", "registry.yml"):
+        done = play_registry(tmp_path, playbook, **PORTS)
+        assert done.returncode == 0, done.stdout
+        assert "an upgrade from v2.14.4 to v2.15.2 was cut off" in said(done)
+        assert "Back Harbor up, and verify" not in done.stdout
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path, begun: bool) -> None:
+    name = "20260101T000000Z"
+    backup = tmp_path / "backups" / name
+    key = backup / kept.DATA / kept.KEY_FILE
+    key.parent.mkdir(parents=True)
+    key.write_text("0123456789abcdef", encoding="utf-8")
+    kept.write_files(backup, [kept.Kept(kept.KEY_FILE, 16, kept.digest(key), 0o600, 0, 0)])
+    (backup / kept.DUMP).write_bytes(gzip.compress(kept.DUMPED))
+    kept.write_manifest(backup, {"version": "v2.15.2", "database": "own"})
+    if begun:
+        (tmp_path / "opt").mkdir()
+        (tmp_path / "data/database/pg15").mkdir(parents=True)
+        mark = json.dumps({"backup": name, "phase": "database"})
+        (tmp_path / "opt/restore.json").write_text(mark, encoding="utf-8")
+    done = play_registry(tmp_path, "registry_restore.yml", **PORTS)
+    assert done.returncode == 0, done.stdout
+    assert begun or not (tmp_path / "opt").exists()
+    key.write_text("0123456789abcdeF", encoding="utf-8")
+    if not begun:
+        refused = play_registry(tmp_path, "registry_restore.yml", **PORTS)
+        assert "secretkey was changed. Nothing was touched" in said(refused)
+
+
+def test_an_apply_and_an_upgrade_refuse_a_harbor_that_is_half_restored(tmp_path: Path) -> None:
+    installed(tmp_path, "v2.15.2")
+    mark = json.dumps({"backup": "20260101T000000Z", "phase": "loaded"})
+    (tmp_path / "opt/restore.json").write_text(mark, encoding="utf-8")
+    for playbook in ("registry.yml", "registry_upgrade.yml", "registry_backup.yml"):
+        refused = play_registry(tmp_path, playbook, **PORTS)
+        assert refused.returncode == 2
+        assert "`clusterctl registry restore` ends it" in said(refused)
 
 
 def test_a_role_that_cannot_work_says_so_before_it_looks_at_the_host(tmp_path: Path) -> None:

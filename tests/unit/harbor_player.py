@@ -31,14 +31,18 @@ HOSTNAME = "registry.example.org"
 COMPOSE = """#!/bin/sh
 case "$*" in
 *--services) printf 'log\npostgresql\nredis\ncore\nproxy\n' ;;
-*) echo "compose $*" >>{log} ;;
+*) echo "compose $*" >>{log}
+    [ ! -e {log}.deaf ] || {{ rm {log}.deaf; echo "failed to initialize logging driver" >&2; exit 1; }} ;;
 esac
 """
 DOCKER = """#!/bin/sh
 echo "docker $*" >>{log}
 case "$*" in
 *pg_dump*) cat {database}; [ ! -e {log}.cut ] || exit 0
+    [ ! -e {log}.loud ] || head -c 200000 /dev/zero | tr '\\0' w >&2
     echo "-- PostgreSQL database dump complete" ;;
+*"select 1"*) ;;
+*inspect*) exit 1 ;;
 *psql*) cat >{database}.loaded && [ ! -e {log}.refuse ] || {{ echo "ERROR: no" >&2; exit 3; }} ;;
 esac
 """
@@ -53,6 +57,7 @@ class Played:
     read_only: bool = False
     history: list[bool] = field(default_factory=list)
     refuses: bool = False
+    refusals: int = 0
 
     @property
     def data(self) -> Path:
@@ -68,6 +73,17 @@ class Played:
         """What docker and Compose were asked, in order."""
         log = self.root / "asked"
         return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+    def did(self) -> list[str]:
+        """The same in short, without what only looks."""
+        found = []
+        for line in self.asked():
+            if "select 1" in line or "--services" in line or " ps " in line:
+                continue
+            words = ("up -d", "pg_dump", "psql", "load", "prepare")
+            word = next((one for one in words if one in line), line)
+            found.append(f"up {line.partition('up -d ')[2]}" if word == "up -d" else word)
+        return found
 
     def blob(self, content: bytes) -> Path:
         """Store a layer, as the registry does."""
@@ -92,12 +108,22 @@ class Played:
             "port": self.port,
             "authority": str(self.root / "ca.crt"),
             "password": "Pw",
+            "insist_s": 0,
         }
         return self.module("harbor_backup", {**self.params(), **told, **more}, check=check)
 
     def restore(self, state: str, *, check: bool = False, **more: Any) -> dict[str, Any]:
         """Run one half of the restore."""
-        told = {"state": state, "release": str(self.root / "opt/release"), "version": "v2.15.2"}
+        told = {
+            "state": state,
+            "release": str(self.root / "opt/release"),
+            "version": "v2.15.2",
+            "hostname": HOSTNAME,
+            "port": self.port,
+            "authority": str(self.root / "ca.crt"),
+            "password": "Pw",
+            "insist_s": 0,
+        }
         return self.module("harbor_restore", {**self.params(), **told, **more}, check=check)
 
     def module(self, name: str, params: dict[str, Any], *, check: bool) -> dict[str, Any]:
@@ -125,7 +151,8 @@ def playing(root: Path) -> Iterator[Played]:
 
         def do_PUT(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["read_only"]
-            if played.refuses and not asked:
+            if not asked and (played.refuses or played.refusals):
+                played.refusals = max(0, played.refusals - 1)
                 self._answer(503, {"errors": [{"message": "the database is starting"}]})
                 return
             played.read_only = asked
@@ -166,6 +193,9 @@ def _lay_out(played: Played) -> None:
     release = played.root / "opt/release"
     release.mkdir(parents=True)
     (release / "harbor.yml").write_text("harbor_admin_password: x\n", encoding="utf-8")
+    (release / "harbor.v2.15.2.tar.gz").touch()
+    (release / "prepare").write_text(f"#!/bin/sh\necho prepare >>{played.root}/asked\n", encoding="utf-8")
+    (release / "prepare").chmod(0o755)
     record = {"version": "v2.15.2", "release": str(release), "state": "installed"}
     (played.root / "opt/installed.json").write_text(json.dumps(record), encoding="utf-8")
     key = played.data / "secret/keys/secretkey"

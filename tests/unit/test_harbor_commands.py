@@ -99,6 +99,18 @@ def test_a_backup_is_a_run_that_says_what_was_kept(
     assert (kept.kind, kept.exit_code) == ("registry backup", 0)
 
 
+def test_what_a_backup_does_not_have_is_said(
+    cluster: ClusterDirectory, ansible: Ansible, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["-C", str(cluster.root), "registry", "backup", "--yes"]) == 0
+    assert "not in it" not in capsys.readouterr().err
+    ansible.said = {**SAID, "database": "external", "storage": "s3"}
+    assert run(["-C", str(cluster.root), "registry", "backup", "--yes"]) == 0
+    err = capsys.readouterr().err
+    assert "the database is the site's own, and is not in it" in err
+    assert "images are in the site's own storage (s3), and are not in it" in err
+
+
 def test_the_last_line_of_json_is_the_summary(
     cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +162,14 @@ def test_nothing_is_done_unasked_and_check_changes_nothing(
     assert run(["-C", str(cluster.root), "registry", verb, "--check"]) == 0
     assert [request.check for request in ansible.requests] == [True]
     assert ansible.leases == []
+
+
+def test_an_operators_word_for_a_database_of_the_site_goes_to_the_role(
+    cluster: ClusterDirectory, ansible: Ansible
+) -> None:
+    assert run(["-C", str(cluster.root), "registry", "upgrade", "--yes"]) == 0
+    assert run(["-C", str(cluster.root), "registry", "upgrade", "--yes", "--database-backed-up"]) == 0
+    assert [request.extra_vars for request in ansible.requests] == [{}, {"harbor_database_backed_up": True}]
 
 
 def test_an_embedded_registry_and_none_at_all_are_refused(

@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import subprocess
 import sys
 import tarfile
 import threading
-from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import harbor_installer
 import harbor_preflight
-import harbor_release
 import pytest
 from ansible.module_utils import harbor_host
+from tests.unit.harbor_programs import play
 
-PLUGINS = Path(harbor_installer.__file__).parents[1]
-START = (
-    "import runpy, ansible.module_utils as m;"
-    f"m.__path__.append({str(PLUGINS / 'module_utils')!r});"
-    "import sys; runpy.run_path(sys.argv.pop(), run_name='__main__')"
-)
 PREPARE = "#!/bin/sh\nexec docker run goharbor/prepare:{version} prepare\n"
-
-
-def play(name: str, *, check: bool = False, **params: Any) -> dict[str, Any]:
-    """A module as Ansible runs it: a process, arguments on standard input, JSON out."""
-    arguments = {**params, "_ansible_check_mode": check}
-    done = subprocess.run(
-        [sys.executable, "-c", START, str(PLUGINS / "modules" / f"{name}.py")],
-        input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 # --- the installer
@@ -249,131 +228,3 @@ def test_a_record_that_cannot_be_read_is_no_absent_harbor(tmp_path: Path) -> Non
     (tmp_path / "installed.json").write_text("{", encoding="utf-8")
     answer = play("harbor_preflight", directory=str(tmp_path), data_dir="/x", version="v2.15.2", ports={})
     assert "installed.json cannot be read" in answer["msg"]
-
-
-# --- what is done
-
-GOOD = harbor_release.Found(
-    record={"version": "v2.15.2", "settings": "abc", "trivy": False, "state": "installed"},
-    settings="abc",
-    composed=True,
-    certificate_differs=False,
-    unit={"UnitFileState": "enabled", "ActiveState": "active"},
-)
-
-
-@pytest.mark.parametrize(
-    ("found", "todo"),
-    [
-        (GOOD, []),
-        (replace(GOOD, settings="abd"), ["install"]),
-        (replace(GOOD, record={**GOOD.record, "version": "v2.14.3"}), ["install"]),
-        (replace(GOOD, record={**GOOD.record, "trivy": True}), ["install"]),
-        (replace(GOOD, record={**GOOD.record, "state": "installing"}), ["install"]),
-        (replace(GOOD, composed=False), ["install"]),
-        (replace(GOOD, certificate_differs=True), ["certificate"]),
-        (replace(GOOD, certificate_differs=True, settings="abd"), ["install"]),
-        (replace(GOOD, unit={"UnitFileState": "disabled", "ActiveState": "failed"}), ["enable", "start"]),
-        (replace(GOOD, record={}, unit={}), ["install", "enable", "start"]),
-    ],
-)
-def test_the_installer_runs_only_when_release_or_settings_changed(
-    found: harbor_release.Found, todo: list[str]
-) -> None:
-    steps = harbor_release.steps(found, "v2.15.2", trivy=False)
-    assert [what for what, _ in steps] == todo
-    assert all(because for _, because in steps)
-
-
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install: str) -> dict[str, Any]:
-    """A host where docker and systemctl are there and write down what they are asked."""
-    log, bin_ = tmp_path / "asked", tmp_path / "bin"
-    bin_.mkdir()
-    for name in ("docker", "systemctl"):
-        (bin_ / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{log}\n', encoding="utf-8")
-        (bin_ / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:/usr/bin:/bin")
-    release = tmp_path / "opt/releases/v2.15.2/harbor"
-    release.mkdir(parents=True)
-    (release / "install.sh").write_text(install, encoding="utf-8")
-    (release / "install.sh").chmod(0o755)
-    (release / "harbor.yml").write_text("log: {}\n", encoding="utf-8")
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).write_text(name, encoding="utf-8")
-    return {
-        "directory": str(tmp_path / "opt"), "release": str(release), "version": "v2.15.2",
-        "data_dir": str(tmp_path / "data"),
-        "certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"),
-    }  # fmt: skip
-
-
-INSTALL = """#!/bin/bash
-cd "$(dirname "$0")"
-echo "install $*" >>../../../../asked
-touch docker-compose.yml
-mkdir -p ../../../../data/secret/cert
-cp ../../../../tls.crt ../../../../data/secret/cert/server.crt
-cp ../../../../tls.key ../../../../data/secret/cert/server.key
-"""
-
-
-def test_a_release_is_installed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = programs(tmp_path, monkeypatch, INSTALL)
-    planned = play("harbor_release", check=True, **wanted)
-    assert planned["done"][0] == "install: it is not installed"
-    assert not any("install" in line for line in lines(tmp_path))
-    play("harbor_release", **wanted)
-    play("harbor_release", **wanted)
-    assert [line for line in lines(tmp_path) if line.startswith("install")] == ["install "]
-    play("harbor_release", **wanted, trivy=True)
-    assert [line for line in lines(tmp_path) if line.startswith("install")][-1] == "install --with-trivy"
-
-
-def test_an_installation_that_failed_is_said_in_its_own_words_and_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = programs(tmp_path, monkeypatch, "#!/bin/sh\necho 'no space left on device' >&2\nexit 1\n")
-    failed = play("harbor_release", **wanted)
-    assert failed["failed"]
-    assert "no space left on device" in failed["msg"]
-    assert harbor_host.read_record(wanted["directory"])["state"] == "installing"
-    Path(wanted["release"], "install.sh").write_text(INSTALL, encoding="utf-8")
-    done = play("harbor_release", **wanted)["done"]
-    assert done[0] == "install: an earlier installation did not come to its end"
-    assert harbor_host.read_record(wanted["directory"])["state"] == "installed"
-
-
-def test_a_release_of_another_version_is_left_as_it_is_until_an_upgrade_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = programs(tmp_path, monkeypatch, INSTALL)
-    old = tmp_path / "opt/releases/v2.14.3/harbor"
-    old.mkdir(parents=True)
-    (old / "docker-compose.yml").touch()
-    (old / "harbor.yml").write_text("_version: 2.14.0\n", encoding="utf-8")
-    record = {"version": "v2.14.3", "release": str(old), "state": "installed"}
-    harbor_host.write_record(wanted["directory"], record)
-    refused = play("harbor_release", **wanted)
-    assert "clusterctl registry upgrade" in refused["msg"]
-    assert harbor_host.read_record(wanted["directory"]) == record
-    compose = tmp_path / "bin/compose"
-    compose.write_text(f'#!/bin/sh\necho "compose $*" >>{tmp_path}/asked\n', encoding="utf-8")
-    compose.chmod(0o755)
-    text = START.replace(
-        "import sys;",
-        f"import ansible.module_utils.harbor_host as h; h.COMPOSE={str(compose)!r}; import sys;",
-    )
-    monkeypatch.setattr(sys.modules[__name__], "START", text)
-    assert play("harbor_release", **wanted, upgrade=True).get("done"), "it goes there"
-    asked = lines(tmp_path)
-    migrated = next(n for n, line in enumerate(asked) if "goharbor/prepare:v2.15.2 migrate -i" in line)
-    stopped = next(n for n, line in enumerate(asked) if line.startswith("compose") and line.endswith("down"))
-    installed = next(n for n, line in enumerate(asked) if line.startswith("install"))
-    assert migrated < stopped < installed
-    assert harbor_host.read_record(wanted["directory"])["version"] == "v2.15.2"
-
-
-def lines(tmp_path: Path) -> list[str]:
-    """What was asked of the programs, in order."""
-    path = tmp_path / "asked"
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []

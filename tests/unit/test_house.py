@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import subprocess
 import sys
@@ -80,6 +81,79 @@ def test_jobs_carry_nothing_of_ours_to_a_node(repository: Path) -> None:
                 names = [node.module or ""]
             for name in names:
                 assert name.partition(".")[0] in allowed or name in shipped, f"{path.name}: {name}"
+
+
+# The oldest Python of a node that we support is Ubuntu 22.04's; what came later, by the module that has it.
+NODE_PYTHON = (3, 10)
+LATER_MODULES = {"tomllib"}
+LATER = {
+    "datetime": {"UTC"},
+    "enum": {"StrEnum", "ReprEnum", "verify", "global_enum"},
+    "typing": {"Self", "assert_never", "assert_type", "reveal_type", "LiteralString", "Never", "NotRequired",
+               "Required", "Unpack", "TypeVarTuple", "dataclass_transform", "override", "TypeAliasType"},
+    "asyncio": {"TaskGroup", "Runner", "timeout", "timeout_at", "Barrier"},
+    "contextlib": {"chdir"},
+    "hashlib": {"file_digest"},
+    "itertools": {"batched"},
+    "logging": {"getLevelNamesMapping", "getHandlerByName"},
+    "operator": {"call"},
+    "math": {"cbrt", "exp2", "sumprod"},
+    "builtins": {"ExceptionGroup", "BaseExceptionGroup"},
+    "inspect": {"getmembers_static"},
+}  # fmt: skip
+LATER_METHODS = {"add_note", "walk"}  # of exceptions, and Path.walk of 3.12
+
+
+def later_than_nodes(text: str) -> list[str]:
+    """What a node's Python does not have, of the text of a program. Raises SyntaxError for its grammar."""
+    found = []
+    modules: dict[str, str] = {}
+    for node in ast.walk(ast.parse(text, feature_version=NODE_PYTHON)):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname or alias.name: alias.name for alias in node.names}
+            found += [alias.name for alias in node.names if alias.name in LATER_MODULES]
+        elif isinstance(node, ast.ImportFrom):
+            late = LATER.get(node.module or "", set())
+            found += [f"{node.module}.{alias.name}" for alias in node.names if alias.name in late]
+            found += [node.module] if node.module in LATER_MODULES else []
+        elif isinstance(node, ast.Name) and node.id in LATER["builtins"]:
+            found.append(node.id)
+        elif isinstance(node, ast.TryStar):
+            found.append("except*")
+        elif isinstance(node, ast.Attribute):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if node.attr in LATER.get(modules.get(owner, ""), set()):
+                found.append(f"{owner}.{node.attr}")
+            if node.attr in LATER_METHODS and owner not in {"os", "ast"}:
+                found.append(f".{node.attr}")
+    return found
+
+
+def test_what_runs_on_nodes_runs_with_the_oldest_python_of_a_node(repository: Path) -> None:
+    rooms = ("modules", "module_utils", "probe")
+    paths = [path for room in rooms for path in sorted((repository / "plugins" / room).glob("*.py"))]
+    assert len(paths) > 40
+    found = {}
+    for path in paths:
+        try:
+            late = later_than_nodes(path.read_text(encoding="utf-8"))
+        except SyntaxError as error:
+            late = [str(error)]
+        if late:
+            found[path.name] = late
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["from datetime import UTC", "import datetime\nx = datetime.UTC", "import tomllib",
+     "import datetime as d\nd.UTC", "from enum import StrEnum", "from typing import Self",
+     "raise ExceptionGroup('', [])",
+     "try:\n    pass\nexcept* OSError:\n    pass", "type X = int", "def f[T](x: T) -> T: ..."],
+)  # fmt: skip
+def test_a_name_that_came_later_is_found(text: str) -> None:
+    with contextlib.suppress(SyntaxError):
+        assert later_than_nodes(text)
 
 
 @pytest.mark.parametrize("room", ["roles", "playbooks"])

@@ -6,6 +6,7 @@ import base64
 import gzip
 import importlib.util
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -109,6 +110,27 @@ def test_prepare_ends_where_harbors_own_ends(tmp_path: Path, missing: str) -> No
         program("prepare").read(tmp_path / "harbor.yml")
 
 
+def test_migrate_leaves_what_it_made_for_everybody_to_read_and_refuses_half_a_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = program("prepare")
+    monkeypatch.setattr(prepare, "HOST", "")
+    monkeypatch.setattr(prepare, "VERSION", "v2.15.2")
+    path = tmp_path / "harbor.yml"
+    path.write_text(yaml.safe_dump(SETTINGS), encoding="utf-8")
+    path.chmod(0o600)
+    umask = os.umask(0o022)
+    try:
+        prepare.migrate(path)
+    finally:
+        os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["_version"] == "2.15.0"
+    path.write_text(yaml.safe_dump({**SETTINGS, "external_redis": {"host": "r:6379"}}), encoding="utf-8")
+    with pytest.raises(SystemExit, match="no attribute 'password'"):
+        prepare.migrate(path)
+
+
 def test_containers_and_services_have_the_names_that_the_role_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     import harbor_release
     import harbor_restore
@@ -116,7 +138,7 @@ def test_containers_and_services_have_the_names_that_the_role_knows(monkeypatch:
     composed = program("prepare").compose(SETTINGS, trivy=True)["services"]
     names = {one["container_name"] for one in composed.values()}
     assert {"harbor-core", "harbor-db", harbor_release.PROXY} <= names
-    assert set(harbor_restore.STAY) <= set(composed)
+    assert set(harbor_restore.BASE) <= set(composed)
     assert "8443:8443" in composed["proxy"]["ports"]
     # What makes a unit of ours necessary: a container whose collector does not answer is not started.
     assert all(one["logging"]["driver"] == "syslog" for name, one in composed.items() if name != "log")
@@ -134,13 +156,18 @@ def test_a_dump_is_whole_and_loads_as_a_whole_or_not_at_all(
     dumped = capsys.readouterr().out
     assert dumped.rstrip().endswith("-- PostgreSQL database dump complete\n--")
     store.put("project", 8, {"name": "later"})
-    for text, names in ((dumped + "nonsense;", ["golden", "later"]), (dumped, ["golden"])):
+    whole, begun = f"BEGIN;\n{dumped}\nCOMMIT;\n", f"BEGIN;\n{dumped}"
+    for text, names, good in (
+        (whole.replace("COMMIT", "nonsense; COMMIT"), ["golden", "later"], False),
+        (begun, ["golden", "later"], True),  # cut off: psql ends well, and nothing was committed
+        (whole, ["golden"], True),
+    ):
         load = f"import database; database.STATE = {str(tmp_path / 'state.sqlite')!r}; database.load()"
         done = subprocess.run(
             [sys.executable, "-c", load], input=text, env={"PYTHONPATH": str(PROGRAMS)},
             capture_output=True, text=True, check=False, timeout=30,
         )  # fmt: skip
-        assert (done.returncode == 0) == (len(names) == 1), done.stderr
+        assert (done.returncode == 0) == good, done.stderr
         rows = sqlite3.connect(tmp_path / "state.sqlite").execute(
             "select body from object where kind='project'"
         )

@@ -7,6 +7,7 @@ import hashlib
 import json
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import container_image
 import pytest
@@ -146,6 +147,28 @@ def test_a_manifest_is_known_by_its_bytes() -> None:
     digest = "sha256:" + hashlib.sha256(raw.encode()).hexdigest()
     assert registry_image.is_manifest(raw, digest)
     assert not registry_image.is_manifest(raw + "\n", digest)
+
+
+@pytest.mark.parametrize(
+    ("destination", "host"),
+    [
+        ("registry01:443/library/paddle", "registry01"),
+        ("10.0.0.5/x", "10.0.0.5"),
+        ("[fd00::5]:443/x", "fd00::5"),
+    ],
+)
+def test_a_push_goes_past_the_sites_proxy_whatever_the_destination_is_called(
+    destination: str, host: str
+) -> None:
+    told = {
+        "destination": destination,
+        "http_proxy": "",
+        "https_proxy": "http://proxy:3128",
+        "no_proxy": ".lan",
+    }
+    went = registry_image.proxies(SimpleNamespace(params=told))  # type: ignore[arg-type]
+    assert went["no_proxy"].split(",") == [".lan", host, "127.0.0.1", "localhost"]
+    assert registry_image.proxies(SimpleNamespace(params={**told, "https_proxy": ""})) == {}  # type: ignore[arg-type]
 
 
 def test_an_image_counts_only_under_its_own_repository_and_digest() -> None:

@@ -171,7 +171,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="harbor.restore",
         says=r"Harbor's backup was not restored",
-        remedy="See that {host} is empty and has the backup, and that harbor_version is its release.",
+        remedy="See that {host} is empty and has the backup, and that harbor_version is its release; "
+        "one that was begun goes on with the next `clusterctl registry restore`.",
     ),
     Kind(
         code="harbor.install-failed",

@@ -39,7 +39,7 @@ def command(
 
     Images are copied while everybody works on; then Harbor is read-only while its database is dumped, and
     writable again however that ends. A layer that an earlier backup has is not copied again. Exit code 1
-    where it failed, or where layers were damaged in Harbor before.
+    where it failed, or where layers are damaged in Harbor.
     """
     if name and not verify:
         raise click.UsageError("--name says which backup --verify reads.")

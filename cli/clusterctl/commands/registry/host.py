@@ -12,6 +12,8 @@ from clusterctl.rollout import opening, registry_host, tables
 from clusterctl.rollout.registry_host import Done, Work
 
 SHOWN = 3
+# Where Harbor keeps images as files of its host, which alone a backup has.
+FILES = "filesystem"
 
 
 def run(
@@ -54,6 +56,8 @@ def _tell(done: Done, *, check: bool) -> None:
         console.write(f"{said['backup']} on {done.host}: {size}, verified{still}\n")
         if said.get("database") == "external":
             console.say("the database is the site's own, and is not in it")
+        if said.get("storage", FILES) != FILES:
+            console.say(f"images are in the site's own storage ({said['storage']}), and are not in it")
     elif said:
         console.write(f"{said['backup']} on {done.host}\n")
     damaged = list(said.get("damaged") or ())

@@ -24,10 +24,11 @@ QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 def command(
     named: Path | None, *, name: str, check: bool, yes: bool, as_json: bool, passwords: Passwords
 ) -> int:
-    """Put a backup back on an empty registry host: images and secrets, Harbor itself, then its database.
+    """Put a backup back on an empty registry host: images and secrets, the database, then Harbor itself.
 
     The backup must lie in harbor_backup_dir on that host, and harbor_version must be its release. A host
-    with a Harbor or its data is refused. A restore that was cut off goes on where it was.
+    with a Harbor or its data is refused. A restore that was cut off goes on where it was; until it is at
+    its end nothing else is done with that Harbor. --check reads the whole backup.
     """
     if name:
         host.require_name(name)

@@ -15,17 +15,32 @@ QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is
 
 
 @click.command("upgrade")
+@click.option(
+    "--database-backed-up",
+    is_flag=True,
+    help="With harbor_external_database: your word that it was backed up; no backup of Harbor has it.",
+)
 @click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
 @click.pass_obj
-def command(named: Path | None, *, check: bool, yes: bool, as_json: bool, passwords: Passwords) -> int:
+def command(
+    named: Path | None,
+    *,
+    database_backed_up: bool,
+    check: bool,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+) -> int:
     """Bring Harbor to the release that harbor_version declares, with its installer declared beside it.
 
     A step that Harbor does not document is refused before anything is touched. The backup is read again as
-    a whole first; Harbor's own tool migrates a copy of the settings, and may refuse. One that was cut off
-    goes on with the next upgrade or apply. There is no way back but registry restore.
+    a whole first; Harbor's own tool migrates a copy of the settings, and may refuse: what was there runs on
+    then. One that was cut off goes on with the next upgrade or apply. There is no way back but registry
+    restore.
     """
-    work = Work("registry upgrade", "registry_upgrade.yml", check=check)
+    told = {"harbor_database_backed_up": True} if database_backed_up else {}
+    work = Work("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
     return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)

@@ -27,11 +27,18 @@ def dump() -> None:
 
 
 def load() -> None:
-    """All of what comes, or nothing: as psql with -1 and ON_ERROR_STOP."""
+    """What comes, as psql with ON_ERROR_STOP: what is not committed when the input ends is undone.
+
+    With -1 it is all of one transaction, with -c nothing but an answer, as from a database that is up.
+    """
+    if "-c" in sys.argv[1:]:
+        return
     text = sys.stdin.read()
     base = sqlite3.connect(STATE, isolation_level=None)
     try:
-        base.executescript(f"BEGIN;\n{text}\nCOMMIT;")
+        base.executescript(f"BEGIN;\n{text}\nCOMMIT;" if "-1" in sys.argv[1:] else text)
     except sqlite3.Error as error:
-        base.execute("ROLLBACK")
+        if base.in_transaction:
+            base.execute("ROLLBACK")
         sys.exit(f"ERROR:  {error}")
+    base.close()

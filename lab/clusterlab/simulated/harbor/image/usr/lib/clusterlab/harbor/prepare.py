@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ INDEXED = (
     ("jobservice", "logger_sweeper_duration"), ("notification", "webhook_job_max_retry"),
     ("notification", "webhook_job_http_client_timeout"), ("log", "level"), ("log", "local", "location"),
 )  # fmt: skip
+HOST = "/hostfs"
+# What the real one's template asks for without a default, of sections that may be left away.
+UNDEFINED = {
+    "external_redis": ("host", "password", "registry_db_index", "jobservice_db_index"),
+    "trace": ("enabled", "sample_rate"),
+}
 SERIES = ("2.12", "2.13", "2.14", "2.15")
 IMAGES = {
     "log": "harbor-log", "registry": "registry-photon", "registryctl": "harbor-registryctl",
@@ -164,15 +171,25 @@ def prepare(*, trivy: bool) -> None:
 
 
 def migrate(path: Path) -> None:
-    """Settings of an earlier release as this one has them; it refuses what it does not know."""
-    place = Path(f"/hostfs{path}")
+    """Settings of an earlier release as this one has them; it refuses what it does not know.
+
+    As the real one, it copies what it made with its mode: whoever may read that, may read the passwords.
+    """
+    place = Path(f"{HOST}{path}")
     settings = yaml.safe_load(place.read_text(encoding="utf-8"))
     series = ".".join(VERSION.lstrip("v").split(".")[:2])
     before = str(settings.get("_version", "")).rpartition(".")[0]
     if before not in SERIES or SERIES.index(before) > SERIES.index(series):
         sys.exit(f"the version {settings.get('_version')} not supported")
+    for section, names in UNDEFINED.items():
+        for name in names if settings.get(section) else ():
+            if name not in settings[section]:
+                sys.exit(f"jinja2.exceptions.UndefinedError: '{section}' has no attribute '{name}'")
     settings["_version"] = f"{series}.0"
-    place.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch, "harbor.yml.tmp")
+        made.write_text(yaml.safe_dump(settings), encoding="utf-8")
+        shutil.copy(made, place)
     sys.stdout.write(f"Written new values to {path}\n")
 
 

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Harbor's files into a backup and back: each is read once, and again only where it changed meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible.module_utils.harbor_kept import (
+    BLOB,
+    CHUNK,
+    DATA,
+    Kept,
+    digest,
+    files_of,
+    read_files,
+)
+
+# File systems without hard links, mounts of another disk, and a file with too many names already.
+UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
+# Times of files go by the kernel's tick: one that changed this short ago could change again unseen.
+UNSETTLED_NS = 2 * 10**9
+
+
+@dataclass(frozen=True)
+class Copied:
+    """One file in the backup. ``stamp`` is of the live file, none where it may still change unseen."""
+
+    kept: Kept
+    stamp: tuple[int, ...]
+    live: str
+
+
+def copy_tree(
+    source: Path, target: Path, before: Path | None, first: Mapping[str, Copied] | None = None
+) -> dict[str, Copied]:
+    """Copy what is kept of a data volume, by path. Raises OSError.
+
+    What an earlier pass (``first``) has is not read again unless the live file changed since; what went
+    meanwhile goes from the target too. A blob that an earlier backup (``before``) has is linked to.
+    """
+    first = first or {}
+    known = {one.path: one for one in read_files(before)} if before else {}
+    found = {}
+    for path in files_of(source):
+        inside = str(path.relative_to(source))
+        try:
+            earlier = first.get(inside)
+            if earlier and earlier.stamp and earlier.stamp == _stamp(path.stat()):
+                found[inside] = earlier
+                continue
+            good = before if before and _is_good(known.get(inside)) else None
+            found[inside] = _copy(path, inside, target, good)
+        except FileNotFoundError:
+            if path.exists():
+                raise
+    for gone in first.keys() - found.keys():
+        (target / gone).unlink(missing_ok=True)
+    return found
+
+
+def damaged(copied: Mapping[str, Copied]) -> list[str]:
+    """Blobs whose live content is not what their name says."""
+    found = []
+    for path, one in copied.items():
+        blob = BLOB.search(f"/{path}")
+        if blob and blob[1] != one.live:
+            found.append(f"sha256:{blob[1]}")
+    return found
+
+
+def can_link(directory: Path) -> bool:
+    """Whether files there can have a second name: else an earlier backup saves no space. Raises OSError."""
+    one, two = directory / ".link.one", directory / ".link.two"
+    try:
+        one.touch()
+        os.link(one, two)
+    except OSError as error:
+        if error.errno not in UNLINKABLE:
+            raise
+        return False
+    finally:
+        one.unlink(missing_ok=True)
+        two.unlink(missing_ok=True)
+    return True
+
+
+def put_back(backup: Path, data_dir: Path) -> int:
+    """Write what is kept into a data volume, each file whole or not at all, with its owner; bytes written."""
+    total = 0
+    for one in read_files(backup):
+        place = data_dir / one.path
+        _make_parents(place.parent, data_dir, one)
+        temporary = place.with_name(f".{place.name}.new")
+        shutil.copyfile(backup / DATA / one.path, temporary)
+        os.chown(temporary, one.uid, one.gid)
+        temporary.chmod(one.mode)
+        temporary.replace(place)
+        total += one.size
+    return total
+
+
+def _is_good(known: Kept | None) -> bool:
+    """Whether an earlier backup recorded a blob as what its name says."""
+    blob = BLOB.search(f"/{known.path}") if known else None
+    return bool(known and blob and blob[1] == known.sha256)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def _copy(path: Path, inside: str, target: Path, good: Path | None) -> Copied:
+    """One file; ``good`` is an earlier backup with the very content that this blob is named by."""
+    status, place = path.stat(), target / inside
+    settled = time.time_ns() - status.st_ctime_ns > UNSETTLED_NS
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    name = Path(inside).parent.name
+    # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
+    if good and _digest(good / DATA / inside) == name:
+        live, content = digest(path), name
+        _link(good / DATA / inside, place)
+    else:
+        live = content = _copy_bytes(path, place)
+    mode = stat.S_IMODE(status.st_mode)
+    kept = Kept(inside, place.stat().st_size, content, mode, status.st_uid, status.st_gid)
+    return Copied(kept, _stamp(status) if settled else (), live)
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file; empty where it cannot be read, as a rotten disk has it."""
+    try:
+        return digest(path)
+    except OSError:
+        return ""
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in UNLINKABLE:
+            raise
+        _copy_bytes(source, target)
+
+
+def _copy_bytes(source: Path, target: Path) -> str:
+    """Copy, and hash on the way; root's alone."""
+    found = hashlib.sha256()
+    with source.open("rb") as reading, target.open("wb") as writing:
+        os.fchmod(writing.fileno(), 0o600)
+        while chunk := reading.read(CHUNK):
+            found.update(chunk)
+            writing.write(chunk)
+    return found.hexdigest()
+
+
+def _make_parents(directory: Path, root: Path, one: Kept) -> None:
+    for parent in [*reversed(directory.relative_to(root).parents), directory.relative_to(root)]:
+        place = root / parent
+        if not place.is_dir():
+            place.mkdir(parents=True)
+            os.chown(place, one.uid, one.gid)

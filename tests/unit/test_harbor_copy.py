@@ -1,0 +1,192 @@
+"""What a backup reads of Harbor's files, and how often; what it links to; how long a dump may take."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import harbor_copy, harbor_dump
+from ansible.module_utils import harbor_kept as kept
+
+
+class Volume:
+    """A data volume with a few layers, and where its backups go."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.data = root, root / "data"
+        self.put("secret/keys/secretkey", b"0123456789abcdef")
+
+    def put(self, inside: str, content: bytes) -> Path:
+        path = self.data / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def blob(self, content: bytes) -> Path:
+        name = hashlib.sha256(content).hexdigest()
+        return self.put(f"registry/docker/registry/v2/blobs/sha256/{name[:2]}/{name}/data", content)
+
+    def copy(self, name: str, before: Path | None = None) -> dict[str, harbor_copy.Copied]:
+        copied = harbor_copy.copy_tree(self.data, self.root / name / kept.DATA, before)
+        kept.write_files(self.root / name, [one.kept for one in copied.values()])
+        return copied
+
+    def place(self, name: str, path: Path) -> Path:
+        """Where a file of the volume is in a backup."""
+        return self.root / name / kept.DATA / path.relative_to(self.data)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    return Volume(tmp_path)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files whose content was read."""
+    found: list[str] = []
+    opened = Path.open
+
+    def spy(self: Path, mode: str = "r", *more: object, **named: object) -> object:
+        if mode == "rb":
+            found.append(self.parent.name)
+        return opened(self, mode, *more, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", spy)
+    return found
+
+
+def test_the_second_pass_reads_only_what_changed_meanwhile(
+    volume: Volume, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harbor_copy, "UNSETTLED_NS", -1)
+    volume.blob(b"one")
+    tag = volume.put("registry/docker/registry/v2/repositories/a/_manifests/tags/t/current/link", b"old")
+    gone = volume.put("registry/docker/registry/v2/repositories/a/_uploads/u/data", b"half")
+    target = volume.root / "b" / kept.DATA
+    first = harbor_copy.copy_tree(volume.data, target, None)
+    read.clear()
+    tag.write_bytes(b"new")
+    gone.unlink()
+    new = volume.blob(b"two")
+    second = harbor_copy.copy_tree(volume.data, target, None, first)
+    assert sorted(read) == sorted([new.parent.name, "current"])
+    for inside, one in second.items():
+        assert kept.digest(target / inside) == one.kept.sha256 == kept.digest(volume.data / inside)
+    assert not volume.place("b", gone).exists()
+
+
+def test_what_changed_within_a_tick_of_the_clock_is_read_again(volume: Volume, read: list[str]) -> None:
+    volume.blob(b"one")
+    target = volume.root / "b" / kept.DATA
+    first = harbor_copy.copy_tree(volume.data, target, None)
+    read.clear()
+    harbor_copy.copy_tree(volume.data, target, None, first)
+    assert len(read) == 2
+
+
+def test_what_vanishes_while_it_is_copied_is_no_failure(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = volume.put("registry/docker/registry/v2/repositories/a/_uploads/u/data", b"half")
+    listed = [*kept.files_of(volume.data)]
+    monkeypatch.setattr(harbor_copy, "files_of", lambda _: listed)
+    upload.unlink()
+    assert list(harbor_copy.copy_tree(volume.data, volume.root / "b", None)) == ["secret/keys/secretkey"]
+
+
+def test_a_layer_that_rotted_in_harbor_is_told_and_the_good_one_is_kept(volume: Volume) -> None:
+    layer = volume.blob(b"a layer")
+    assert harbor_copy.damaged(volume.copy("first")) == []
+    layer.write_bytes(b"a lAyer")
+    copied = volume.copy("second", volume.root / "first")
+    assert harbor_copy.damaged(copied) == [f"sha256:{layer.parent.name}"]
+    assert volume.place("second", layer).read_bytes() == b"a layer"
+    assert kept.damaged([one.kept for one in copied.values()]) == []
+
+
+@pytest.mark.parametrize("rotten_is_recorded", [False, True])
+def test_a_rotten_copy_of_an_earlier_backup_is_not_linked_to(
+    volume: Volume, rotten_is_recorded: bool
+) -> None:
+    layer = volume.blob(b"a layer")
+    if rotten_is_recorded:
+        layer.write_bytes(b"a lAyer")
+    volume.copy("first")
+    layer.write_bytes(b"a layer")
+    if not rotten_is_recorded:
+        volume.place("first", layer).write_bytes(b"a lAyer")
+    copied = volume.copy("second", volume.root / "first")
+    assert volume.place("second", layer).read_bytes() == b"a layer"
+    assert not volume.place("second", layer).samefile(volume.place("first", layer))
+    assert harbor_copy.damaged(copied) == []
+
+
+@pytest.mark.parametrize("why", [errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV])
+def test_where_files_cannot_be_linked_they_are_copied(
+    volume: Volume, why: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(why, os.strerror(why))
+
+    layer = volume.blob(b"a layer")
+    volume.copy("first")
+    assert harbor_copy.can_link(volume.root)
+    monkeypatch.setattr(os, "link", refuse)
+    assert not harbor_copy.can_link(volume.root)
+    volume.copy("second", volume.root / "first")
+    assert volume.place("second", layer).read_bytes() == b"a layer"
+    assert not volume.place("second", layer).samefile(volume.place("first", layer))
+    assert not list(volume.root.glob(".link*"))
+
+
+# --- the database
+
+
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """A docker that does this."""
+    program = tmp_path / "bin/docker"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+def test_a_dump_that_stands_still_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker(tmp_path, monkeypatch, "echo begun; sleep 60")
+    began = time.monotonic()
+    with pytest.raises(harbor_dump.DumpError, match="was not dumped within"):
+        harbor_dump.dump(tmp_path / "d.gz", 0.5)
+    assert time.monotonic() - began < 20
+
+
+def test_a_load_that_takes_nothing_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker(tmp_path, monkeypatch, "sleep 60")
+    with gzip.open(tmp_path / "d.gz", "wb") as stream:
+        stream.write(os.urandom(1 << 20))
+    began = time.monotonic()
+    with pytest.raises(harbor_dump.DumpError, match="was not loaded within"):
+        harbor_dump.load(tmp_path / "d.gz", 0.5)
+    assert time.monotonic() - began < 20
+
+
+def test_a_load_that_is_cut_off_has_committed_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker(tmp_path, monkeypatch, f"cat >{tmp_path}/came")
+    packed = gzip.compress(b"insert;\n" * 1000)
+    (tmp_path / "d.gz").write_bytes(packed)
+    harbor_dump.load(tmp_path / "d.gz", 20)
+    came = (tmp_path / "came").read_bytes()
+    assert came.startswith(b"BEGIN;\n")
+    assert came.endswith(b"COMMIT;\n")
+    assert "-1" not in harbor_dump.LOAD
+    (tmp_path / "d.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(EOFError):
+        harbor_dump.load(tmp_path / "d.gz", 20)
+    assert b"COMMIT" not in (tmp_path / "came").read_bytes()
