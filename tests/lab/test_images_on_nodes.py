@@ -1,0 +1,155 @@
+"""Images on the nodes: pulls on a shaped link, mirrors in containerd, an apply that goes nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .conftest import RunningLab, json_lines
+
+pytestmark = pytest.mark.lab
+
+NODE, OTHER, REGISTRY = "gpu03", "gpu02", "registry01"
+ADDRESS = "registry01:5000"
+LIMIT_MBPS = 100
+
+
+@pytest.fixture
+def site(applied_lab: RunningLab) -> Iterator[RunningLab]:
+    """The applied lab; settings that a test adds go with it, and faults too."""
+    folder = applied_lab.cluster / "host_vars"
+    yield applied_lab
+    for path in folder.glob("*.yml"):
+        path.unlink()
+    applied_lab.clear_faults()
+    applied_lab.done("apply", "--yes")
+
+
+def declare(lab: RunningLab, **settings: Any) -> None:
+    """Settings for every host of the lab."""
+    folder = lab.cluster / "host_vars"
+    folder.mkdir(exist_ok=True)
+    for host in ("gpu01", OTHER, NODE, REGISTRY):
+        (folder / f"{host}.yml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+
+
+def without_image(lab: RunningLab, *nodes: str) -> None:
+    for node in nodes:
+        lab.ssh(node, "sudo docker image prune --all --force")
+
+
+def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: RunningLab) -> None:
+    declare(site, training_image_registry_link_mbps=LIMIT_MBPS)
+    without_image(site, OTHER, NODE)
+    site.inject(REGISTRY, "slow-link")
+    planned = json_lines(site.clusterctl("plan", "--json", "--only", "images"))[-1]["pulls"]
+    assert sorted(node["host"] for wave in planned for node in wave["nodes"]) == [OTHER, NODE]
+    done = site.clusterctl("apply", "--yes", "--json", "--only", "images", "--canary", "0")
+    assert done.returncode == 0, done.stderr
+    (pull,) = json_lines(done)[-1]["pulls"]
+    assert pull["limit_s"] == pytest.approx(sum(wave["limit_s"] for wave in planned), rel=0.01)
+    assert f"{LIMIT_MBPS} Mbit/s for 2 nodes" in pull["limited_by"]
+    assert 0.5 < pull["achieved"] <= 1.05
+    assert f"{pull['achieved']:.0%} of it reached" in done.stderr
+
+
+def test_a_registry_that_dies_in_a_pull_is_said_and_the_next_apply_mends_it(site: RunningLab) -> None:
+    without_image(site, OTHER, NODE)
+    site.inject(REGISTRY, "slow-link")
+    ended: list[subprocess.CompletedProcess[str]] = []
+    running = threading.Thread(
+        target=lambda: ended.append(site.clusterctl("apply", "--yes", "--only", "images", "--canary", "0"))
+    )
+    running.start()
+    site.ssh(NODE, "for turn in $(seq 300); do pgrep -f 'docker.*pull' && break; sleep 0.2; done")
+    site.inject(REGISTRY, "registry-down")
+    running.join(600)
+    assert ended[0].returncode == 1
+    assert "could not be pulled" in ended[0].stderr
+    assert "registry.unreachable" in ended[0].stderr
+    site.clear_faults()
+    assert site.clusterctl("apply", "--yes").returncode == 0
+
+
+def test_an_offline_apply_is_proved_and_a_contact_is_named(site: RunningLab) -> None:
+    declare(site, site_offline_hosts=["depot"])
+    without_image(site, NODE)
+    done = site.clusterctl("apply", "--yes", "--json", "--offline", "--full", "--limit", f"{NODE},{REGISTRY}")
+    assert done.returncode == 0, done.stderr
+    proof = json_lines(done)[-1]["offline"]
+    assert proof["proved"]
+    registry = site.ssh(NODE, f"getent hosts {REGISTRY} | cut -d' ' -f1")
+    assert registry in proof["hosts"][NODE]["inside"]
+    assert site.ssh(NODE, "systemctl is-enabled clusterctl-offline 2>&1 | tail -1", check=False) != "enabled"
+    assert site.ssh(NODE, "sudo ls /root/.clusterctl/offline 2>&1", check=False).endswith(
+        "No such file or directory"
+    )
+    # This machine is no host of the cluster.
+    ours = site.ssh(NODE, "echo $SSH_CLIENT").split()[0]
+    site.ssh(NODE, "sudo systemd-run -q --unit=chatty sh -c "
+                   f"'while sleep 0.2; do timeout 1 bash -c \"</dev/tcp/{ours}/9\"; done'")  # fmt: skip
+    try:
+        done = site.clusterctl(
+            "apply", "--yes", "--json", "--offline", "--full", "--only", "registry", "--limit", NODE
+        )
+    finally:
+        site.ssh(NODE, "sudo systemctl stop chatty", check=False)
+    assert done.returncode == 1
+    (contact,) = json_lines(done)[-1]["offline"]["hosts"][NODE]["outside"]
+    assert (contact["address"], contact["port"], contact["by"]) == (ours, 9, "bash")
+    assert contact["unit"] == "chatty.service"
+
+
+def test_sources_elsewhere_are_refused_before_anything_is_changed(site: RunningLab) -> None:
+    declare(site, site_offline_hosts=["depot"])
+    file = "/etc/apt/sources.list.d/elsewhere.list"
+    site.ssh(NODE, f"echo 'deb http://deb.example.invalid/debian x main' | sudo tee {file}")
+    try:
+        done = site.clusterctl("apply", "--yes", "--offline", "--full", "--only", "registry", "--limit", NODE)
+    finally:
+        site.ssh(NODE, f"sudo rm {file}")
+    assert done.returncode == 2
+    assert "deb.example.invalid" in done.stderr
+    assert "offline.sources" in done.stderr
+
+
+def role(lab: RunningLab, **variables: Any) -> tuple[int, str]:
+    """The trust in the registry applied to one node by plain Ansible: how many tasks changed."""
+    playbook = Path(__file__).resolve().parents[2] / "playbooks/registry.yml"
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.cluster / "hosts.yml"), "--limit", NODE,
+         "-e", json.dumps(variables), str(playbook)],
+        cwd=playbook.parents[1], capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    found = re.search(rf"{NODE}\s+: ok=\d+\s+changed=(\d+)", done.stdout)
+    return int(found[1]) if found else -1, done.stdout
+
+
+def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(site: RunningLab) -> None:
+    mirror = {"upstream": "docker.io", "url": f"https://{ADDRESS}", "fallback": False}
+    wanted = {"registry_client_engines": ["containerd"], "registry_client_mirrors": [mirror]}
+    assert role(site, **wanted)[0] > 0
+    assert role(site, **wanted)[0] == 0
+    assert "config_path" in site.ssh(NODE, "sudo containerd config dump")
+    settings = yaml.safe_load((site.cluster / "group_vars/all.yml").read_text(encoding="utf-8"))
+    image = f"docker.io/library/paddle@{settings['training_image_digest']}"
+    since = site.ssh(REGISTRY, "date '+%Y-%m-%d %H:%M:%S'")
+    site.ssh(NODE, f"sudo ctr content fetch --hosts-dir /etc/containerd/certs.d {image} >/dev/null")
+    log = site.ssh(REGISTRY, f"sudo journalctl -u clusterctl-registry --since '{since}' -o cat")
+    assert "/v2/library/paddle/blobs/" in log
+    assert "containerd/" in log
+    nobody = "sudo ctr content fetch --hosts-dir /etc/containerd/certs.d docker.io/library/nobody:1 2>&1"
+    assert "not found" in site.ssh(NODE, nobody, check=False)
+    # What is declared no more goes; the engine keeps its directory of such files.
+    assert role(site, registry_client_engines=["containerd"])[0] > 0
+    assert "docker.io" not in site.ssh(NODE, "ls /etc/containerd/certs.d")
