@@ -179,7 +179,7 @@ class Watch:
             "run": config["run"], "began": earlier.get("began", now), "alive": now, "boots": boots,
             "gaps": earlier.get("gaps", 0) + int(gap), "lost": earlier.get("lost", 0),
             "inside": earlier.get("inside", {}), "outside": earlier.get("outside", []),
-            "names": earlier.get("names", {}), "ended": False,
+            "names": earlier.get("names", {}), "drained": False,
         }  # fmt: skip
         self.flows: OrderedDict[tuple[Any, int, int], bool] = OrderedDict()
 
@@ -284,7 +284,8 @@ def main() -> None:
     except OSError:
         pass
     watch.record["lost"] += lost(heard)
-    watch.record.update(alive=time.time(), ended=bool(ending))
+    # Who told it to end, and whether that was the end of the run, is not known here: the module judges it.
+    watch.record.update(alive=time.time(), drained=bool(ending))
     write(output, watch.record)
 
 

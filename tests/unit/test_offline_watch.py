@@ -6,10 +6,12 @@ import ipaddress
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -234,13 +236,15 @@ sys.exit(watch.wait(20))
     ]
     assert record["outside"][0]["by"].startswith("python")
     assert record["names"] == {"deb.debian.org": 1}
-    assert (record["ended"], record["lost"], record["gaps"]) == (True, 0, 0)
+    assert (record["drained"], record["lost"], record["gaps"]) == (True, 0, 0)
+    assert "ended" not in record
     assert (tmp_path / "record.json").stat().st_mode & 0o077 == 0
 
 
 SYSTEMCTL = """#!/bin/sh
 case "$*" in
 *" start "*) setsid $(sed -n 's/^ExecStart=//p' "$UNIT") >/dev/null 2>&1 </dev/null & echo $! >"$UNIT.pid" ;;
+*" is-active "*) kill -0 "$(cat "$UNIT.pid")" 2>/dev/null ;;
 *" stop "*)
     kill "$(cat "$UNIT.pid")" 2>/dev/null
     for turn in $(seq 200); do kill -0 "$(cat "$UNIT.pid")" 2>/dev/null || break; sleep 0.05; done ;;
@@ -291,12 +295,30 @@ def test_a_watch_begins_hears_ends_and_leaves_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets want root")
-def test_a_watch_that_died_is_no_proof(
-    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("what", ["killed", "stopped early", "hangs", "of another boot"])
+def test_a_watch_that_did_not_hear_to_the_end_is_no_proof(
+    what: str,
+    service: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ask(tmp_path, capsys, "started")
     process = int(Path(f"{service}.pid").read_text(encoding="utf-8"))
-    os.kill(process, 9)
+    monkeypatch.setattr(offline_watch, "BEAT_S", 2.0)
+    if what == "killed":
+        os.kill(process, signal.SIGKILL)
+    elif what == "stopped early":
+        os.kill(process, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while not offline_watch.read(tmp_path / "watch").get("drained") and time.monotonic() < deadline:
+            time.sleep(0.05)
+    elif what == "hangs":
+        os.kill(process, signal.SIGSTOP)
+        threading.Timer(6, os.kill, (process, signal.SIGCONT)).start()
+    else:
+        (tmp_path / "boot").write_text("another\n", encoding="utf-8")
+        monkeypatch.setattr(offline_watch, "BOOT", tmp_path / "boot")
     record = ask(tmp_path, capsys, "ended")["clusterctl"]["facts"]["offline"]["record"]
     assert record["ended"] is False
     assert offline.why_not(record, "r1") == "its watch did not run to the end"
