@@ -68,6 +68,7 @@ WantedBy=sysinit.target
 LISTENING_S = 20.0
 # A watch that hears writes twice a second; a node under load is given more.
 BEAT_S = 20.0
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 URI = re.compile(r"\b(?:https?|ftp)://(?:[^/\s@]*@)?([^/\s:@\]]+|\[[0-9a-fA-F:]+\])")
 
@@ -118,17 +119,27 @@ def apt_hosts(directory: Path) -> dict[str, list[str]]:
 def outside_sources(
     hosts: dict[str, list[str]], names: list[str], allowed: list[Any]
 ) -> dict[str, list[str]]:
-    """Those sources of packages whose host may not be contacted; a name that is not known here is one."""
+    """Those sources of packages whose host may not be contacted; a name that is not known here is one.
+
+    So is the node itself by a loopback address: what listens there may be a tunnel to anywhere.
+    """
 
     def is_allowed(host: str) -> bool:
-        if host in names:
-            return True
-        found = addresses(host)
-        return bool(found) and all(any(ipaddress.ip_address(one) in net for net in allowed) for one in found)
+        found = [ipaddress.ip_address(one) for one in addresses(host)]
+        if any(one.is_loopback for one in found):
+            # Debian gives a host's own name such an address, too: there it is the host.
+            return host in names and host not in LOOPBACK_NAMES and not _is_address(host)
+        return host in names or (bool(found) and all(any(one in net for net in allowed) for one in found))
 
-    return {
-        host: files for host, files in hosts.items() if host not in ("localhost",) and not is_allowed(host)
-    }
+    return {host: files for host, files in hosts.items() if not is_allowed(host)}
+
+
+def _is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
 
 
 def program() -> str:

@@ -156,6 +156,45 @@ def test_apts_sources_and_proxies_are_found_and_comments_are_not(tmp_path: Path)
     assert away["deb.debian.org"] == [str(tmp_path / "sources.list")]
 
 
+def test_a_listener_on_the_node_itself_is_a_source_elsewhere_for_it_may_be_a_tunnel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"localhost": ["127.0.0.1"], "tunnel.site": ["127.0.0.5"], "gpu01": ["127.0.1.1"]}
+    monkeypatch.setattr(offline_watch, "addresses", lambda name: known.get(name, [name]))
+    named = {host: ["f"] for host in ("localhost", "127.0.0.1", "::1", "tunnel.site", "gpu01", INSIDE)}
+    allowed = offline_watch.networks([INSIDE, "127.0.0.0/8"])
+    away = offline_watch.outside_sources(named, ["gpu01", "localhost"], allowed)
+    assert set(away) == {"localhost", "127.0.0.1", "::1", "tunnel.site"}
+
+
+SESSIONS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0109090A:0016 00000000:0000 0A 0 0 0 0 0 1
+   1: 0109090A:0016 02020202:D431 01 0 0 0 0 0 2
+   2: 0109090A:C001 84026597:01BB 01 0 0 0 0 0 3
+   3: 0109090A:C002 0300090A:1388 01 0 0 0 0 0 4
+   4: 0109090A:C003 84026597:01BB 06 0 0 0 0 0 5
+   5: 0100007F:C004 0100007F:0050 01 0 0 0 0 0 6
+"""
+SESSIONS_6 = """  sl  local_address remote_address
+   0: 0000000000000000FFFF00000109090A:C005 0000000000000000FFFF000008080808:01BB 08 0 0 0 0 0 7
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table is one of a little-endian machine")
+def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_proof(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text(SESSIONS, encoding="ascii")
+    (tmp_path / "tcp6").write_text(SESSIONS_6, encoding="ascii")
+    watch = new_watch()
+    watch.find_open(watcher.open_sessions(tmp_path))
+    found = [(one["address"], one["port"]) for one in watch.record["open"]]
+    assert found == [(OUT, 443), ("8.8.8.8", 443)]
+    record = {**watch.record, "ended": True}
+    assert offline.why_not(record, "r1").startswith(
+        f"sessions were open before its watch began: {OUT}:443 (tcp, 1 time)"
+    )
+    assert offline.why_not({**record, "open": []}, "r1") == ""
+
+
 def test_the_program_that_goes_to_the_node_is_this_one_and_needs_nothing_of_ours() -> None:
     assert offline_watch.program() == WATCHER.read_text(encoding="utf-8")
     done = subprocess.run(
