@@ -179,14 +179,16 @@ def why_not(record: Mapping[str, Any], run: str) -> str:
     """Why what a watch wrote down does not prove that no other host was contacted; "" where it does."""
     if record.get("run") != run:
         return "nothing is known of what it did: its watch left no record"
+    outside, open_ = record.get("outside") or [], record.get("open") or []
+    gaps, lost = int(record.get("gaps") or 0), int(record.get("lost") or 0)
     reasons = (
-        (record.get("outside"), lambda found: "it contacted " + _contacts(found)),
-        (not record.get("ended"), lambda _: "its watch did not run to the end"),
-        (record.get("open"), lambda found: "sessions were open before its watch began: " + _contacts(found)),
-        (record.get("gaps"), lambda n: f"its watch was interrupted ({counted(int(n), 'time')})"),
-        (record.get("lost"), lambda n: f"{counted(int(n), 'packet')} went by unheard"),
+        (bool(outside), f"it contacted {_contacts(outside)}"),
+        (not record.get("ended"), "its watch did not run to the end"),
+        (bool(open_), f"sessions were open before its watch began: {_contacts(open_)}"),
+        (gaps > 0, f"its watch was interrupted ({counted(gaps, 'time')})"),
+        (lost > 0, f"{counted(lost, 'packet')} went by unheard"),
     )
-    return next((words(found) for found, words in reasons if found), "")
+    return next((because for is_so, because in reasons if is_so), "")
 
 
 def _contacts(found: Sequence[Mapping[str, Any]]) -> str:

@@ -17,7 +17,6 @@ from clusterctl.cluster.opened import opened
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.playbook import MAX_FORKS
 from clusterctl.engine.progress import choose
-from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ExplainedError
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
 from clusterctl.runs.store import RunStore
@@ -90,17 +89,8 @@ def session(
     store = RunStore(directory)
     run = store.create(kind, arguments)
     display = choose(kind, as_json=as_json)
-    try:
+    with store.finished_on_error(run):
         with variables_file(directory, passwords) as path:
             secret_vars = path.read_bytes() if path else b""
         with Journal(run.journal) as journal:
             yield Session(directory, run, journal, display, secret_vars, extra_vars or {}, forks)
-    except KeyboardInterrupt:
-        store.finish(run, EXIT_INTERRUPTED, {"error": "interrupted"})
-        raise
-    except ExplainedError as error:
-        store.finish(run, error.exit_code, {"error": error.what})
-        raise
-    except BaseException as error:
-        store.finish(run, EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"})
-        raise
