@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import bcrypt
+import httpx
 import pytest
 import yaml
 from cryptography import x509
@@ -20,24 +20,27 @@ from cryptography.x509.oid import NameOID
 from driving import MB, call, good, records
 from registries import Running, bytes_of, put_image, registry
 
+from clusterctl.registry.oci.client import Registry, Way
+
+NAME = "harbor.lan"
 PASSWORD = "of the administrator"
 DAY = datetime.timedelta(days=1)
 
 
-def certificate(directory: Path, *, ends: datetime.timedelta, address: str = "127.0.0.1") -> dict[str, str]:
-    """One that is its own authority, for an address, until then."""
+def certificate(directory: Path, *, ends: datetime.timedelta, name: str = NAME) -> dict[str, str]:
+    """One that is its own authority, for a name and no address, as sites have them; until then."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 30 * DAY)
         .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         .sign(key, hashes.SHA256())
     )
@@ -112,18 +115,18 @@ def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("ends", "address", "says"),
+    ("ends", "name", "says"),
     [
-        (-DAY, "127.0.0.1", "expired"),
-        (DAY, "127.0.0.2", "127.0.0.1"),
+        (-DAY, NAME, "expired"),
+        (DAY, "elsewhere.lan", NAME),
         (DAY, "other authority", "self-signed"),
     ],
 )
 def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
-    ends: datetime.timedelta, address: str, says: str, tmp_path: Path, source: Running
+    ends: datetime.timedelta, name: str, says: str, tmp_path: Path, source: Running
 ) -> None:
-    other = address == "other authority"
-    tls = certificate(tmp_path / "tls", ends=ends, address="127.0.0.1" if other else address)
+    other = name == "other authority"
+    tls = certificate(tmp_path / "tls", ends=ends, name=NAME if other else name)
     trusted = certificate(tmp_path / "trusted", ends=DAY) if other else tls
     with harbor(tmp_path, tls) as running:
         directory = cluster(tmp_path, source, running.port, Path(trusted["certificate"]))
@@ -135,6 +138,14 @@ def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
         listed = call(directory, "images", "list", "--json")
         assert listed.return_value == 3
         assert records(listed)[0]["code"] == "images.certificate"
+
+
+def test_the_name_goes_to_the_registry_itself_and_to_nobody_that_it_sends_us_to() -> None:
+    with Registry(Way("127.0.0.1:443", name=NAME)) as client:
+        for url, expected in (("https://127.0.0.1/v2/", NAME), ("https://s3.example.org/blob", None)):
+            request = httpx.Request("GET", url, extensions={"sni_hostname": NAME})
+            client._call_by_name(request)
+            assert request.extensions.get("sni_hostname") == expected
 
 
 def test_a_password_that_was_changed_is_said(tmp_path: Path, source: Running) -> None:
