@@ -335,16 +335,16 @@ def test_a_tag_that_moved_stays_as_locked_until_an_upgrade(tmp_path: Path, sourc
     good(call(directory, "lock", "--check"))
 
 
-def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_its_digest_is_asked_for(
+def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_by_that(
     tmp_path: Path, source: Running
 ) -> None:
     made = put_image(source.host, "t/paddle", "3.3.1", [bytes_of(1, MB)])
     said = {"training_image_source": f"http://{source.host}/t/paddle", "training_image_tag": "3.3.1"}
     directory = cluster_directory(tmp_path / "site", [], **said)
     asked = good(call(directory, "lock"))
-    assert f'training_image_digest: "{made.digest}"' in asked.stderr
+    assert f"apply brings the training image by the lock's digest: {made.digest}" in asked.stderr
     cluster_directory(directory, [], **said, training_image_digest=made.digest)
-    assert "training_image_digest" not in good(call(directory, "lock")).stderr
+    assert "the lock's digest" not in good(call(directory, "lock")).stderr
     locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"][0]
     assert (locked["name"], locked["target"], locked["digest"]) == ("training", "library/paddle", made.digest)
 

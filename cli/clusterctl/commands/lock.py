@@ -73,10 +73,7 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     code = _report(before, after, failures, check=check, as_json=as_json)
     training = after.image(TRAINING)
     if training is not None and not setting(asked_host(inventory), "training_image_digest"):
-        console.tell(
-            "apply pulls no training image yet: its digest is not declared",
-            ("hint: ", f'Write into group_vars/all.yml: training_image_digest: "{training.digest}"'),
-        )
+        console.say(f"apply brings the training image by the lock's digest: {training.digest}")
     return code
 
 
