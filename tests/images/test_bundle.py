@@ -210,6 +210,24 @@ def test_a_bundle_of_another_lock_is_refused(tmp_path: Path, source: Running, de
     assert error(load(directory, destination, str(bundle))).code == "images.bundle-lock"
 
 
+def test_a_bundle_whose_lock_is_not_that_of_the_settings_leaves_none(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)], environment=("NVIDIA_REQUIRE_CUDA=cuda>=13.0",))
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    good(create(directory, tmp_path / "usb"))
+    for names, branch, code in (
+        (("one",), "570", "images.driver"),
+        (("one", "two"), "580", "images.stale-lock"),
+    ):
+        there = tmp_path / code
+        there.mkdir()
+        beyond = site(there, source.host, *names, nvidia_driver_branch=branch)
+        assert error(load(beyond, destination, str(tmp_path / "usb"))).code == code
+        assert not (beyond / "clusterctl.lock").exists()
+
+
 @pytest.mark.parametrize("path", ["../../etc/cron.d/x", "/etc/cron.d/x", "a/../../x", ""])
 def test_no_bundle_writes_outside_its_directory(
     path: str, tmp_path: Path, source: Running, destination: Running, files: Path

@@ -25,6 +25,9 @@ from registries import (
     put_index,
 )
 
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import mutex
+
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
@@ -347,6 +350,42 @@ def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_b
     assert "the lock's digest" not in good(call(directory, "lock")).stderr
     locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"][0]
     assert (locked["name"], locked["target"], locked["digest"]) == ("training", "library/paddle", made.digest)
+
+
+def test_what_was_locked_while_sources_were_asked_is_not_lost(
+    tmp_path: Path, source: Running, before_source: Proxy
+) -> None:
+    made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two")]
+    directory = site(tmp_path, before_source.host, "one", "two")
+    good(call(directory, "lock"))
+    lock = directory / "clusterctl.lock"
+    meanwhile = lock.read_text().replace(made[1].digest, f"sha256:{'f' * 64}")
+
+    def fault(*_: object) -> None:
+        lock.write_text(meanwhile)
+
+    before_source.fault = fault
+    put_image(source.host, "t/one", "1", [bytes_of("anew", MB)])
+    good(call(directory, "lock", "one", "--upgrade"))
+    after = yaml.safe_load(lock.read_text())["images"]
+    assert after[0]["digest"] != made[0].digest
+    assert after[1]["digest"] == f"sha256:{'f' * 64}"
+
+
+def test_who_writes_into_the_registry_does_so_alone(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    bundle = str(tmp_path / "usb")
+    good(call(directory, "images", "bundle", "create", bundle))
+    to = ("--to", f"http://{destination.host}")
+    with mutex.held(ClusterDirectory(directory), "apply"):
+        for words in (("mirror", *to), ("prune", "--yes", *to), ("bundle", "load", bundle, *to)):
+            assert error(call(directory, "images", *words)).code == "engine.held"
+        good(call(directory, "images", "mirror", "--check", *to))
+        good(call(directory, "images", "prune", "--check", *to))
 
 
 def test_two_mirrors_through_one_spool_are_kept_apart(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from driving import MB, call, error, good, mirror, records
 from registries import Proxy, Running, bytes_of, cluster_directory, put_image, put_index, registry
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Manifest
 from clusterctl.runs.store import RunStore
@@ -101,6 +105,26 @@ def test_what_an_interrupted_mirror_wrote_is_remembered_and_goes(
         good(call(root, "lock"))
         assert records(good(prune(root, destination, "--yes")))[-1]["removed"] == 1
         assert not client.has_manifest("m/many", written[0])
+
+
+def test_what_was_not_collected_is_collected_the_next_time(
+    directory: Path, destination: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refused() -> None:
+        asked.append("collect")
+        raise ClusterctlError("the registry's space was not given back", code="images.not-collected")
+
+    @contextmanager
+    def writable(*_: object) -> Iterator[Destination]:
+        with destination.client() as client:
+            yield Destination(client, f"http://{destination.host}", collect=refused)
+
+    monkeypatch.setattr("clusterctl.commands.images.prune.writable", writable)
+    for _ in range(2):
+        assert error(call(directory, "images", "prune", "--yes")).code == "images.not-collected"
+    assert asked == ["collect", "collect"]
 
 
 def test_a_record_that_cannot_be_read_is_said_before_anything_moves(

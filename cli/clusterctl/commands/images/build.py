@@ -64,7 +64,7 @@ def command(
     run = store.create("build", [recipe.name for recipe in recipes])
     engine = Engine(run.path("build.log"))
     found: dict[str, Built | ExplainedError] = {}
-    with store.finished_on_error(run):
+    with store.finished_on_error(run), mutex.held(inventory.directory, "images build"):
         with terminated_like_interrupted():
             engine.require()
             with writable(inventory, passwords) as destination:
@@ -123,14 +123,13 @@ def _made(
 
 
 def _lock(inventory: Inventory, images: list[LockedImage]) -> None:
-    """Write the images into the lock, each in place of the one of its name."""
-    with mutex.held(inventory.directory, "lock"):
-        before = lock_file.read(inventory.directory) or Lock(driver=nodes_driver(inventory))
-        names = [image.name for image in images]
-        kept = tuple(image for image in before.images if image.name not in names)
-        after = before.model_copy(update={"images": (*kept, *images)})
-        if {image.name: image for image in after.images} != {image.name: image for image in before.images}:
-            lock_file.write(inventory.directory, after)
+    """Write the images into the lock, each in place of the one of its name; nobody else writes it now."""
+    before = lock_file.read(inventory.directory) or Lock(driver=nodes_driver(inventory))
+    names = [image.name for image in images]
+    kept = tuple(image for image in before.images if image.name not in names)
+    after = before.model_copy(update={"images": (*kept, *images)})
+    if {image.name: image for image in after.images} != {image.name: image for image in before.images}:
+        lock_file.write(inventory.directory, after)
 
 
 def _show(orders: list[Order], *, as_json: bool) -> int:

@@ -17,6 +17,7 @@ from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
 from clusterctl.commands.images import bringing, options
+from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
@@ -160,13 +161,13 @@ def load(
     media.require(bundle)
     if check:
         return _checked(media, bundle, as_json=as_json)
-    lock = _accepted(inventory, bundle)
-    gate.require_driver(lock.images, nodes_driver(inventory))
     stop = threading.Event()
     with (
         terminated_like_interrupted(),
+        mutex.held(inventory.directory, "images bundle load"),
         writable(inventory, passwords, to, Patience(stop=stop)) as destination,
     ):
+        lock = _accepted(inventory, bundle)
         origin = Carried(media, bundle)
         plan = survey(lock.images, origin, destination.registry, jobs)
         bringing.require_room(plan, destination)
@@ -211,22 +212,27 @@ def _tree(word: str) -> Tree:
 
 
 def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
-    """The bundle's lock, if it is this cluster's, or if this cluster has none yet."""
+    """The bundle's lock, if it is this cluster's, or if this cluster has none yet.
+
+    It is written only where it is that of the settings, and its images run on the nodes. Raises
+    ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``).
+    """
     file = lock_file.path(inventory.directory)
-    carried, ours = (
-        lock_file.parse(bundle.lock, Path("the bundle's lock")),
-        lock_file.read(inventory.directory),
-    )
-    if ours is None:
-        lock_file.write(inventory.directory, carried)
-        console.say(f"{lock_file.NAME} is now that of the bundle")
-    elif ours.images != carried.images:
+    carried = lock_file.parse(bundle.lock, Path("the bundle's lock"))
+    ours = lock_file.read(inventory.directory)
+    if ours is not None and ours.images != carried.images:
         raise ClusterctlError(
             "the bundle was made from another lock than this cluster has",
             code="images.bundle-lock",
             where=str(file),
             hint="Move the file away to take the bundle's, or make the bundle anew from this one.",
         )
+    gate.require_driver(carried.images, nodes_driver(inventory))
+    if ours is None:
+        hint = "Take the settings of the cluster that made the bundle; no lock was written here."
+        gate.require_agreement(inventory, carried, hint)
+        lock_file.write(inventory.directory, carried)
+        console.say(f"{lock_file.NAME} is now that of the bundle")
     return carried
 
 

@@ -26,12 +26,21 @@ from clusterctl.registry.oci.reference import PLAIN, Reference, parse
 EMBEDDED = "embedded"
 DISK_S = 30.0
 COLLECT_S = 3600.0
+# A unit of the registry's own host: it ends as it must when nobody here waits for it any more, the pushing
+# listener and it are never up together, whoever starts which, and both listeners come back however it ends.
 COLLECT = """
-systemctl stop clusterctl-registry-push.service || exit
-docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml >/dev/null
+unit=clusterctl-registry-collect.service
+public=clusterctl-registry.service push=clusterctl-registry-push.service
+# The pushing listener waits for this unit's end, and this unit must not wait for it.
+again="systemctl restart $public; systemctl --no-block start $push"
+systemd-run --quiet --collect --wait --unit=$unit --property=Conflicts=$push --property=After=$push \\
+    --property=StandardOutput=null --property=StandardError=journal \\
+    --property="ExecStopPost=/bin/sh -c '$again'" \\
+    docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml
 code=$?
-systemctl restart clusterctl-registry.service || code=$?
-systemctl start clusterctl-registry-push.service || code=$?
+[ $code = 0 ] || journalctl --unit=$unit --lines=1 --no-pager --output=cat >&2
+systemctl is-active --quiet $public || systemctl start $public || code=$?
+systemctl start $push || code=$?
 exit $code
 """
 
