@@ -37,6 +37,7 @@ MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
 # Of TCP in /proc/net: ESTABLISHED, SYN_SENT, CLOSE_WAIT can carry what we ask for; and LISTEN.
 OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
+MOST_LOOKS = 20
 WRITE_S = 0.5
 DNS = 53
 DHCP = (67, 547)
@@ -265,6 +266,10 @@ class Watch:
         for one in self.record["outside"]:
             if (one["address"], one["protocol"], one["port"]) == (str(goal), word, goal_port):
                 one["times"] += 1
+                # Who was answered at once has gone before /proc is read; who comes again may be met.
+                if not one["by"] and one["times"] <= MOST_LOOKS and protocol in (TCP, UDP):
+                    one["by"], one["unit"] = process_of(protocol, source_port, goal.version)
+                    return bool(one["by"])
                 return False
         by, unit = process_of(protocol, source_port, goal.version) if protocol in (TCP, UDP) else ("", "")
         if len(self.record["outside"]) < MOST_OUTSIDE:

@@ -73,6 +73,16 @@ def test_a_connection_to_anybody_but_the_allowed_is_written_down_once_with_its_n
     ]  # fmt: skip
 
 
+def test_who_had_gone_before_he_was_looked_for_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([("", ""), ("", ""), ("bash", "chatty.service")])
+    monkeypatch.setattr(watcher, "process_of", lambda *_: next(found))
+    watch = new_watch()
+    heard = [hear(watch, packet(OUT, watcher.TCP)) for _ in range(4)]
+    (one,) = watch.record["outside"]
+    assert (one["times"], one["by"], one["unit"]) == (4, "bash", "chatty.service")
+    assert heard == [True, False, True, False]
+
+
 def test_answers_and_what_leaves_no_host_are_no_contacts() -> None:
     watch = new_watch()
     hear(watch, packet(OUT, watcher.TCP, flags=watcher.SYN | watcher.ACK))
