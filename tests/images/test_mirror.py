@@ -27,6 +27,7 @@ from registries import (
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
+from clusterctl.registry.oci.patience import Patience
 
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
@@ -217,6 +218,57 @@ def test_a_connection_that_is_cut_again_and_again_gets_there(
     assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
     # Every byte came once: each attempt goes on where the last was cut.
     assert before_source.sent[f"/v2/t/one/blobs/{layer}"] == 8 * MB
+
+
+def test_a_source_that_drips_is_not_asked_for_ever(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    layer = made.layers[0].digest
+    before_source.fault = lambda _m, path, _n: Fault(cut=1) if layer in path else None
+    done = mirror(directory, destination)
+    assert (done.return_value, records(done)[0]["code"]) == (1, "images.unreachable")
+    asked = [path for method, path, _ in before_source.seen if method == "GET" and layer in path]
+    assert len(asked) <= 2 * Patience().attempts
+
+
+def test_a_source_that_gives_next_to_nothing_is_left(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
+) -> None:
+    from clusterctl.registry.images import spool
+
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    monkeypatch.setattr(spool, "RATE_SEEN_S", 0.1)
+    monkeypatch.setattr(spool, "LEAST_RATE", 100e6)
+    monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
+    before_source.fault = lambda _m, path, _n: (
+        Fault(slow_bytes_s=MB / 4) if made.layers[0].digest in path else None
+    )
+    done = records(mirror(directory, destination))
+    assert done[0]["code"] == "images.unreachable"
+    assert "bytes a second" in done[0]["what"]
+
+
+def test_room_is_asked_again_before_each_blob(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
+) -> None:
+    from clusterctl.registry.images import spool
+
+    put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    before = before_source.blob_bytes()
+    # Enough as it begins; then somebody has filled the disk.
+    rooms = iter([10 * MB])
+    monkeypatch.setattr(spool, "free_on", lambda _: next(rooms, MB // 8))
+    done = mirror(directory, destination, "--jobs", "1")
+    assert (done.return_value, records(done)[0]["code"]) == (1, "images.no-space")
+    assert "what has come is kept" in records(done)[0]["what"]
+    assert before_source.blob_bytes() - before < MB
 
 
 def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_mends_it(
