@@ -21,7 +21,7 @@ from registries import Running, bytes_of, program, put_image, registry
 
 from clustercheck.transport import Completed
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.places import collect
+from clusterctl.registry.images.collecting import collect
 
 # -L SOCKET:127.0.0.1:PORT is served until it is ended; a file beside it says to refuse, or to fall once.
 SSH = f"""#!{sys.executable}

@@ -99,6 +99,27 @@ def test_harbor_is_asked_by_its_address_and_trusted_by_our_authority(tmp_path: P
         )
 
 
+def test_harbor_is_verified_as_the_robot_as_which_nodes_pull_and_else_that_is_said(
+    tmp_path: Path, source: Running
+) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]))
+        good(call(directory, "images", "mirror"))
+        as_admin = good(call(directory, "images", "verify"))
+        assert "was asked as Harbor's administrator, and not as nodes pull" in as_admin.stderr
+        settings = directory / "group_vars/all.yml"
+        said = yaml.safe_load(settings.read_text()) | {"registry_client_auth": "robot"}
+        settings.write_text(yaml.safe_dump(said | {"registry_client_robot": "nodes"}))
+        robot = directory / ".clusterctl/secrets/registry-robot.auth.json"
+        for password, code in ((PASSWORD, 0), ("a rotated one", 3)):
+            token = base64.b64encode(f"admin:{password}".encode()).decode()
+            robot.write_text(json.dumps({"auths": {f"harbor.lan:{running.port}": {"auth": token}}}))
+            asked = call(directory, "images", "verify", "--json")
+            assert (asked.return_value or 0) == code, asked.output
+            assert "not as nodes pull" not in asked.stderr
+
+
 def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Path, source: Running) -> None:
     tls = certificate(tmp_path / "tls", ends=DAY)
     with harbor(tmp_path, tls) as running:
