@@ -9,6 +9,7 @@ What the kernel could not hand over is counted: who was not heard is not proved.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ipaddress
 import json
@@ -34,6 +35,9 @@ BUFFER = 8 << 20
 # Conversations over UDP that others began with this node: its answers are no beginnings.
 MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
+# Of TCP in /proc/net: ESTABLISHED, SYN_SENT, CLOSE_WAIT can carry what we ask for; and LISTEN.
+OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
+MOST_LOOKS = 20
 WRITE_S = 0.5
 DNS = 53
 DHCP = (67, 547)
@@ -164,6 +168,31 @@ def process_of(protocol: int, port: int, family: int) -> tuple[str, str]:
     return "", ""
 
 
+def _address_of(word: str) -> Any:
+    """An address as /proc/net has it: words of 32 bits, each in this machine's own order."""
+    raw = b"".join(struct.pack("=I", int(word[at : at + 8], 16)) for at in range(0, len(word), 8))
+    found = ipaddress.ip_address(raw)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def open_sessions(root: Path = Path("/proc/net")) -> list[tuple[Any, int, int]]:
+    """Far address, far port and own port of TCP sessions that this host may have begun.
+
+    Not those to a port that listens here: others began them.
+    """
+    lines = []
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            lines += [line.split() for line in (root / name).read_text().splitlines()[1:]]
+    served = {one[1].rpartition(":")[2] for one in lines if one[3] == LISTENING}
+    found = []
+    for one in lines:
+        own, (far, _, far_port) = one[1].rpartition(":")[2], one[2].rpartition(":")
+        if one[3] in OPEN_STATES and own not in served:
+            found.append((_address_of(far), int(far_port, 16), int(own, 16)))
+    return found
+
+
 class Watch:
     """What was heard so far; `record` is what is written down."""
 
@@ -179,9 +208,26 @@ class Watch:
             "run": config["run"], "began": earlier.get("began", now), "alive": now, "boots": boots,
             "gaps": earlier.get("gaps", 0) + int(gap), "lost": earlier.get("lost", 0),
             "inside": earlier.get("inside", {}), "outside": earlier.get("outside", []),
-            "names": earlier.get("names", {}), "ended": False,
+            "names": earlier.get("names", {}), "open": earlier.get("open", []), "drained": False,
         }  # fmt: skip
         self.flows: OrderedDict[tuple[Any, int, int], bool] = OrderedDict()
+
+    def find_open(self, sessions: list[tuple[Any, int, int]]) -> None:
+        """Write down sessions with outsiders that began before the watch: what they carry is not heard."""
+        for far, far_port, own_port in sessions:
+            if is_nobody(far) or any(far in network for network in self.allowed):
+                continue
+            by, unit = process_of(TCP, own_port, far.version)
+            one = {
+                "address": str(far),
+                "protocol": "tcp",
+                "port": far_port,
+                "times": 1,
+                "by": by,
+                "unit": unit,
+            }
+            if one not in self.record["open"] and len(self.record["open"]) < MOST_OUTSIDE:
+                self.record["open"].append(one)
 
     def hear(self, packet: bytes, ether: int, kind: int, interface: str) -> bool:
         """Take one packet; True where the record has something new."""
@@ -220,6 +266,10 @@ class Watch:
         for one in self.record["outside"]:
             if (one["address"], one["protocol"], one["port"]) == (str(goal), word, goal_port):
                 one["times"] += 1
+                # Who was answered at once has gone before /proc is read; who comes again may be met.
+                if not one["by"] and one["times"] <= MOST_LOOKS and protocol in (TCP, UDP):
+                    one["by"], one["unit"] = process_of(protocol, source_port, goal.version)
+                    return bool(one["by"])
                 return False
         by, unit = process_of(protocol, source_port, goal.version) if protocol in (TCP, UDP) else ("", "")
         if len(self.record["outside"]) < MOST_OUTSIDE:
@@ -261,6 +311,8 @@ def main() -> None:
     heard = listen()
     watch = Watch(config, earlier if earlier.get("run") == config["run"] else {}, time.time())
     signal.signal(signal.SIGTERM, lambda *_: ending.append(True))
+    # After the socket listens: a session that begins in between is found twice, and missed by none.
+    watch.find_open(open_sessions())
     heard.settimeout(WRITE_S)
     write(output, watch.record)
     written, changed = time.monotonic(), False
@@ -284,7 +336,8 @@ def main() -> None:
     except OSError:
         pass
     watch.record["lost"] += lost(heard)
-    watch.record.update(alive=time.time(), ended=bool(ending))
+    # Who told it to end, and whether that was the end of the run, is not known here: the module judges it.
+    watch.record.update(alive=time.time(), drained=bool(ending))
     write(output, watch.record)
 
 

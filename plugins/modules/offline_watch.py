@@ -66,6 +66,10 @@ Nice=-5
 WantedBy=sysinit.target
 """
 LISTENING_S = 20.0
+# A watch that hears writes twice a second; a node under load is given more.
+BEAT_S = 20.0
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 URI = re.compile(r"\b(?:https?|ftp)://(?:[^/\s@]*@)?([^/\s:@\]]+|\[[0-9a-fA-F:]+\])")
 
 
@@ -115,17 +119,27 @@ def apt_hosts(directory: Path) -> dict[str, list[str]]:
 def outside_sources(
     hosts: dict[str, list[str]], names: list[str], allowed: list[Any]
 ) -> dict[str, list[str]]:
-    """Those sources of packages whose host may not be contacted; a name that is not known here is one."""
+    """Those sources of packages whose host may not be contacted; a name that is not known here is one.
+
+    So is the node itself by a loopback address: what listens there may be a tunnel to anywhere.
+    """
 
     def is_allowed(host: str) -> bool:
-        if host in names:
-            return True
-        found = addresses(host)
-        return bool(found) and all(any(ipaddress.ip_address(one) in net for net in allowed) for one in found)
+        found = [ipaddress.ip_address(one) for one in addresses(host)]
+        if any(one.is_loopback for one in found):
+            # Debian gives a host's own name such an address, too: there it is the host.
+            return host in names and host not in LOOPBACK_NAMES and not _is_address(host)
+        return host in names or (bool(found) and all(any(one in net for net in allowed) for one in found))
 
-    return {
-        host: files for host, files in hosts.items() if host not in ("localhost",) and not is_allowed(host)
-    }
+    return {host: files for host, files in hosts.items() if not is_allowed(host)}
+
+
+def _is_address(word: str) -> bool:
+    try:
+        ipaddress.ip_address(word)
+    except ValueError:
+        return False
+    return True
 
 
 def program() -> str:
@@ -142,7 +156,7 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
     options = module.params
     directory = Path(options["directory"])
     # What an earlier run left would answer for this one.
-    end(directory)
+    remove(directory)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     resolv = Path("/etc/resolv.conf")
     config = {
@@ -159,7 +173,7 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
     for command in (["daemon-reload"], ["enable", UNIT], ["start", UNIT]):
         rc, _, err = run_bounded(["systemctl", "--quiet", *command], 60)
         if rc != 0:
-            end(directory)
+            remove(directory)
             module.fail_json(
                 msg=f"The watch cannot be started: `systemctl {' '.join(command)}`: {err.strip()}"
             )
@@ -167,7 +181,7 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
     while read(directory).get("run") != options["run"]:
         if time.monotonic() > deadline:
             said = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
-            end(directory)
+            remove(directory)
             module.fail_json(msg=f"The watch does not listen: {' | '.join(said.split(chr(10))).strip(' |')}")
         time.sleep(0.1)  # the file appears; inotify is in no standard library
 
@@ -181,8 +195,35 @@ def read(directory: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_hearing(directory: Path) -> bool:
+    """Whether the watch runs now, in this boot, and writes: only then has it heard all until now."""
+    before = read(directory)
+    if not before or before.get("boots", [])[-1:] != [BOOT.read_text(encoding="utf-8").strip()]:
+        return False
+    deadline = time.monotonic() + BEAT_S
+    while run_bounded(["systemctl", "--quiet", "is-active", UNIT], 60)[0] == 0:
+        # Another time than a moment ago, not a late one: a clock may be set while it runs.
+        if read(directory).get("alive") != before.get("alive"):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return False
+
+
 def end(directory: Path) -> dict[str, Any]:
-    """Stop the watch, take all of it away, and hand out what it wrote down."""
+    """Stop the watch, take all of it away, and hand out what it wrote down.
+
+    The record is ``ended`` where the watch still heard when it was stopped here, and read what was left: one
+    that somebody else stopped, or that its time ended, has not heard what came after.
+    """
+    heard = UNIT_FILE.exists() and is_hearing(directory)
+    record = remove(directory)
+    return {**record, "ended": heard and record.get("drained") is True} if record else {}
+
+
+def remove(directory: Path) -> dict[str, Any]:
+    """Stop the watch, if there is one, and take all of it away; what it wrote down."""
     ours = UNIT_FILE.exists()
     if ours:
         run_bounded(["systemctl", "--quiet", "stop", UNIT], 60)

@@ -103,12 +103,7 @@ def ratio(over: float | None, under: float | None) -> str:
 
 
 def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
-    """Put the table between its marks; all else in the document stays. Raises ValueError without marks."""
-    text = document.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{document} has no place for figures")
+    """Put the table between its marks. Raises ValueError without marks."""
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     head = f"{machine()}. {today}, by `{command}`. Medians; in brackets of how many runs."
     where = (
@@ -116,4 +111,15 @@ def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
         "and what the apply takes beyond that."
     )
     written = "\n\n".join([head, table(figures), where, parts(figures)])
-    document.write_text(f"{before}{BEGIN}\n\n{written}\n\n{END}{after}", encoding="utf-8")
+    place(document, (BEGIN, END), written)
+
+
+def place(document: Path, marks: tuple[str, str], written: str) -> None:
+    """Put text between its marks; all else in the document stays. Raises ValueError without marks."""
+    begin, end = marks
+    text = document.read_text(encoding="utf-8")
+    before, _, rest = text.partition(begin)
+    _, mark, after = rest.partition(end)
+    if not mark:
+        raise ValueError(f"{document} has no place for figures")
+    document.write_text(f"{before}{begin}\n\n{written}\n\n{end}{after}", encoding="utf-8")

@@ -57,6 +57,27 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+def test_a_proxy_s_password_is_nowhere_in_a_bundle(
+    tmp_path: Path, served: tuple[str, Path], source: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(
+        tmp_path,
+        source.host,
+        "one",
+        site_http_proxy="http://me:a-word@127.0.0.1:9",
+        site_no_proxy="127.0.0.1",
+    )
+    good(call(directory, "lock"))
+    bundle, listed = tmp_path / "usb", sources(tmp_path, *served)
+    words = ("images", "bundle", "create", str(bundle), "--apt-sources", str(listed), "--package")
+    assert error(call(directory, *words, "no-such-package")).code == "images.packages"
+    for _ in range(2):
+        assert not [p for p in bundle.rglob("*") if p.is_file() and b"a-word" in p.read_bytes()]
+        good(call(directory, *words, "driver"))
+    assert not (bundle / "incoming").exists()
+
+
 def sources(tmp_path: Path, address: str, key: Path) -> Path:
     file = tmp_path / "nodes.list"
     file.write_text(f"deb [arch=amd64 signed-by={key}] {address} ./\n")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,10 @@ def test_a_bundle_carries_images_and_files_over_the_gap(
     assert done["finished"] is True
     assert (done["images"], done["files"]) == (2, 3)
     assert max(path.stat().st_size for path in parts_of(bundle)) <= 1_000_000
+    assert not (bundle / "incoming").exists()
+    come = before_source.blob_bytes()
+    assert records(good(create(directory, bundle, *include)))[-1]["finished"] is True
+    assert before_source.blob_bytes() == come  # what was finished here is not asked for again
     asked = len(before_source.seen)
 
     there = other_side(tmp_path, directory)
@@ -199,6 +204,43 @@ def test_an_image_that_does_not_come_leaves_the_bundle_unfinished(
     good(create(directory, bundle))
 
 
+def changed(bundle: Path, change: Callable[[dict], None]) -> None:
+    """What somebody who has the medium can do to an index."""
+    said = json.loads((bundle / "bundle.json").read_text())
+    change(said)
+    (bundle / "bundle.json").write_text(json.dumps(said))
+
+
+def test_an_index_that_was_changed_is_refused(
+    tmp_path: Path, source: Running, destination: Running, files: Path
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    bundle, target = tmp_path / "usb", tmp_path / "unpacked"
+    made = records(good(create(directory, bundle, "--include", f"apt={files / 'apt'}")))[-1]
+    whole = ("--sha256", made["index_sha256"].upper())
+    good(load(directory, destination, str(bundle), *whole, "--check"))
+    # Parts that are whole, of another thing than the one that is named.
+    deb = next(i for i, one in enumerate(said_files(bundle)) if one["path"].endswith(".deb"))
+
+    def swap(said: dict) -> None:
+        parts = said["files"][deb]["item"]["parts"]
+        parts[0], parts[1] = parts[1], parts[0]
+
+    changed(bundle, swap)
+    assert load(directory, destination, str(bundle), "--check").return_value == 2
+    assert error(load(directory, destination, str(bundle), "--files", str(target))).code == "images.bundle"
+    assert not list(target.rglob("*.deb"))
+    assert error(load(directory, destination, str(bundle), *whole)).code == "images.bundle-changed"
+    changed(bundle, lambda said: said["files"][deb]["item"].update(size=7))
+    assert error(load(directory, destination, str(bundle))).code == "images.bundle"
+
+
+def said_files(bundle: Path) -> list[dict]:
+    return json.loads((bundle / "bundle.json").read_text())["files"]
+
+
 def test_a_bundle_of_another_lock_is_refused(tmp_path: Path, source: Running, destination: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
     directory = site(tmp_path, source.host, "one")
@@ -208,6 +250,24 @@ def test_a_bundle_of_another_lock_is_refused(tmp_path: Path, source: Running, de
     put_image(source.host, "t/one", "1", [bytes_of(2, MB)])
     good(call(directory, "lock", "--upgrade"))
     assert error(load(directory, destination, str(bundle))).code == "images.bundle-lock"
+
+
+def test_a_bundle_whose_lock_is_not_that_of_the_settings_leaves_none(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)], environment=("NVIDIA_REQUIRE_CUDA=cuda>=13.0",))
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    good(create(directory, tmp_path / "usb"))
+    for names, branch, code in (
+        (("one",), "570", "images.driver"),
+        (("one", "two"), "580", "images.stale-lock"),
+    ):
+        there = tmp_path / code
+        there.mkdir()
+        beyond = site(there, source.host, *names, nvidia_driver_branch=branch)
+        assert error(load(beyond, destination, str(tmp_path / "usb"))).code == code
+        assert not (beyond / "clusterctl.lock").exists()
 
 
 @pytest.mark.parametrize("path", ["../../etc/cron.d/x", "/etc/cron.d/x", "a/../../x", ""])

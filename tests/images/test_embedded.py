@@ -21,7 +21,7 @@ from registries import Running, bytes_of, program, put_image, registry
 
 from clustercheck.transport import Completed
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.places import collect
+from clusterctl.registry.images.collecting import collect
 
 # -L SOCKET:127.0.0.1:PORT is served until it is ended; a file beside it says to refuse, or to fall once.
 SSH = f"""#!{sys.executable}
@@ -201,14 +201,68 @@ class Answers:
         return self._answer
 
 
-def test_space_is_given_back_while_nobody_pushes_and_no_listener_remembers() -> None:
-    host = Answers(0)
-    collect(host, "registry01")
-    lines = [line for line in host.asked[0].splitlines() if line]
-    assert "stop clusterctl-registry-push" in lines[0]
-    assert "garbage-collect" in lines[1]
-    assert "restart clusterctl-registry.service" in lines[3]
-    assert "start clusterctl-registry-push" in lines[4]
+# What systemd would do of it: Conflicts= before the command, ExecStopPost= after it, and its exit code.
+SYSTEMD_RUN = """#!/bin/sh
+for word; do
+    case "$word" in
+    --property=Conflicts=*) systemctl stop "${word#*Conflicts=}" ;;
+    --property=ExecStopPost=*) after=${word#*ExecStopPost=} ;;
+    -*) ;;
+    *) break ;;
+    esac
+    shift
+done
+"$@"; code=$?
+eval "$after"
+exit $code
+"""
+HOST = {
+    "systemd-run": SYSTEMD_RUN,
+    "systemctl": '#!/bin/sh\necho "systemctl $*" >>"$CALLS"\n',
+    "docker-registry": '#!/bin/sh\necho "docker-registry $*" >>"$CALLS"\nexit "${COLLECTED:-0}"\n',
+    "journalctl": "#!/bin/sh\necho 'open /x: permission denied'\n",
+}
+
+
+class Shell:
+    """A host whose programs are stand-ins."""
+
+    def run(self, _node: str, argv: list[str], *, stdin: str = "", timeout_s: float) -> Completed:
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "host").mkdir()
+    for name, text in HOST.items():
+        (tmp_path / "host" / name).write_text(text)
+        (tmp_path / "host" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'host'}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def test_space_is_given_back_while_nobody_pushes_and_no_listener_remembers(calls: Path) -> None:
+    collect(Shell(), "registry01")  # type: ignore[arg-type]
+    push, public = "clusterctl-registry-push.service", "clusterctl-registry.service"
+    assert calls.read_text().splitlines() == [
+        f"systemctl stop {push}",
+        "docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml",
+        f"systemctl restart {public}",
+        f"systemctl --no-block start {push}",
+        f"systemctl is-active --quiet {public}",
+        f"systemctl start {push}",
+    ]
+
+
+def test_a_collection_that_fails_is_said_in_its_own_words_and_the_listeners_come_back(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLECTED", "1")
+    with pytest.raises(ClusterctlError, match="permission denied"):
+        collect(Shell(), "registry01")  # type: ignore[arg-type]
+    assert calls.read_text().splitlines()[-1] == "systemctl start clusterctl-registry-push.service"
 
 
 def test_space_that_was_not_given_back_is_said() -> None:

@@ -25,6 +25,10 @@ from registries import (
     put_index,
 )
 
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import mutex
+from clusterctl.registry.oci.patience import Patience
+
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
@@ -67,9 +71,9 @@ def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_mo
     listed = call(directory, "images", "list", "--to", f"http://{destination.host}")
     assert "2 of 2 images" in good(listed).stdout
     kept = json.loads((directory / ".clusterctl/images/mirrored.json").read_text())
-    assert [(one["repository"], one["digest"]) for one in kept] == [
+    assert {(one["repository"], one["digest"]) for one in kept} == {
         ("mirrored/one", one.digest), ("mirrored/two", two.digest)
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 def _configs_of_lock(locked: dict) -> int:
@@ -216,6 +220,57 @@ def test_a_connection_that_is_cut_again_and_again_gets_there(
     assert before_source.sent[f"/v2/t/one/blobs/{layer}"] == 8 * MB
 
 
+def test_a_source_that_drips_is_not_asked_for_ever(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    layer = made.layers[0].digest
+    before_source.fault = lambda _m, path, _n: Fault(cut=1) if layer in path else None
+    done = mirror(directory, destination)
+    assert (done.return_value, records(done)[0]["code"]) == (1, "images.unreachable")
+    asked = [path for method, path, _ in before_source.seen if method == "GET" and layer in path]
+    assert len(asked) <= 2 * Patience().attempts
+
+
+def test_a_source_that_gives_next_to_nothing_is_left(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
+) -> None:
+    from clusterctl.registry.images import spool
+
+    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    monkeypatch.setattr(spool, "RATE_SEEN_S", 0.1)
+    monkeypatch.setattr(spool, "LEAST_RATE", 100e6)
+    monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
+    before_source.fault = lambda _m, path, _n: (
+        Fault(slow_bytes_s=MB / 4) if made.layers[0].digest in path else None
+    )
+    done = records(mirror(directory, destination))
+    assert done[0]["code"] == "images.unreachable"
+    assert "bytes a second" in done[0]["what"]
+
+
+def test_room_is_asked_again_before_each_blob(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
+) -> None:
+    from clusterctl.registry.images import spool
+
+    put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    good(call(directory, "lock"))
+    before = before_source.blob_bytes()
+    # Enough as it begins; then somebody has filled the disk.
+    rooms = iter([10 * MB])
+    monkeypatch.setattr(spool, "free_on", lambda _: next(rooms, MB // 8))
+    done = mirror(directory, destination, "--jobs", "1")
+    assert (done.return_value, records(done)[0]["code"]) == (1, "images.no-space")
+    assert "what has come is kept" in records(done)[0]["what"]
+    assert before_source.blob_bytes() - before < MB
+
+
 def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_mends_it(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
@@ -335,18 +390,54 @@ def test_a_tag_that_moved_stays_as_locked_until_an_upgrade(tmp_path: Path, sourc
     good(call(directory, "lock", "--check"))
 
 
-def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_its_digest_is_asked_for(
+def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_by_that(
     tmp_path: Path, source: Running
 ) -> None:
     made = put_image(source.host, "t/paddle", "3.3.1", [bytes_of(1, MB)])
     said = {"training_image_source": f"http://{source.host}/t/paddle", "training_image_tag": "3.3.1"}
     directory = cluster_directory(tmp_path / "site", [], **said)
     asked = good(call(directory, "lock"))
-    assert f'training_image_digest: "{made.digest}"' in asked.stderr
+    assert f"apply brings the training image by the lock's digest: {made.digest}" in asked.stderr
     cluster_directory(directory, [], **said, training_image_digest=made.digest)
-    assert "training_image_digest" not in good(call(directory, "lock")).stderr
+    assert "the lock's digest" not in good(call(directory, "lock")).stderr
     locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"][0]
     assert (locked["name"], locked["target"], locked["digest"]) == ("training", "library/paddle", made.digest)
+
+
+def test_what_was_locked_while_sources_were_asked_is_not_lost(
+    tmp_path: Path, source: Running, before_source: Proxy
+) -> None:
+    made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two")]
+    directory = site(tmp_path, before_source.host, "one", "two")
+    good(call(directory, "lock"))
+    lock = directory / "clusterctl.lock"
+    meanwhile = lock.read_text().replace(made[1].digest, f"sha256:{'f' * 64}")
+
+    def fault(*_: object) -> None:
+        lock.write_text(meanwhile)
+
+    before_source.fault = fault
+    put_image(source.host, "t/one", "1", [bytes_of("anew", MB)])
+    good(call(directory, "lock", "one", "--upgrade"))
+    after = yaml.safe_load(lock.read_text())["images"]
+    assert after[0]["digest"] != made[0].digest
+    assert after[1]["digest"] == f"sha256:{'f' * 64}"
+
+
+def test_who_writes_into_the_registry_does_so_alone(
+    tmp_path: Path, source: Running, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, source.host, "one")
+    good(call(directory, "lock"))
+    bundle = str(tmp_path / "usb")
+    good(call(directory, "images", "bundle", "create", bundle))
+    to = ("--to", f"http://{destination.host}")
+    with mutex.held(ClusterDirectory(directory), "apply"):
+        for words in (("mirror", *to), ("prune", "--yes", *to), ("bundle", "load", bundle, *to)):
+            assert error(call(directory, "images", *words)).code == "engine.held"
+        good(call(directory, "images", "mirror", "--check", *to))
+        good(call(directory, "images", "prune", "--check", *to))
 
 
 def test_two_mirrors_through_one_spool_are_kept_apart(

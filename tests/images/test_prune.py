@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click import Abort
 from driving import MB, call, error, good, mirror, records
-from registries import Running, bytes_of, cluster_directory, put_image, put_index, registry
+from registries import Proxy, Running, bytes_of, cluster_directory, put_image, put_index, registry
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.places import Destination
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.manifest import Manifest
+from clusterctl.runs.store import RunStore
 
 
 def prune(directory: Path, to: Running, *more: str):
@@ -61,6 +71,91 @@ def test_what_the_lock_names_no_more_goes_and_all_else_stays(
     assert tags(destination, "m/many") == {"1", "theirs"}
     assert tags(destination, "others/theirs") == {"1"}
     assert records(good(prune(directory, destination, "--yes")))[-1]["removed"] == 0
+
+
+def test_what_an_interrupted_mirror_wrote_is_remembered_and_goes(
+    tmp_path: Path, source: Running, destination: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {
+        f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)
+        for name in ("amd64", "arm64")
+    }
+    put_index(source.host, "t/many", "1", made)
+    root = tmp_path / "site"
+    many = {"source": f"http://{source.host}/t/many:1", "target": "m/many", "platforms": ["all"]}
+    cluster_directory(root, [many])
+    good(call(root, "lock"))
+    put = Registry.put_manifest
+    written: list[str] = []
+
+    def dies(self: Registry, repository: str, found: Manifest, name: str = "") -> None:
+        put(self, repository, found, name)
+        written.append(found.digest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Registry, "put_manifest", dies)
+    cut_off = call(root, "images", "mirror", "--to", f"http://{destination.host}")
+    assert isinstance(cut_off.exception, KeyboardInterrupt | Abort) or cut_off.return_value == 130
+    monkeypatch.setattr(Registry, "put_manifest", put)
+    (run,) = RunStore(ClusterDirectory(root)).list()
+    assert run.exit_code == 130
+    with destination.client() as client:
+        assert client.has_manifest("m/many", written[0])
+        cluster_directory(root, [])
+        good(call(root, "lock"))
+        assert records(good(prune(root, destination, "--yes")))[-1]["removed"] == 1
+        assert not client.has_manifest("m/many", written[0])
+
+
+def test_what_was_not_collected_is_collected_the_next_time(
+    directory: Path, destination: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refused() -> None:
+        asked.append("collect")
+        raise ClusterctlError("the registry's space was not given back", code="images.not-collected")
+
+    @contextmanager
+    def writable(*_: object) -> Iterator[Destination]:
+        with destination.client() as client:
+            yield Destination(client, f"http://{destination.host}", collect=refused)
+
+    monkeypatch.setattr("clusterctl.commands.images.prune.writable", writable)
+    for _ in range(2):
+        assert error(call(directory, "images", "prune", "--yes")).code == "images.not-collected"
+    assert asked == ["collect", "collect"]
+
+
+def test_a_record_that_cannot_be_read_is_said_before_anything_moves(
+    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    root = tmp_path / "site"
+    cluster_directory(root, [{"source": f"http://{before_source.host}/t/one:1", "target": "m/one"}])
+    good(call(root, "lock"))
+    (root / ".clusterctl/images").mkdir(parents=True, exist_ok=True)
+    (root / ".clusterctl/images/mirrored.json").write_text("[7]")
+    before = before_source.blob_bytes()
+    assert error(mirror(root, destination)).code == "images.record-unreadable"
+    assert before_source.blob_bytes() == before
+
+
+def test_a_run_that_ends_by_a_fault_of_ours_is_finished_too(
+    tmp_path: Path, source: Running, destination: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    root = tmp_path / "site"
+    cluster_directory(root, [{"source": f"http://{source.host}/t/one:1", "target": "m/one"}])
+    good(call(root, "lock"))
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(Registry, "put_manifest", broken)
+    assert mirror(root, destination).exception is not None
+    (run,) = RunStore(ClusterDirectory(root)).list()
+    assert (run.exit_code, run.summary["error"]) == (3, "RuntimeError: a fault")
 
 
 def test_a_registry_that_lets_nothing_go_is_said(tmp_path: Path, source: Running) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime
-import ipaddress
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import bcrypt
+import httpx
 import pytest
 import yaml
 from cryptography import x509
@@ -20,24 +20,27 @@ from cryptography.x509.oid import NameOID
 from driving import MB, call, good, records
 from registries import Running, bytes_of, put_image, registry
 
+from clusterctl.registry.oci.client import Registry, Way
+
+NAME = "harbor.lan"
 PASSWORD = "of the administrator"
 DAY = datetime.timedelta(days=1)
 
 
-def certificate(directory: Path, *, ends: datetime.timedelta, address: str = "127.0.0.1") -> dict[str, str]:
-    """One that is its own authority, for an address, until then."""
+def certificate(directory: Path, *, ends: datetime.timedelta, name: str = NAME) -> dict[str, str]:
+    """One that is its own authority, for a name and no address, as sites have them; until then."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
     now = datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - 30 * DAY)
         .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
         .sign(key, hashes.SHA256())
     )
@@ -96,6 +99,27 @@ def test_harbor_is_asked_by_its_address_and_trusted_by_our_authority(tmp_path: P
         )
 
 
+def test_harbor_is_verified_as_the_robot_as_which_nodes_pull_and_else_that_is_said(
+    tmp_path: Path, source: Running
+) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]))
+        good(call(directory, "images", "mirror"))
+        as_admin = good(call(directory, "images", "verify"))
+        assert "was asked as Harbor's administrator, and not as nodes pull" in as_admin.stderr
+        settings = directory / "group_vars/all.yml"
+        said = yaml.safe_load(settings.read_text()) | {"registry_client_auth": "robot"}
+        settings.write_text(yaml.safe_dump(said | {"registry_client_robot": "nodes"}))
+        robot = directory / ".clusterctl/secrets/registry-robot.auth.json"
+        for password, code in ((PASSWORD, 0), ("a rotated one", 3)):
+            token = base64.b64encode(f"admin:{password}".encode()).decode()
+            robot.write_text(json.dumps({"auths": {f"harbor.lan:{running.port}": {"auth": token}}}))
+            asked = call(directory, "images", "verify", "--json")
+            assert (asked.return_value or 0) == code, asked.output
+            assert "not as nodes pull" not in asked.stderr
+
+
 def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Path, source: Running) -> None:
     tls = certificate(tmp_path / "tls", ends=DAY)
     with harbor(tmp_path, tls) as running:
@@ -112,18 +136,18 @@ def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("ends", "address", "says"),
+    ("ends", "name", "says"),
     [
-        (-DAY, "127.0.0.1", "expired"),
-        (DAY, "127.0.0.2", "127.0.0.1"),
+        (-DAY, NAME, "expired"),
+        (DAY, "elsewhere.lan", NAME),
         (DAY, "other authority", "self-signed"),
     ],
 )
 def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
-    ends: datetime.timedelta, address: str, says: str, tmp_path: Path, source: Running
+    ends: datetime.timedelta, name: str, says: str, tmp_path: Path, source: Running
 ) -> None:
-    other = address == "other authority"
-    tls = certificate(tmp_path / "tls", ends=ends, address="127.0.0.1" if other else address)
+    other = name == "other authority"
+    tls = certificate(tmp_path / "tls", ends=ends, name=NAME if other else name)
     trusted = certificate(tmp_path / "trusted", ends=DAY) if other else tls
     with harbor(tmp_path, tls) as running:
         directory = cluster(tmp_path, source, running.port, Path(trusted["certificate"]))
@@ -135,6 +159,14 @@ def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
         listed = call(directory, "images", "list", "--json")
         assert listed.return_value == 3
         assert records(listed)[0]["code"] == "images.certificate"
+
+
+def test_the_name_goes_to_the_registry_itself_and_to_nobody_that_it_sends_us_to() -> None:
+    with Registry(Way("127.0.0.1:443", name=NAME)) as client:
+        for url, expected in (("https://127.0.0.1/v2/", NAME), ("https://s3.example.org/blob", None)):
+            request = httpx.Request("GET", url, extensions={"sni_hostname": NAME})
+            client._call_by_name(request)
+            assert request.extensions.get("sni_hostname") == expected
 
 
 def test_a_password_that_was_changed_is_said(tmp_path: Path, source: Running) -> None:

@@ -21,6 +21,11 @@ pytestmark = pytest.mark.lab
 NODE, OTHER, REGISTRY = "gpu03", "gpu02", "registry01"
 ADDRESS = "registry01:5000"
 LIMIT_MBPS = 100
+RECEIVED = "/sys/class/net/eth0/statistics/rx_bytes"
+# Layers, and no more manifests and handshakes.
+SOME_BYTES = 2_000_000
+# For documentation (RFC 5737): nobody has it.
+NOBODY = "192.0.2.1"
 
 
 @pytest.fixture
@@ -47,6 +52,11 @@ def without_image(lab: RunningLab, *nodes: str) -> None:
         lab.ssh(node, "sudo docker image prune --all --force")
 
 
+def received(lab: RunningLab, node: str) -> int:
+    """Bytes that have come to a node since it started."""
+    return int(lab.ssh(node, f"cat {RECEIVED}"))
+
+
 def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: RunningLab) -> None:
     declare(site, training_image_registry_link_mbps=LIMIT_MBPS)
     without_image(site, OTHER, NODE)
@@ -65,14 +75,18 @@ def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: Runnin
 def test_a_registry_that_dies_in_a_pull_is_said_and_the_next_apply_mends_it(site: RunningLab) -> None:
     without_image(site, OTHER, NODE)
     site.inject(REGISTRY, "slow-link")
+    before = received(site, NODE)
     ended: list[subprocess.CompletedProcess[str]] = []
     running = threading.Thread(
         target=lambda: ended.append(site.clusterctl("apply", "--yes", "--only", "images", "--canary", "0"))
     )
     running.start()
-    site.ssh(NODE, "for turn in $(seq 300); do pgrep -f 'docker.*pull' && break; sleep 0.2; done")
+    # A pattern that is not its own text: the shell that looks has it in its command line.
+    begun = f"pgrep -f '[d]ocker.*pull' >/dev/null && [ $(cat {RECEIVED}) -gt {before + SOME_BYTES} ]"
+    site.ssh(NODE, f"for turn in $(seq 300); do {begun} && exit 0; sleep 0.2; done; exit 1")
     site.inject(REGISTRY, "registry-down")
     running.join(600)
+    assert ended, "the apply has not ended"
     assert ended[0].returncode == 1
     assert "could not be pulled" in ended[0].stderr
     assert "registry.unreachable" in ended[0].stderr
@@ -93,19 +107,21 @@ def test_an_offline_apply_is_proved_and_a_contact_is_named(site: RunningLab) -> 
     assert site.ssh(NODE, "sudo ls /root/.clusterctl/offline 2>&1", check=False).endswith(
         "No such file or directory"
     )
-    # This machine is no host of the cluster.
-    ours = site.ssh(NODE, "echo $SSH_CLIENT").split()[0]
+    # Sent to a link address that nobody has: the SYN leaves, and nothing comes back, so that he can be found.
+    site.ssh(NODE, f"sudo ip neigh replace {NOBODY} lladdr 02:00:00:00:00:01 dev eth0 && "
+                   f"sudo ip route replace {NOBODY}/32 dev eth0")  # fmt: skip
     site.ssh(NODE, "sudo systemd-run -q --unit=chatty sh -c "
-                   f"'while sleep 0.2; do timeout 1 bash -c \"</dev/tcp/{ours}/9\"; done'")  # fmt: skip
+                   f"'while sleep 0.2; do timeout 1 bash -c \"</dev/tcp/{NOBODY}/9\"; done'")  # fmt: skip
     try:
         done = site.clusterctl(
             "apply", "--yes", "--json", "--offline", "--full", "--only", "registry", "--limit", NODE
         )
     finally:
         site.ssh(NODE, "sudo systemctl stop chatty", check=False)
+        site.ssh(NODE, f"sudo ip route del {NOBODY}/32; sudo ip neigh del {NOBODY} dev eth0", check=False)
     assert done.returncode == 1
     (contact,) = json_lines(done)[-1]["offline"]["hosts"][NODE]["outside"]
-    assert (contact["address"], contact["port"], contact["by"]) == (ours, 9, "bash")
+    assert (contact["address"], contact["port"], contact["by"]) == (NOBODY, 9, "bash")
     assert contact["unit"] == "chatty.service"
 
 
@@ -135,12 +151,24 @@ def role(lab: RunningLab, **variables: Any) -> tuple[int, str]:
     return int(found[1]) if found else -1, done.stdout
 
 
-def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(site: RunningLab) -> None:
+@pytest.fixture
+def containerd(site: RunningLab) -> Iterator[RunningLab]:
+    """containerd's configuration as it was, afterwards: the role takes back mirrors, and no config_path."""
+    file = "/etc/containerd/config.toml"
+    site.ssh(NODE, f"sudo sh -c 'rm -f {file}.before; [ ! -e {file} ] || cp -a {file} {file}.before'")
+    yield site
+    back = f"rm -f {file}; [ ! -e {file}.before ] || mv {file}.before {file}; systemctl restart containerd"
+    site.ssh(NODE, f"sudo sh -c '{back}'")
+
+
+def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(containerd: RunningLab) -> None:
+    site = containerd
     mirror = {"upstream": "docker.io", "url": f"https://{ADDRESS}", "fallback": False}
     wanted = {"registry_client_engines": ["containerd"], "registry_client_mirrors": [mirror]}
     assert role(site, **wanted)[0] > 0
     assert role(site, **wanted)[0] == 0
-    assert "config_path" in site.ssh(NODE, "sudo containerd config dump")
+    dumped = site.ssh(NODE, "sudo containerd config dump")
+    assert re.search(r"""config_path = ["']/etc/containerd/certs\.d["']""", dumped), dumped
     settings = yaml.safe_load((site.cluster / "group_vars/all.yml").read_text(encoding="utf-8"))
     image = f"docker.io/library/paddle@{settings['training_image_digest']}"
     since = site.ssh(REGISTRY, "date '+%Y-%m-%d %H:%M:%S'")

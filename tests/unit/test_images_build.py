@@ -23,14 +23,16 @@ from clusterctl.cluster.inventory import Host, Inventory, forget_cached
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import run
-from clusterctl.registry.images import gate, recipe, saved
+from clusterctl.registry.images import building, gate, mirrored, recipe, saved
 from clusterctl.registry.images.declared import declared_images
 from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.manifest import Manifest
 
 from .loopback_registry import needs_registry, registry
 
 A = "sha256:" + "a" * 64
+TAR = "application/vnd.oci.image.layer.v1.tar"
 BASE = LockedImage(
     name="training", source="docker.io/x/paddle:1", target="library/paddle", digest=A, manifest=A,
     platforms=("linux/amd64",), config=LockedBlob(digest=A, size=1), layers=(LockedBlob(digest=A, size=5),),
@@ -288,6 +290,31 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
             remove_all_on(base)
 
 
+def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> None:
+    (one,) = recipe.declared_recipes(inventory_of(tmp_path, NOTEBOOK))
+    layers = [layer("base"), layer("new")]
+    image = saved.read(archive(layers, "classic"), tmp_path, {digest(layers[0])})
+    remembered: list[str] = []
+
+    class Full:
+        """A registry that has every blob, and dies over the manifest."""
+
+        def has_blob(self, *_: object) -> bool:
+            return True
+
+        def put_manifest(self, _repository: str, found: Manifest, _name: str) -> None:
+            assert remembered == [found.digest]
+            raise KeyboardInterrupt
+
+    base = {
+        "config": {"mediaType": "application/vnd.oci.image.config.v1+json"},
+        "layers": [{"digest": A, "size": 5, "mediaType": TAR}],
+    }
+    order = building.Order(one, BASE, {})
+    with pytest.raises(KeyboardInterrupt):
+        building.push(order, image, base, Full(), remembered.append)  # type: ignore[arg-type]
+
+
 @needs_registry
 @pytest.mark.skipif(not docker_answers(), reason="no Docker answers here")
 def test_an_image_is_built_pushed_without_its_base_and_locked(
@@ -307,6 +334,7 @@ def test_an_image_is_built_pushed_without_its_base_and_locked(
     assert image
     assert base
     assert (first["state"], first["digest"]) == ("built", image.digest)
+    assert image.digest in [one.digest for one in mirrored.brought(ClusterDirectory(directory))]
     assert image.layers[: len(base.layers)] == base.layers
     assert len(image.layers) > len(base.layers)
     assert first["bytes"] < 100_000 < image.size

@@ -14,12 +14,17 @@ import httpx
 import pytest
 
 from clusterctl.cluster.inventory import Host
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.places import proxy_for
+from clusterctl.registry.images.resolve import resolve
+from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry, Way, trust
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.reference import parse
 from clusterctl.registry.oci.tokens import Tokens
 
 QUICK = Patience(attempts=3, first_s=0, most_s=0)
@@ -199,3 +204,34 @@ def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
     said = {"site_https_proxy": "http://proxy:3128", "site_no_proxy": "localhost, .example.com"}
     host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), said, None, {})
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
+
+
+def test_bytes_are_asked_for_as_they_lie_there():
+    asked: list[str] = []
+
+    def answer(_method: str, _path: str, headers: dict[str, str]) -> Answer:
+        asked.append(headers.get("Accept-Encoding", ""))
+        return 200, {"Content-Type": manifest.OCI_MANIFEST}, b"{}"
+
+    with server(answer) as (host, _), client(host, None) as registry:
+        registry.hash_blob("a/b", "sha256:" + "a" * 64)
+        registry.has_manifest("a/b", "sha256:" + "a" * 64)
+    assert asked == ["identity", "identity"]
+
+
+@pytest.mark.parametrize("raw", [b"<html>", b"[1]", b'{"config": 7}', b"\xff"])
+def test_a_configuration_that_is_none_is_said(raw: bytes):
+    config = {"mediaType": "c", "digest": manifest.digest_of(raw), "size": len(raw)}
+    kind = manifest.OCI_MANIFEST
+    said = json.dumps({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": []})
+
+    def answer(_method: str, path: str, _headers: dict[str, str]) -> Answer:
+        if "/blobs/" in path:
+            return 200, {}, raw
+        return 200, {"Content-Type": kind}, said.encode()
+
+    with server(answer) as (host, _), client(host, None) as registry:
+        image = DeclaredImage("one", parse(f"http://{host}/a/b:1"), "a/b", "1")
+        with pytest.raises(ClusterctlError) as refused:
+            resolve(image, registry)
+    assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)

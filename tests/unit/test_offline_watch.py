@@ -6,10 +6,12 @@ import ipaddress
 import json
 import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,16 @@ def test_a_connection_to_anybody_but_the_allowed_is_written_down_once_with_its_n
         (OUT, "tcp", 443, 2), ("9.9.9.9", "udp", 123, 1),
         ("1.1.1.1", "protocol 47", 0, 1), ("1.0.0.1", "icmp", 0, 1),
     ]  # fmt: skip
+
+
+def test_who_had_gone_before_he_was_looked_for_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([("", ""), ("", ""), ("bash", "chatty.service")])
+    monkeypatch.setattr(watcher, "process_of", lambda *_: next(found))
+    watch = new_watch()
+    heard = [hear(watch, packet(OUT, watcher.TCP)) for _ in range(4)]
+    (one,) = watch.record["outside"]
+    assert (one["times"], one["by"], one["unit"]) == (4, "bash", "chatty.service")
+    assert heard == [True, False, True, False]
 
 
 def test_answers_and_what_leaves_no_host_are_no_contacts() -> None:
@@ -154,6 +166,45 @@ def test_apts_sources_and_proxies_are_found_and_comments_are_not(tmp_path: Path)
     assert away["deb.debian.org"] == [str(tmp_path / "sources.list")]
 
 
+def test_a_listener_on_the_node_itself_is_a_source_elsewhere_for_it_may_be_a_tunnel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"localhost": ["127.0.0.1"], "tunnel.site": ["127.0.0.5"], "gpu01": ["127.0.1.1"]}
+    monkeypatch.setattr(offline_watch, "addresses", lambda name: known.get(name, [name]))
+    named = {host: ["f"] for host in ("localhost", "127.0.0.1", "::1", "tunnel.site", "gpu01", INSIDE)}
+    allowed = offline_watch.networks([INSIDE, "127.0.0.0/8"])
+    away = offline_watch.outside_sources(named, ["gpu01", "localhost"], allowed)
+    assert set(away) == {"localhost", "127.0.0.1", "::1", "tunnel.site"}
+
+
+SESSIONS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0109090A:0016 00000000:0000 0A 0 0 0 0 0 1
+   1: 0109090A:0016 02020202:D431 01 0 0 0 0 0 2
+   2: 0109090A:C001 84026597:01BB 01 0 0 0 0 0 3
+   3: 0109090A:C002 0300090A:1388 01 0 0 0 0 0 4
+   4: 0109090A:C003 84026597:01BB 06 0 0 0 0 0 5
+   5: 0100007F:C004 0100007F:0050 01 0 0 0 0 0 6
+"""
+SESSIONS_6 = """  sl  local_address remote_address
+   0: 0000000000000000FFFF00000109090A:C005 0000000000000000FFFF000008080808:01BB 08 0 0 0 0 0 7
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table is one of a little-endian machine")
+def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_proof(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text(SESSIONS, encoding="ascii")
+    (tmp_path / "tcp6").write_text(SESSIONS_6, encoding="ascii")
+    watch = new_watch()
+    watch.find_open(watcher.open_sessions(tmp_path))
+    found = [(one["address"], one["port"]) for one in watch.record["open"]]
+    assert found == [(OUT, 443), ("8.8.8.8", 443)]
+    record = {**watch.record, "ended": True}
+    assert offline.why_not(record, "r1").startswith(
+        f"sessions were open before its watch began: {OUT}:443 (tcp, 1 time)"
+    )
+    assert offline.why_not({**record, "open": []}, "r1") == ""
+
+
 def test_the_program_that_goes_to_the_node_is_this_one_and_needs_nothing_of_ours() -> None:
     assert offline_watch.program() == WATCHER.read_text(encoding="utf-8")
     done = subprocess.run(
@@ -234,13 +285,15 @@ sys.exit(watch.wait(20))
     ]
     assert record["outside"][0]["by"].startswith("python")
     assert record["names"] == {"deb.debian.org": 1}
-    assert (record["ended"], record["lost"], record["gaps"]) == (True, 0, 0)
+    assert (record["drained"], record["lost"], record["gaps"]) == (True, 0, 0)
+    assert "ended" not in record
     assert (tmp_path / "record.json").stat().st_mode & 0o077 == 0
 
 
 SYSTEMCTL = """#!/bin/sh
 case "$*" in
 *" start "*) setsid $(sed -n 's/^ExecStart=//p' "$UNIT") >/dev/null 2>&1 </dev/null & echo $! >"$UNIT.pid" ;;
+*" is-active "*) kill -0 "$(cat "$UNIT.pid")" 2>/dev/null ;;
 *" stop "*)
     kill "$(cat "$UNIT.pid")" 2>/dev/null
     for turn in $(seq 200); do kill -0 "$(cat "$UNIT.pid")" 2>/dev/null || break; sleep 0.05; done ;;
@@ -291,12 +344,30 @@ def test_a_watch_begins_hears_ends_and_leaves_nothing(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets want root")
-def test_a_watch_that_died_is_no_proof(
-    service: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("what", ["killed", "stopped early", "hangs", "of another boot"])
+def test_a_watch_that_did_not_hear_to_the_end_is_no_proof(
+    what: str,
+    service: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ask(tmp_path, capsys, "started")
     process = int(Path(f"{service}.pid").read_text(encoding="utf-8"))
-    os.kill(process, 9)
+    monkeypatch.setattr(offline_watch, "BEAT_S", 2.0)
+    if what == "killed":
+        os.kill(process, signal.SIGKILL)
+    elif what == "stopped early":
+        os.kill(process, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while not offline_watch.read(tmp_path / "watch").get("drained") and time.monotonic() < deadline:
+            time.sleep(0.05)
+    elif what == "hangs":
+        os.kill(process, signal.SIGSTOP)
+        threading.Timer(6, os.kill, (process, signal.SIGCONT)).start()
+    else:
+        (tmp_path / "boot").write_text("another\n", encoding="utf-8")
+        monkeypatch.setattr(offline_watch, "BOOT", tmp_path / "boot")
     record = ask(tmp_path, capsys, "ended")["clusterctl"]["facts"]["offline"]["record"]
     assert record["ended"] is False
     assert offline.why_not(record, "r1") == "its watch did not run to the end"

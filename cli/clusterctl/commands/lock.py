@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,20 +64,27 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     failures = {
         image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)
     }
-    images = [resolved.get(image.name) or _kept(image, before) for image in declared]
-    after = Lock(driver=driver, images=tuple(image for image in images if image is not None))
-    changed = after != before
-    if not check and changed and not failures:
+    if check or failures:
+        after = _merged(declared, driver, resolved, before)
+    else:
         with mutex.held(inventory.directory, "lock"):
-            lock_file.write(inventory.directory, after)
+            # Asking took a while: what a build or another lock wrote meanwhile stays.
+            before = lock_file.read(inventory.directory) or Lock()
+            after = _merged(declared, driver, resolved, before)
+            if after != before:
+                lock_file.write(inventory.directory, after)
     code = _report(before, after, failures, check=check, as_json=as_json)
     training = after.image(TRAINING)
     if training is not None and not setting(asked_host(inventory), "training_image_digest"):
-        console.tell(
-            "apply pulls no training image yet: its digest is not declared",
-            ("hint: ", f'Write into group_vars/all.yml: training_image_digest: "{training.digest}"'),
-        )
+        console.say(f"apply brings the training image by the lock's digest: {training.digest}")
     return code
+
+
+def _merged(
+    declared: Sequence[DeclaredImage], driver: str, resolved: Mapping[str, LockedImage], before: Lock
+) -> Lock:
+    images = [resolved.get(image.name) or _kept(image, before) for image in declared]
+    return Lock(driver=driver, images=tuple(image for image in images if image is not None))
 
 
 def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, anew: bool) -> bool:

@@ -18,6 +18,7 @@ from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.rollout import tables
 from clusterctl.rollout.inspection import HostStatus, inspect
+from clusterctl.rollout.training import pinned
 
 # "Debian GNU/Linux 12 (bookworm)" is "Debian 12" to those who look at a table.
 OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
@@ -41,7 +42,7 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
             names,
             transport,
             gpu_nodes=[host.name for host in inventory.gpu_nodes],
-            image=cluster_spec(inventory).image,
+            image=cluster_spec(pinned(inventory).inventory).image,
         )
     found += [HostStatus(h.name, quarantined=h.quarantined) for h in matching if h.quarantined is not None]
     if as_json:

@@ -35,6 +35,7 @@ from clusterctl.errors import (
 )
 from clusterctl.report import files, terminal, view
 from clusterctl.report.progress import ValidationProgress
+from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import Run, RunStore, write_atomically
@@ -70,7 +71,9 @@ def command(
     is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
     suites.load(suite)
-    inventory = opened(named)
+    found = pinned(opened(named))
+    warn(found)
+    inventory = found.inventory
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
     nodes = [node.name for node in spec.nodes if not node.excluded]

@@ -28,9 +28,11 @@ URL = re.compile(r"https?://(?:[^/@\s]*@)?(\[[0-9a-fA-F:]+\]|[^/:\s]+)")
 ROLES_OF = {
     "driver": ("nvidia_driver_",),
     "runtime": ("container_runtime_", "nvidia_container_toolkit_"),
-    "registry": ("registry_",),
+    "registry": ("registry_", "harbor_"),
     "images": ("training_image_",),
 }
+LOOPBACK_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
+TRIVY_DATABASES = ("harbor_trivy_db_repository", "harbor_trivy_java_db_repository")
 EVERYWHERE = ("site_http_proxy", "site_https_proxy")
 
 
@@ -42,14 +44,19 @@ class Allowed:
     names: tuple[str, ...]
 
     def has(self, host: str) -> bool:
-        """Whether a name or an address, as a setting has it, is among them."""
+        """Whether a name or an address, as a setting has it, is among them.
+
+        A loopback address never is: what listens there may be a tunnel, and no packet of it is heard.
+        """
         bare = host.strip("[]").lower()
-        if bare in {name.lower() for name in self.names} or bare == "localhost":
-            return True
         with contextlib.suppress(ValueError):
             address = ipaddress.ip_address(bare)
+            if address.is_loopback or address.is_unspecified:
+                return False
             return any(address in ipaddress.ip_network(one) for one in self.addresses)
-        return False
+        if bare.rstrip(".") in LOOPBACK_NAMES or bare.rstrip(".").endswith(".localhost"):
+            return False
+        return bare in {name.lower() for name in self.names}
 
 
 @dataclass
@@ -172,15 +179,20 @@ def why_not(record: Mapping[str, Any], run: str) -> str:
     """Why what a watch wrote down does not prove that no other host was contacted; "" where it does."""
     if record.get("run") != run:
         return "nothing is known of what it did: its watch left no record"
-    if record.get("outside"):
-        return "it contacted " + ", ".join(_contact(one) for one in record["outside"])
-    if not record.get("ended"):
-        return "its watch did not run to the end"
-    if record.get("gaps"):
-        return f"its watch was interrupted ({counted(int(record['gaps']), 'time')})"
-    if record.get("lost"):
-        return f"{counted(int(record['lost']), 'packet')} went by unheard"
-    return ""
+    outside, open_ = record.get("outside") or [], record.get("open") or []
+    gaps, lost = int(record.get("gaps") or 0), int(record.get("lost") or 0)
+    reasons = (
+        (bool(outside), f"it contacted {_contacts(outside)}"),
+        (not record.get("ended"), "its watch did not run to the end"),
+        (bool(open_), f"sessions were open before its watch began: {_contacts(open_)}"),
+        (gaps > 0, f"its watch was interrupted ({counted(gaps, 'time')})"),
+        (lost > 0, f"{counted(lost, 'packet')} went by unheard"),
+    )
+    return next((because for is_so, because in reasons if is_so), "")
+
+
+def _contacts(found: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(_contact(one) for one in found)
 
 
 def _contact(one: Mapping[str, Any]) -> str:
@@ -191,7 +203,10 @@ def _contact(one: Mapping[str, Any]) -> str:
 
 def _declared(host: Host, tags: Collection[str]) -> dict[str, str]:
     """Settings in force on a host that may name another, by name; but for what only a node can evaluate."""
-    prefixes = tuple(prefix for tag in tags for prefix in ROLES_OF.get(tag, ()))
+    harbor = setting(host, "registry_kind") == "harbor"
+    prefixes = tuple(
+        prefix for tag in tags for prefix in ROLES_OF.get(tag, ()) if harbor or prefix != "harbor_"
+    )
     names = {name for name in {*role_defaults(), *host.variables} if name.startswith(prefixes)}
     found = {}
     for name in sorted({*(n for n in names if n.endswith(("_url", "_proxy"))), *EVERYWHERE}):
@@ -202,7 +217,16 @@ def _declared(host: Host, tags: Collection[str]) -> dict[str, str]:
             ):
                 continue
             found[name] = str(setting(host, name) or "")
+    if "registry" in tags and harbor and _fetches_databases(host):
+        # A registry and a path, without a scheme.
+        found |= {name: f"https://{setting(host, name)}" for name in TRIVY_DATABASES}
     return found
+
+
+def _fetches_databases(host: Host) -> bool:
+    return is_true(setting(host, "harbor_trivy_enabled")) and not is_true(
+        setting(host, "harbor_trivy_offline")
+    )
 
 
 def _fallbacks(host: Host, tags: Collection[str]) -> list[str]:

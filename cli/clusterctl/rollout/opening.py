@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from clusterctl.cluster.opened import opened
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.playbook import MAX_FORKS
 from clusterctl.engine.progress import choose
-from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ExplainedError
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
+from clusterctl.rollout.training import Pinned, pinned, require_pinned, require_served
 from clusterctl.runs.store import RunStore
 
 
@@ -31,6 +31,8 @@ class Selection:
     inventory: Inventory
     hosts: tuple[Host, ...]
     quarantined: Mapping[str, str]
+    # What the lock adds to the settings, for Ansible; the inventory has it already.
+    locked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,24 +46,39 @@ class Selection:
 
 
 def select(named: Path | None, limit: str | None) -> Selection:
-    """Check the settings and choose hosts, before any of them is touched; quarantined ones are named.
+    """Check settings and lock and choose hosts, before any of them is touched; quarantined ones are named.
 
-    Raises ClusterctlError (exit 2) for settings, inventory or limit.
+    Raises ClusterctlError (exit 2) for settings, inventory or limit, a lock that is not that of the settings
+    (``images.stale-lock``), and a training image that the driver cannot run (``images.driver``).
     """
-    inventory = opened(named)
+    found = pinned(opened(named))
+    require_pinned(found)
+    chosen = _chosen(found, limit)
+    require_served(found, chosen.hosts)
+    return chosen
+
+
+def select_for_registry(named: Path | None) -> Selection:
+    """The same hosts for what concerns the registry alone: no image is a reason to refuse its backup."""
+    return _chosen(pinned(opened(named)), None)
+
+
+def _chosen(found: Pinned, limit: str | None) -> Selection:
+    inventory = found.inventory
     require_whole(inventory)
     hosts = inventory.select(limit)
     out = {h.name: h.quarantined for h in inventory.matching(limit) if h.quarantined is not None}
     for name, reason in out.items():
         console.say(f"{name}: left out, in quarantine: {reason}")
-    return Selection(inventory.directory, inventory, hosts, out)
+    return Selection(inventory.directory, inventory, hosts, out, found.extra_vars)
 
 
 def everyone(named: Path | None) -> Selection:
     """Every declared host, those in quarantine too. Raises ClusterctlError (exit 2)."""
-    inventory = opened(named)
+    found = pinned(opened(named))
+    inventory = found.inventory
     require_whole(inventory)
-    return Selection(inventory.directory, inventory, inventory.hosts, {})
+    return Selection(inventory.directory, inventory, inventory.hosts, {}, found.extra_vars)
 
 
 def logins_at_once(hosts: Sequence[Host]) -> int:
@@ -90,17 +107,9 @@ def session(
     store = RunStore(directory)
     run = store.create(kind, arguments)
     display = choose(kind, as_json=as_json)
-    try:
+    with store.finished_on_error(run):
         with variables_file(directory, passwords) as path:
             secret_vars = path.read_bytes() if path else b""
         with Journal(run.journal) as journal:
-            yield Session(directory, run, journal, display, secret_vars, extra_vars or {}, forks)
-    except KeyboardInterrupt:
-        store.finish(run, EXIT_INTERRUPTED, {"error": "interrupted"})
-        raise
-    except ExplainedError as error:
-        store.finish(run, error.exit_code, {"error": error.what})
-        raise
-    except BaseException as error:
-        store.finish(run, EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"})
-        raise
+            variables = {**chosen.locked, **(extra_vars or {})}
+            yield Session(directory, run, journal, display, secret_vars, variables, forks)

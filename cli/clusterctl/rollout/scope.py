@@ -44,12 +44,13 @@ def require_something_to_do(hosts: Sequence[Host], inventory: Inventory, parts: 
         )
     idle = {
         "registry": "" if inventory.registry_hosts else "no host is in the group registry",
-        "images": "" if any(wants_image(host) for host in hosts) else "no training_image_digest is declared",
+        "images": "" if any(wants_image(host) for host in hosts) else "no locked training image is declared",
     }
     if parts and all(idle.get(part) for part in parts):
         raise _nothing(
             f"--only {','.join(parts)} has nothing to do: {', and '.join(idle[part] for part in parts)}",
-            "Declare it in the settings, or leave --only away.",
+            "Declare it in the settings (an image by its digest, or by its tag and clusterctl lock), "
+            "or leave --only away.",
         )
 
 
@@ -66,7 +67,8 @@ def require_whole(inventory: Inventory) -> None:
                 "training_image_enabled is true, and no training_image_digest is declared",
                 code="settings.no-digest",
                 where=host.name,
-                hint="Declare the digest (sha256:...), or take training_image_enabled away.",
+                hint="Declare the digest (sha256:...), or the tag and run clusterctl lock, or take "
+                "training_image_enabled away.",
             )
         elsewhere = host.value("registry_hostname") or host.value("training_image_registry")
         if not inventory.registry_hosts and not elsewhere:

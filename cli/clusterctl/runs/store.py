@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
-from clusterctl.errors import ClusterctlError
+from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 
 RUN_FILE = "run.json"
 
@@ -98,6 +99,21 @@ class RunStore:
         ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary))
         _save(ended)
         return ended
+
+    @contextlib.contextmanager
+    def finished_on_error(self, run: Run) -> Iterator[None]:
+        """Record how a run ended where the block raises, whatever it raises; else the block has done it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.finish(run, EXIT_INTERRUPTED, {"error": "interrupted"})
+            raise
+        except ExplainedError as error:
+            self.finish(run, error.exit_code, {"error": error.what})
+            raise
+        except BaseException as error:
+            self.finish(run, EXIT_INCOMPLETE, {"error": f"{type(error).__name__}: {error}"})
+            raise
 
     def annotate(self, run: Run, summary: Mapping[str, Any]) -> Run:
         """Replace the summary of a run; when and how it ended stays as it is."""

@@ -46,6 +46,8 @@ def test_an_offline_apply_proves_that_nobody_else_was_contacted(cluster, listing
          1, "it contacted 151.101.2.132:443 (tcp, 2 times) by apt"),
         ({"lost": 7}, 3, "7 packets went by unheard"),
         ({"gaps": 1}, 3, "its watch was interrupted (1 time)"),
+        ({"open": [{"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1, "by": "ssh"}]},
+         3, "sessions were open before its watch began: 151.101.2.132:443 (tcp, 1 time) by ssh"),
         ({"ended": False}, 3, "its watch did not run to the end"),
         ({"run": "another"}, 3, "nothing is known of what it did: its watch left no record"),
     ],
@@ -87,6 +89,30 @@ def test_settings_that_reach_out_are_refused_before_any_host_is_touched(cluster,
     assert "site_http_proxy names 192.0.2.200" in said
     assert "user:word" not in said
     assert "offline.settings" in said
+    assert ansible.requests == []
+
+
+@pytest.mark.parametrize("proxy", ["http://localhost:3128", "http://127.0.0.1:3128", "http://[::1]:3128"])
+def test_a_proxy_on_the_node_itself_is_refused_for_it_may_be_a_tunnel(
+    cluster, listing, ansible, capsys, proxy
+):
+    assert offline(cluster, listing, site_http_proxy=proxy, site_offline_hosts=["127.0.0.0/8", "::1"]) == 2
+    assert "site_http_proxy names" in capsys.readouterr().err
+    assert ansible.requests == []
+
+
+def test_what_harbor_itself_would_fetch_is_refused_too(cluster, listing, ansible, capsys):
+    away = {
+        "registry_kind": "harbor",
+        "harbor_installer_url": "https://github.com/goharbor/harbor/releases/harbor.tgz",
+        "harbor_trivy_enabled": True,
+    }
+    assert offline(cluster, listing, **away) == 2
+    said = capsys.readouterr().err
+    assert "harbor_installer_url names github.com" in said
+    assert "harbor_trivy_db_repository names ghcr.io" in said
+    assert offline(cluster, listing, **away, harbor_trivy_offline=True) == 2
+    assert "ghcr.io" not in capsys.readouterr().err
     assert ansible.requests == []
 
 

@@ -87,7 +87,7 @@ def test_a_request_that_would_do_nothing_is_refused(with_login_host, ansible, li
     for command in (["apply", "--yes"], ["plan"]):
         for words, said in (
             (["--limit", "login01"], "no play of the site is for login01"),
-            (["--only", "images"], "--only images has nothing to do: no training_image_digest is declared"),
+            (["--only", "images"], "--only images has nothing to do: no locked training image is declared"),
         ):
             assert run(["-C", str(cluster.root), *command, *words]) == 2
             assert said in capsys.readouterr().err

@@ -15,14 +15,15 @@ from clusterctl import console
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.commands.images import options
 from clusterctl.engine.wording import counted, elapsed
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.live_area import LiveArea
 from clusterctl.registry.images import mirrored
-from clusterctl.registry.images.mirror import Course, Origin, Plan, carry_out
+from clusterctl.registry.images.mirror import Course, Origin, Plan, Wanted, carry_out
+from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.outcome import Outcome, State, exit_code
 from clusterctl.registry.images.places import Destination
 from clusterctl.rollout import tables
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.store import RunStore, now
 
 
 @dataclass
@@ -40,19 +41,23 @@ class Work:
     began: float = field(default_factory=time.monotonic)
 
     def done(self) -> list[Outcome]:
-        """Bring them, and remember what was brought."""
+        """Bring them; what is brought is remembered before its first manifest is there."""
         with _shown(self.plan, live=self.show and console.is_live()) as tick:
-            outcomes = carry_out(
+            return carry_out(
                 self.plan,
                 self.origin,
                 self.destination.registry,
                 jobs=self.jobs,
                 stop=self.stop,
                 on_tick=tick,
+                on_writing=self._remember,
             )
-        brought = [one.image for one in outcomes if one.state is State.COPIED]
-        mirrored.remember(self.inventory.directory, self.destination.name, brought)
-        return outcomes
+
+    def _remember(self, wanted: Wanted) -> None:
+        image, digests = wanted.image, tuple(manifest.digest for manifest in wanted.manifests)
+        name = self.destination.name
+        new = Brought(name, image.target, image.digest, image.name, image.tag, now(), digests)
+        mirrored.remember(self.inventory.directory, new)
 
 
 def require_room(plan: Plan, destination: Destination) -> None:
@@ -87,14 +92,15 @@ def planned(plan: Plan, destination: Destination, *, as_json: bool) -> int:
 
 
 def bring(work: Work, *, as_json: bool) -> int:
-    """Do it as a run that is kept, and say what came of it."""
+    """Do it as a run that is kept, and say what came of it.
+
+    Raises ClusterctlError (``images.record-unreadable``) before anything moves.
+    """
+    mirrored.brought(work.inventory.directory)
     store = RunStore(work.inventory.directory)
     run = store.create(work.kind, work.plan.names)
-    try:
+    with store.finished_on_error(run):
         outcomes = work.done()
-    except KeyboardInterrupt:
-        store.finish(run, EXIT_INTERRUPTED, {"type": "summary", "run": run.id, "exit": EXIT_INTERRUPTED})
-        raise
     seconds = time.monotonic() - work.began
     moved = sum(one.moved for one in outcomes)
     code = exit_code(outcomes)

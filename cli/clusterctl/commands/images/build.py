@@ -17,13 +17,14 @@ from clusterctl.commands.images import options
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import elapsed
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
-from clusterctl.registry.images import building, gate
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
+from clusterctl.registry.images import building, gate, mirrored
 from clusterctl.registry.images.building import Built, Engine, Order
 from clusterctl.registry.images.declared import asked_host, nodes_driver, registry_name
+from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.places import Destination, writable
 from clusterctl.registry.images.recipe import SETTING, Recipe, context_of, declared_recipes
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.store import RunStore, now
 
 
 @click.command("build")
@@ -58,26 +59,21 @@ def command(
     ]
     if check:
         return _show(orders, as_json=as_json)
+    mirrored.brought(inventory.directory)
     store = RunStore(inventory.directory)
     run = store.create("build", [recipe.name for recipe in recipes])
     engine = Engine(run.path("build.log"))
     found: dict[str, Built | ExplainedError] = {}
-    try:
+    with store.finished_on_error(run), mutex.held(inventory.directory, "images build"):
         with terminated_like_interrupted():
             engine.require()
             with writable(inventory, passwords) as destination:
                 for order in orders:
                     try:
-                        found[order.recipe.name] = _made(order, engine, destination, anew=anew)
+                        found[order.recipe.name] = _made(inventory, order, engine, destination, anew=anew)
                     except ExplainedError as error:
                         found[order.recipe.name] = error
         _lock(inventory, [one.image for one in found.values() if isinstance(one, Built)])
-    except KeyboardInterrupt:
-        store.finish(run, EXIT_INTERRUPTED, {"type": "summary", "run": run.id, "exit": EXIT_INTERRUPTED})
-        raise
-    except ExplainedError as error:
-        store.finish(run, error.exit_code, {"error": error.what})
-        raise
     code = EXIT_CLUSTER_BAD if any(isinstance(one, ExplainedError) for one in found.values()) else EXIT_GOOD
     records = [_record(name, one) for name, one in found.items()]
     summary = {"type": "summary", "run": run.id, "registry": registry, "exit": code}
@@ -111,23 +107,29 @@ def _base(inventory: Inventory, recipe: Recipe) -> LockedImage:
     return base
 
 
-def _made(order: Order, engine: Engine, destination: Destination, *, anew: bool) -> Built:
+def _made(
+    inventory: Inventory, order: Order, engine: Engine, destination: Destination, *, anew: bool
+) -> Built:
     registry, recipe, base = destination.registry, order.recipe, order.base
     if not anew and building.there_already(order, registry):
         return Built(building.locked(recipe, registry, destination.name), True, 0.0, 0)
     console.say(f"{recipe.name}: building on {base.target}@{base.digest}")
-    return building.make(order, engine, registry, destination.name)
+
+    def remember(digest: str) -> None:
+        new = Brought(destination.name, recipe.repository, digest, recipe.name, recipe.tag, now(), (digest,))
+        mirrored.remember(inventory.directory, new)
+
+    return building.make(order, engine, registry, destination.name, remember)
 
 
 def _lock(inventory: Inventory, images: list[LockedImage]) -> None:
-    """Write the images into the lock, each in place of the one of its name."""
-    with mutex.held(inventory.directory, "lock"):
-        before = lock_file.read(inventory.directory) or Lock(driver=nodes_driver(inventory))
-        names = [image.name for image in images]
-        kept = tuple(image for image in before.images if image.name not in names)
-        after = before.model_copy(update={"images": (*kept, *images)})
-        if {image.name: image for image in after.images} != {image.name: image for image in before.images}:
-            lock_file.write(inventory.directory, after)
+    """Write the images into the lock, each in place of the one of its name; nobody else writes it now."""
+    before = lock_file.read(inventory.directory) or Lock(driver=nodes_driver(inventory))
+    names = [image.name for image in images]
+    kept = tuple(image for image in before.images if image.name not in names)
+    after = before.model_copy(update={"images": (*kept, *images)})
+    if {image.name: image for image in after.images} != {image.name: image for image in before.images}:
+        lock_file.write(inventory.directory, after)
 
 
 def _show(orders: list[Order], *, as_json: bool) -> int:

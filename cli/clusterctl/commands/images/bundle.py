@@ -17,11 +17,12 @@ from clusterctl.cluster.lock import Lock
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
 from clusterctl.commands.images import bringing, options
+from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
 from clusterctl.registry.images import apt_tree, gate
-from clusterctl.registry.images.bundle import Bundle, Media
+from clusterctl.registry.images.bundle import Bundle, Media, digest_of_index
 from clusterctl.registry.images.bundling import Bundler, Recipe, Tree
 from clusterctl.registry.images.declared import asked_host, nodes_driver
 from clusterctl.registry.images.mirror import survey
@@ -35,6 +36,12 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MB = 1_000_000
 # FAT, which many media come with, holds no file of 4 GiB.
 PART_MB = 4000
+
+
+def _hex(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if value and not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+        raise click.BadParameter("a SHA-256 is 64 hexadecimal digits")
+    return value.lower()
 
 
 @click.group("bundle")
@@ -113,7 +120,8 @@ def create(
         files = len(bundle.files) if bundle else 0
         console.emit(
             {"type": "summary", "directory": str(directory), "images": len(outcomes), "files": files,
-             "bytes": size, "finished": finished, "exit": code}
+             "bytes": size, "finished": finished, "exit": code,
+             **({"index_sha256": digest_of_index(directory)} if finished else {})}
         )  # fmt: skip
         return code
     options.tell_failures(outcomes)
@@ -122,6 +130,8 @@ def create(
         return code
     words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
     console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)
+    digest = digest_of_index(directory)
+    console.RESULTS.print(f"SHA-256 of its index (load --sha256): {digest}", markup=False, soft_wrap=True)
     return code
 
 
@@ -133,6 +143,10 @@ def create(
     help="Put the bundle's files there.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Read and verify the whole bundle, and load nothing.")
+@click.option(
+    "--sha256", default="", metavar="HEX", callback=_hex,
+    help="The SHA-256 of the index, as `create` printed it: a bundle that was changed on its way is refused.",
+)  # fmt: skip
 @options.to_option
 @options.jobs_option
 @options.json_option
@@ -144,6 +158,7 @@ def load(
     *,
     files_to: Path | None,
     check: bool,
+    sha256: str,
     to: str,
     jobs: int,
     as_json: bool,
@@ -152,21 +167,22 @@ def load(
     """Bring the images of a bundle into the cluster's registry, and its files into a directory.
 
     Name every directory that it lies in, if it is on several media. Its lock becomes this cluster's, where
-    there is none. What is there already is not sent again; a damaged part is named.
+    there is none. What is there already is not sent again; a damaged part is named. The bundle vouches for
+    itself only as far as its medium does: --sha256 says which one it must be.
     """
     inventory = opened(named)
     media = Media(directories)
-    bundle = media.index()
+    bundle = media.index(sha256)
     media.require(bundle)
     if check:
         return _checked(media, bundle, as_json=as_json)
-    lock = _accepted(inventory, bundle)
-    gate.require_driver(lock.images, nodes_driver(inventory))
     stop = threading.Event()
     with (
         terminated_like_interrupted(),
+        mutex.held(inventory.directory, "images bundle load"),
         writable(inventory, passwords, to, Patience(stop=stop)) as destination,
     ):
+        lock = _accepted(inventory, bundle)
         origin = Carried(media, bundle)
         plan = survey(lock.images, origin, destination.registry, jobs)
         bringing.require_room(plan, destination)
@@ -211,22 +227,27 @@ def _tree(word: str) -> Tree:
 
 
 def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
-    """The bundle's lock, if it is this cluster's, or if this cluster has none yet."""
+    """The bundle's lock, if it is this cluster's, or if this cluster has none yet.
+
+    It is written only where it is that of the settings, and its images run on the nodes. Raises
+    ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``).
+    """
     file = lock_file.path(inventory.directory)
-    carried, ours = (
-        lock_file.parse(bundle.lock, Path("the bundle's lock")),
-        lock_file.read(inventory.directory),
-    )
-    if ours is None:
-        lock_file.write(inventory.directory, carried)
-        console.say(f"{lock_file.NAME} is now that of the bundle")
-    elif ours.images != carried.images:
+    carried = lock_file.parse(bundle.lock, Path("the bundle's lock"))
+    ours = lock_file.read(inventory.directory)
+    if ours is not None and ours.images != carried.images:
         raise ClusterctlError(
             "the bundle was made from another lock than this cluster has",
             code="images.bundle-lock",
             where=str(file),
             hint="Move the file away to take the bundle's, or make the bundle anew from this one.",
         )
+    gate.require_driver(carried.images, nodes_driver(inventory))
+    if ours is None:
+        hint = "Take the settings of the cluster that made the bundle; no lock was written here."
+        gate.require_agreement(inventory, carried, hint)
+        lock_file.write(inventory.directory, carried)
+        console.say(f"{lock_file.NAME} is now that of the bundle")
     return carried
 
 

@@ -31,6 +31,7 @@ def command(named: Path | None, *, names: tuple[str, ...], to: str, as_json: boo
     images = gate.locked_images(inventory, names)
     with readable(inventory, to) as destination:
         found = presence(images, destination.registry)
+    options.tell_who(destination)
     code = exit_code(found)
     if as_json:
         for one in found:

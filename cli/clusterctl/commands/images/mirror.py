@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import bringing, options
+from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import nodes_driver
@@ -58,6 +60,7 @@ def command(
     place = Spool(spool or inventory.directory.state / "images" / "spool", stop)
     with (
         terminated_like_interrupted(),
+        contextlib.nullcontext() if check else mutex.held(inventory.directory, "images mirror"),
         place.held(),
         Sources(inventory, patience) as sources,
         writable(inventory, passwords, to, patience) as destination,

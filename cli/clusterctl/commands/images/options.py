@@ -10,6 +10,7 @@ from rich.text import Text
 
 from clusterctl import console
 from clusterctl.registry.images.outcome import BAD, Outcome, State
+from clusterctl.registry.images.places import Destination
 from clusterctl.rollout import tables
 
 JOBS = 4
@@ -54,6 +55,18 @@ def tell_failures(outcomes: Sequence[Outcome]) -> None:
                 f"{one.image.name}: {error.what}", ("where:", error.where), ("hint: ", error.hint),
                 ("code: ", error.code), style="bold red",
             )  # fmt: skip
+
+
+def tell_who(destination: Destination) -> None:
+    """Say where the registry was asked as somebody that no node is: what he may read, nodes may not."""
+    if destination.not_as_nodes:
+        console.tell(
+            f"{destination.name} was asked {destination.not_as_nodes}, and not as nodes pull",
+            (
+                "hint: ",
+                "registry_client_auth: robot with registry_client_robot asks as they do.",
+            ),
+        )
 
 
 def size(amount: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.hosts.options import agreed
 from clusterctl.commands.images import options
+from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.registry.images import gate, mirrored, prune
@@ -41,7 +43,8 @@ def command(
     inventory = opened(named)
     images = gate.locked_images(inventory)
     spool = Spool(inventory.directory.state / "images" / "spool")
-    with spool.held(), writable(inventory, passwords, to) as destination:
+    alone = contextlib.nullcontext() if check else mutex.held(inventory.directory, "images prune")
+    with alone, spool.held(), writable(inventory, passwords, to) as destination:
         brought = mirrored.brought(inventory.directory)
         prunings = prune.plan(brought, images, destination.registry, destination.name)
         if not as_json:
@@ -50,9 +53,10 @@ def command(
         going = bool(prunings) and not check and agreed(question, yes=yes)
         if going:
             gone = prune.carry_out(prunings, destination.registry)
-            mirrored.forget(inventory.directory, gone)
             if gone:
                 destination.collect()
+            # Forgotten before, what was not collected would never be: nobody would come back for it.
+            mirrored.forget(inventory.directory, gone)
         blobs = {blob.digest for image in images for blob in (image.config, *image.layers)}
         swept = spool.sweep(blobs) if going or not (check or prunings) else 0
     return _report(prunings, going=going, asked=not check, swept=swept, as_json=as_json)

@@ -36,6 +36,7 @@ def command(
     images = gate.locked_images(inventory, names)
     with readable(inventory, to) as destination:
         found = verify(images, destination.registry, jobs=jobs, deep=deep)
+    options.tell_who(destination)
     code = exit_code(found)
     if as_json:
         for one in found:

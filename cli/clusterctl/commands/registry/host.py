@@ -20,7 +20,7 @@ def run(
     named: Path | None, work: Work, question: str, *, yes: bool, as_json: bool, passwords: Passwords
 ) -> int:
     """Ask, do it, tell how it ended. ``question`` may name {host}; empty asks nothing."""
-    chosen = opening.select(named, None)
+    chosen = opening.select_for_registry(named)
     host = registry_host.harbor_host(chosen)
     if question and not work.check and not agreed(question.format(host=host.name), yes=yes):
         if not yes:

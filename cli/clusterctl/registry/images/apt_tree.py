@@ -45,6 +45,14 @@ def tree(wanted: Wanted, work: Path) -> Path:
 
     Raises ClusterctlError (``images.packages``).
     """
+    try:
+        return _tree(wanted, work)
+    finally:
+        # A proxy's address may hold a password, and this lies on the medium.
+        (work / CONFIGURATION).unlink(missing_ok=True)
+
+
+def _tree(wanted: Wanted, work: Path) -> Path:
     _configure(wanted, work)
     _apt(["update"], wanted, work)
     # To a machine with nothing on it: what the nodes have comes along, and nothing is forgotten.

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -142,8 +142,12 @@ def there_already(order: Order, registry: Registry) -> bool:
     return ((config.get("config") or {}).get("Labels") or {}).get(RECIPE_LABEL) == recipe_of(order.context)
 
 
-def make(order: Order, engine: Engine, registry: Registry, name: str) -> Built:
+def make(
+    order: Order, engine: Engine, registry: Registry, name: str, on_writing: Callable[[str], None]
+) -> Built:
     """Build, push and describe one image; ``name`` is the registry as images name it.
+
+    ``on_writing`` hears the digest of the manifest before it is written.
 
     Raises ClusterctlError (``images.*``).
     """
@@ -159,11 +163,17 @@ def make(order: Order, engine: Engine, registry: Registry, name: str) -> Built:
     with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, Path(place), known)
-        moved = push(order, image, json.loads(described.raw), registry)
+        moved = push(order, image, json.loads(described.raw), registry, on_writing)
     return Built(locked(order.recipe, registry, name), False, time.monotonic() - began, moved)
 
 
-def push(order: Order, image: SavedImage, base_manifest: dict[str, Any], registry: Registry) -> int:
+def push(
+    order: Order,
+    image: SavedImage,
+    base_manifest: dict[str, Any],
+    registry: Registry,
+    on_writing: Callable[[str], None] = lambda _: None,
+) -> int:
     """Bring the image into the registry: the base's layers by mounting, new ones by sending. Bytes sent."""
     recipe, base = order.recipe, order.base
     if base_manifest.get("mediaType") is None:
@@ -183,6 +193,7 @@ def push(order: Order, image: SavedImage, base_manifest: dict[str, Any], registr
         if not registry.has_blob(recipe.repository, blob.digest):
             registry.put_blob(recipe.repository, blob, content)
             moved += blob.size
+    on_writing(found.digest)
     registry.put_manifest(recipe.repository, found, recipe.tag)
     return moved
 

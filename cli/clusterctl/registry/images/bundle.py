@@ -95,13 +95,19 @@ class Media:
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = tuple(directories)
 
-    def index(self) -> Bundle:
-        """Read what it holds. Raises ClusterctlError (``images.bundle``)."""
+    def index(self, sha256: str = "") -> Bundle:
+        """Read what it holds; with ``sha256`` only that very index, told to us another way than the medium.
+
+        Raises ClusterctlError (``images.bundle``, ``images.bundle-changed``).
+        """
         for directory in self._directories:
             file = directory / INDEX
             if file.is_file():
                 try:
-                    return Bundle.model_validate_json(file.read_bytes())
+                    raw = file.read_bytes()
+                    if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
+                        raise _changed(file, hashlib.sha256(raw).hexdigest())
+                    return Bundle.model_validate_json(raw)
                 except (OSError, ValidationError) as error:
                     raise _refusal(
                         f"its {INDEX} cannot be read: {str(error).splitlines()[0]}", file
@@ -119,7 +125,13 @@ class Media:
         return None
 
     def require(self, bundle: Bundle) -> None:
-        """See that every part is here. Raises ClusterctlError (``images.bundle``) with those missing."""
+        """See that every part is here, and that things are as large as their parts.
+
+        Raises ClusterctlError (``images.bundle``) with those missing.
+        """
+        if any(item.size != sum(part.size for part in item.parts) for item in bundle.items):
+            raise _refusal(f"its {INDEX} contradicts itself: a thing is not as large as its parts",
+                           self._directories[0])  # fmt: skip
         missing = [part.sha256 for part in bundle.parts.values() if self.path(part) is None]
         if missing:
             some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
@@ -128,10 +140,11 @@ class Media:
             )
 
     def pieces(self, item: Item) -> Iterator[bytes]:
-        """The bytes of a thing; each part is verified as it is read.
+        """The bytes of a thing; each part is verified as it is read, and at the end the whole.
 
         Raises ClusterctlError (``images.bundle-damaged``) that names the part.
         """
+        whole = hashlib.sha256()
         for part in item.parts:
             path = self.path(part)
             if path is None:
@@ -141,11 +154,15 @@ class Media:
                 with path.open("rb") as stream:
                     while piece := stream.read(PIECE):
                         found.update(piece)
+                        whole.update(piece)
                         yield piece
             except OSError as error:
                 raise _damaged(path, str(error.strerror)) from None
             if found.hexdigest() != part.sha256:
                 raise _damaged(path, "its bytes are not those that it was written with")
+        if whole.hexdigest() != item.sha256:
+            raise _refusal(f"the parts of {item.sha256} make up another thing than its {INDEX} says",
+                           self._directories[0] / INDEX)  # fmt: skip
 
     def read(self, item: Item) -> bytes:
         """A small thing as a whole."""
@@ -206,6 +223,21 @@ def _refusal(because: str, where: Path) -> ClusterctlError:
         code="images.bundle",
         where=str(where),
         hint="Name every directory it lies in; copy what is missing; or finish it where it is made.",
+    )
+
+
+def digest_of_index(directory: Path) -> str:
+    """The SHA-256 of a finished bundle's index, which vouches for all of it."""
+    return hashlib.sha256((directory / INDEX).read_bytes()).hexdigest()
+
+
+def _changed(file: Path, found: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the bundle is not the one that was made: the SHA-256 of its {INDEX} is {found}",
+        code="images.bundle-changed",
+        where=str(file),
+        hint="Compare with what `images bundle create` said; do not load it where they differ.",
+        exit_code=EXIT_CLUSTER_BAD,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,7 @@ class Bundler:
         Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
         outcome.
         """
+        self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
         with ThreadPoolExecutor(self._jobs) as pool:
             listed = list(pool.map(self._listed, recipe.images))
@@ -105,6 +107,15 @@ class Bundler:
         if all(one.error is None for one in outcomes):
             self._write(recipe, manifests, [one for one in brought.values() if isinstance(one, Item)], files)
         return outcomes
+
+    def _recall(self) -> None:
+        """Note the blobs of a bundle that was finished here: they need not come again."""
+        try:
+            earlier = Bundle.model_validate_json((self.directory / INDEX).read_bytes())
+        except (OSError, ValidationError):
+            return
+        for item in earlier.blobs:
+            replace_file(self._note(f"sha256:{item.sha256}"), item.model_dump_json() + "\n")
 
     def _listed(self, image: LockedImage) -> list[Manifest] | ExplainedError:
         try:
@@ -170,6 +181,8 @@ class Bundler:
             )  # fmt: skip
             self._sweep(bundle)
             replace_file(self.directory / INDEX, bundle.model_dump_json(indent=1) + "\n", mode=0o644)
+            # What lay here on its way is no part of a bundle that is finished.
+            shutil.rmtree(self.spool.root)
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:
         path = self.spool.root / manifest.digest.removeprefix("sha256:")

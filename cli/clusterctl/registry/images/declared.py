@@ -39,7 +39,8 @@ def declared_images(inventory: Inventory) -> tuple[DeclaredImage, ...]:
     Raises ClusterctlError (``images.declared``, ``images.reference``).
     """
     host = asked_host(inventory)
-    found = _training(host)
+    training = training_image(host)
+    found = [training] if training else []
     for number, entry in enumerate(setting(host, "images") or [], 1):
         found.append(_declared(entry, f"images, entry {number}"))
     found += [_built(entry, host) for entry in setting(host, "image_builds") or []]
@@ -73,13 +74,17 @@ def file_setting(inventory: Inventory, name: str) -> Path | None:
     return inventory.directory.root / Path(value).expanduser() if value else None
 
 
-def _training(host: Host) -> list[DeclaredImage]:
+def training_image(host: Host) -> DeclaredImage | None:
+    """The training image as a host's settings have it; None where neither digest nor tag is declared.
+
+    Raises ClusterctlError (``images.reference``).
+    """
     digest, tag = (str(setting(host, f"training_image_{word}") or "") for word in ("digest", "tag"))
     if not digest and not tag:
-        return []
+        return None
     source = str(setting(host, "training_image_source"))
     reference = parse(f"{source}@{digest}" if digest else f"{source}:{tag}")
-    return [DeclaredImage(TRAINING, reference, str(setting(host, "training_image_repository")), tag)]
+    return DeclaredImage(TRAINING, reference, str(setting(host, "training_image_repository")), tag)
 
 
 def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:

@@ -22,14 +22,7 @@ def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[Lock
         raise ClusterctlError(
             "the images are not locked yet", code="images.no-lock", where=file, hint="Run: clusterctl lock"
         )
-    differences = stale(lock, declared_images(inventory), nodes_driver(inventory))
-    if differences:
-        raise ClusterctlError(
-            f"the lock is not that of the settings: {'; '.join(differences)}",
-            code="images.stale-lock",
-            where=file,
-            hint="Run: clusterctl lock. It asks only for what has changed.",
-        )
+    require_agreement(inventory, lock, "Run: clusterctl lock. It asks only for what has changed.")
     unknown = [name for name in names if lock.image(name) is None]
     if unknown:
         raise ClusterctlError(
@@ -39,6 +32,18 @@ def locked_images(inventory: Inventory, names: Sequence[str] = ()) -> tuple[Lock
             hint=f"There are: {', '.join(image.name for image in lock.images) or 'none'}.",
         )
     return tuple(image for image in lock.images if not names or image.name in names)
+
+
+def require_agreement(inventory: Inventory, lock: Lock, hint: str) -> None:
+    """Refuse a lock that is not that of the settings. Raises ClusterctlError (``images.stale-lock``)."""
+    differences = stale(lock, declared_images(inventory), nodes_driver(inventory))
+    if differences:
+        raise ClusterctlError(
+            f"the lock is not that of the settings: {'; '.join(differences)}",
+            code="images.stale-lock",
+            where=str(lock_file.path(inventory.directory)),
+            hint=hint,
+        )
 
 
 def stale(lock: Lock, declared: Sequence[DeclaredImage], driver: str) -> list[str]:

@@ -128,8 +128,13 @@ def carry_out(
     jobs: int,
     stop: threading.Event,
     on_tick: Callable[[Course], None] = lambda _: None,
+    on_writing: Callable[[Wanted], None] = lambda _: None,
 ) -> list[Outcome]:
-    """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come."""
+    """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come.
+
+    ``on_writing`` hears of an image before its first manifest is written, in any thread; what it raises as
+    ExplainedError is that image's failure.
+    """
     course = Course(len(plan.errands), 0, plan.bytes, 0)
     lock, left = threading.Lock(), {id(w): _count(plan.errands, w) for w in plan.wanted}
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="mirror")
@@ -147,11 +152,11 @@ def carry_out(
         if any(image.error is None for image in errand.of):
             _run(errand, origin, destination)
         for image in done(errand):
-            _finish(image, destination)
+            _finish(image, destination, on_writing)
 
     try:
         pending = {pool.submit(run, errand) for errand in plan.errands}
-        pending |= {pool.submit(_finish, w, destination) for w in plan.wanted if left[id(w)] == 0}
+        pending |= {pool.submit(_finish, w, destination, on_writing) for w in plan.wanted if left[id(w)] == 0}
         while pending:
             finished, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
             for future in finished:
@@ -252,15 +257,17 @@ def _send(errand: Errand, origin: Origin, destination: Registry, target: str) ->
                 raise
 
 
-def _finish(image: Wanted, destination: Registry) -> None:
+def _finish(image: Wanted, destination: Registry, on_writing: Callable[[Wanted], None]) -> None:
     """Write the manifests, children first, then the tag; read the image's own back."""
     if image.error is not None:
         return
     target, digest = image.image.target, image.image.digest
     try:
-        for manifest in image.manifests:
-            if not destination.has_manifest(target, manifest.digest):
-                destination.put_manifest(target, manifest)
+        missing = [one for one in image.manifests if not destination.has_manifest(target, one.digest)]
+        if missing:
+            on_writing(image)
+        for manifest in missing:
+            destination.put_manifest(target, manifest)
         if image.image.tag:
             destination.put_manifest(target, image.manifests[-1], image.image.tag)
         destination.manifest(target, digest)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import locked, replace_file
 from clusterctl.errors import ClusterctlError
-from clusterctl.runs.store import now
 
 
 @dataclass(frozen=True)
 class Brought:
-    """One image that was brought into a registry."""
+    """One image that was brought into a registry, or had begun to be: ``manifests``, children first."""
 
     registry: str
     repository: str
@@ -24,6 +22,7 @@ class Brought:
     name: str
     tag: str
     at: str
+    manifests: tuple[str, ...] = ()
 
 
 def path(directory: ClusterDirectory) -> Path:
@@ -37,8 +36,9 @@ def brought(directory: ClusterDirectory) -> list[Brought]:
     if not file.is_file():
         return []
     try:
-        return [Brought(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+        return [Brought(**{**one, "manifests": tuple(one.get("manifests", ()))}) for one in entries]
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ClusterctlError(
             f"the record of what was mirrored cannot be read: {error}",
             code="images.record-unreadable",
@@ -47,16 +47,16 @@ def brought(directory: ClusterDirectory) -> list[Brought]:
         ) from None
 
 
-def remember(directory: ClusterDirectory, registry: str, images: Sequence[LockedImage]) -> None:
-    """Write down what has just been brought."""
-    if not images:
-        return
-    path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+def remember(directory: ClusterDirectory, new: Brought) -> None:
+    """Write down what is about to be brought: before its first manifest, so that no interruption loses it.
+
+    Raises ClusterctlError (``images.record-unreadable``, ``cluster.state-not-writable``).
+    """
+    with state_access():
+        path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(directory):
         known = {(one.registry, one.repository, one.digest): one for one in brought(directory)}
-        for image in images:
-            new = Brought(registry, image.target, image.digest, image.name, image.tag, now())
-            known[new.registry, new.repository, new.digest] = new
+        known[new.registry, new.repository, new.digest] = new
         _write(directory, list(known.values()))
 
 

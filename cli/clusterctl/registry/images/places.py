@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from clustercheck.transport import NodeUnreachableError, Transport
+from clustercheck.transport import NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory
@@ -17,23 +17,15 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.images.collecting import collect
 from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
 from clusterctl.registry.oci.client import Registry, Way
-from clusterctl.registry.oci.credentials import credentials_for
+from clusterctl.registry.oci.credentials import Credentials, credentials_for
 from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
 
 EMBEDDED = "embedded"
 DISK_S = 30.0
-COLLECT_S = 3600.0
-COLLECT = """
-systemctl stop clusterctl-registry-push.service || exit
-docker-registry garbage-collect /etc/clusterctl/registry/clusterctl-registry-push.yml >/dev/null
-code=$?
-systemctl restart clusterctl-registry.service || code=$?
-systemctl start clusterctl-registry-push.service || code=$?
-exit $code
-"""
 
 
 @dataclass(frozen=True)
@@ -41,13 +33,14 @@ class Destination:
     """The cluster's registry.
 
     ``free`` asks its disk: None where nobody can say. ``collect`` gives back the space of what was removed,
-    where that is ours to do.
+    where that is ours to do. ``not_as_nodes`` says as whom it is read where that is not as nodes do.
     """
 
     registry: Registry
     name: str
     free: Callable[[], int | None] = lambda: None
     collect: Callable[[], None] = lambda: None
+    not_as_nodes: str = ""
 
 
 class Sources:
@@ -166,8 +159,30 @@ def readable(inventory: Inventory, to: str = "", patience: Patience | None = Non
         with Registry(named_way(inventory, to), patience) as registry:
             yield Destination(registry, to)
         return
-    with Registry(own_way(inventory), patience) as registry:
-        yield Destination(registry, _name(inventory))
+    way, not_as_nodes = own_way(inventory), ""
+    if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
+        robot = _pull_robot(inventory)
+        way = replace(way, credentials=robot) if robot else way
+        not_as_nodes = "" if robot else _who_writes(inventory)
+    with Registry(way, patience) as registry:
+        yield Destination(registry, _name(inventory), not_as_nodes=not_as_nodes)
+
+
+def _pull_robot(inventory: Inventory) -> Credentials | None:
+    """The robot as which nodes pull from Harbor, as `apply` handed it to them; None where there is none."""
+    file = inventory.directory.secrets / "registry-robot.auth.json"
+    if setting(asked_host(inventory), "registry_client_auth") != "robot" or not file.is_file():
+        return None
+    return credentials_for(file, _name(inventory))
+
+
+def _who_writes(inventory: Inventory) -> str:
+    """As whom `harbor_way` asks, in words."""
+    declared = file_setting(inventory, "images_push_auth_file")
+    if declared is not None:
+        return f"as whom images_push_auth_file ({declared.name}) names"
+    admin = inventory.directory.secrets / "harbor-admin.auth.json"
+    return "as Harbor's administrator" if admin.is_file() else "as nobody"
 
 
 def own_way(inventory: Inventory) -> Way:
@@ -235,27 +250,6 @@ def _registry_host(inventory: Inventory) -> Host:
         hint="Put a host into the group registry, then: clusterctl apply --only registry",
         exit_code=EXIT_CLUSTER_BAD,
     )
-
-
-def collect(transport: Transport, node: str) -> None:
-    """Have the embedded registry's storage give back what no manifest names.
-
-    Nothing may be pushed meanwhile, and a listener that goes on would say that it has what is gone. Raises
-    ClusterctlError (``images.not-collected``).
-    """
-    try:
-        done = transport.run(node, ["sh", "-c", COLLECT], timeout_s=COLLECT_S)
-        said = "" if done.exit_code == 0 else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-    except NodeUnreachableError as error:
-        said = error.because
-    if said:
-        raise ClusterctlError(
-            f"the registry's space was not given back: {said}",
-            code="images.not-collected",
-            where=node,
-            hint="The images are removed. See that both services run: clusterctl apply --only registry",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
 
 
 def _free(transport: OpenSshTransport, node: str, directory: str) -> int | None:

@@ -65,7 +65,9 @@ def _one(
     if image.repository in broken:
         return Pruning(image, error=broken[image.repository])
     try:
+        # Of a list that was cut off the top is missing: the record knows what it would have listed.
         found = [manifest.digest for manifest in _closure(registry, image.repository, image.digest)]
+        found = found or list(image.manifests)
     except ExplainedError as error:
         return Pruning(image, error=error)
     return Pruning(image, [digest for digest in reversed(found) if digest not in staying[image.repository]])

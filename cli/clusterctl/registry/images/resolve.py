@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from clusterctl.cluster.compatibility import needs
 from clusterctl.cluster.lock import LockedBlob, LockedImage
@@ -34,7 +35,7 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
         digest = top.digest if whole else chosen.digest
     if chosen.config is None:
         raise _refusal(image, "its list holds another list, and no image")
-    config = json.loads(registry.small_blob(source.repository, chosen.config))
+    config = _read(registry.small_blob(source.repository, chosen.config), image)
     platforms = platforms or (platform_of(config),)
     inside = config.get("config") or {}
     found = needs(inside.get("Labels") or {}, inside.get("Env") or (), source.tag or image.tag)
@@ -56,6 +57,26 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
         drivers=tuple((one.least, one.below) for one in found.drivers),
         minimum_driver_from=found.source,
     )
+
+
+def _read(raw: bytes, image: DeclaredImage) -> dict[str, Any]:
+    """An image's configuration. Raises ClusterctlError (``images.manifest``) for what is none."""
+    try:
+        config = json.loads(raw)
+        because = (
+            "" if isinstance(config, dict) and isinstance(config.get("config") or {}, dict) else "no mapping"
+        )
+    except ValueError as error:
+        because = str(error)
+    if because:
+        raise ClusterctlError(
+            f"the configuration of {image.name} cannot be read: {because}",
+            code="images.manifest",
+            where=str(image.source),
+            hint="What the source holds under that name is no image; have it pushed again.",
+            exit_code=EXIT_CLUSTER_BAD,
+        )
+    return dict(config)
 
 
 def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from clusterctl.runs.store import now
 
 JOURNAL = "journal.jsonl"
 PART = ".part"
+# An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
+LEAST_PROGRESS = 64 << 10
+# Bytes a second that a source must give, seen over this long of waiting for it alone.
+LEAST_RATE, RATE_SEEN_S = 1000.0, 60.0
 
 
 class Spool:
@@ -36,6 +41,7 @@ class Spool:
         # Set by whoever must end: what is on its way stops at the next piece.
         self.stop = stop or threading.Event()
         self._lock = threading.Lock()
+        self._coming_now: dict[str, Blob] = {}
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -106,6 +112,25 @@ class Spool:
         missing = sorted((blob.size - self.come(blob) for blob in blobs), reverse=True)
         require_room(self.root, sum(missing if kept else missing[:at_once]))
 
+    @contextlib.contextmanager
+    def _room_kept(self, blob: Blob) -> Iterator[None]:
+        """See that what comes now still fits: blobs that could not be sent on have stayed meanwhile.
+
+        Raises ClusterctlError (``images.no-space``).
+        """
+        with self._lock:
+            coming = {**self._coming_now, blob.digest: blob}
+            needed = sum(max(0, one.size - self.come(one)) for one in coming.values())
+            free = free_on(self.root)
+            if free < needed:
+                raise _no_space(needed, free, self.root, "what has come is kept")
+            self._coming_now = coming
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._coming_now = {k: one for k, one in self._coming_now.items() if k != blob.digest}
+
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
         """Have the blob here, whole, verified and on the disk for certain.
 
@@ -130,7 +155,7 @@ class Spool:
         The last of them are given only where all are right. Raises as `fetch`; what is wrong is not kept.
         """
         held = b""
-        with disk(self.root):
+        with self._room_kept(blob), disk(self.root):
             try:
                 for piece in self._passing(registry, repository, blob):
                     if held:
@@ -182,7 +207,7 @@ class Spool:
             before = size
             try:
                 with registry.blob(repository, blob.digest, size) as (begins, pieces):
-                    for piece in _from(pieces, size - begins):
+                    for piece in _from(_fast_enough(pieces, registry, repository, blob), size - begins):
                         self._go_on()
                         size += len(piece)
                         # More than there should be is as wrong as other bytes.
@@ -191,7 +216,7 @@ class Spool:
                             return
                 raise _ended_early(registry, repository, blob)
             except RegistryError as error:
-                failures = 0 if size > before else failures + 1
+                failures = 0 if size - before >= LEAST_PROGRESS else failures + 1
                 if error.lasting or failures >= patience.attempts:
                     raise
                 self.note("cut-off", blob.digest, offset=size, because=error.what)
@@ -200,6 +225,28 @@ class Spool:
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise ClusterctlError("it was stopped", code="images.stopped", exit_code=EXIT_INTERRUPTED)
+
+
+def _fast_enough(pieces: Iterator[bytes], registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
+    """The pieces, while they come at the least rate; how long who takes them needs does not count."""
+    waited, got = 0.0, 0
+    while True:
+        began = time.monotonic()
+        piece = next(pieces, None)
+        if piece is None:
+            return
+        waited, got = waited + time.monotonic() - began, got + len(piece)
+        if waited >= RATE_SEEN_S:
+            if got < LEAST_RATE * waited:
+                raise RegistryError(
+                    f"{registry.way.host} gives {got / waited:.0f} bytes a second",
+                    code="images.unreachable",
+                    where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+                    hint="Is the way to it broken, or does it hold us back? Run it again: what came is kept.",
+                    lasting=False,
+                )
+            waited, got = 0.0, 0
+        yield piece
 
 
 def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:
@@ -229,13 +276,17 @@ def require_room(directory: Path, needed: int) -> None:
     """Refuse where the disk has less free. Raises ClusterctlError (``images.no-space``)."""
     free = free_on(next(path for path in (directory, *directory.parents) if path.exists()))
     if free < needed:
-        raise ClusterctlError(
-            f"{needed / 1e9:.2f} GB are needed here, and {free / 1e9:.2f} GB are free; nothing was moved",
-            code="images.no-space",
-            where=str(directory),
-            hint="Make room, or name another directory.",
-            exit_code=EXIT_CLUSTER_BAD,
-        )
+        raise _no_space(needed, free, directory, "nothing was moved")
+
+
+def _no_space(needed: int, free: int, directory: Path, so: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"{needed / 1e9:.2f} GB are needed here, and {free / 1e9:.2f} GB are free; {so}",
+        code="images.no-space",
+        where=str(directory),
+        hint="Make room, or name another directory.",
+        exit_code=EXIT_CLUSTER_BAD,
+    )
 
 
 @contextlib.contextmanager

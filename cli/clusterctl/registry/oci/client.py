@@ -38,7 +38,7 @@ Content = Callable[[], Iterator[bytes]]
 class Way:
     """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
 
-    ``name`` is what it calls itself, where it is asked by its address.
+    ``name`` is what it calls itself, where it is asked by its address: its certificate need bear no other.
     """
 
     host: str
@@ -77,7 +77,9 @@ class Registry:
             follow_redirects=True,
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
-            headers={"User-Agent": "clusterctl"},
+            # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
+            headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
+            event_hooks={"request": [self._call_by_name]},
         )
 
     def __enter__(self) -> Self:
@@ -87,6 +89,14 @@ class Registry:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._client.close()
+
+    def _call_by_name(self, request: httpx.Request) -> None:
+        """Ask TLS for the registry's own name, and only there: a redirect may lead to another host."""
+        here = httpx.URL(self.way.base)
+        kept = {key: value for key, value in request.extensions.items() if key != "sni_hostname"}
+        if self.way.name and (request.url.host, request.url.port) == (here.host, here.port):
+            kept["sni_hostname"] = self.way.name
+        request.extensions = kept
 
     def manifest(self, repository: str, wanted: str) -> Manifest:
         """The manifest of a tag or a digest; that of a digest is verified."""

@@ -28,6 +28,7 @@ from clusterctl.rollout.probe.judge import decisive, wanting
 from clusterctl.rollout.probe.records import Record
 from clusterctl.rollout.probe.written import read
 from clusterctl.rollout.session import Session, note
+from clusterctl.rollout.training import pinned
 
 CALLS = "calls.jsonl"
 DIFFERENCES_SAID = 3
@@ -156,7 +157,8 @@ class Looks:
     def _decided_now(self) -> str:
         """The inputs as they are after Ansible has read them, wave by wave; empty where none can be read."""
         try:
-            return inputs(load_anew(self.chosen.directory), self.session.extra_vars)
+            found = pinned(load_anew(self.chosen.directory))
+            return inputs(found.inventory, {**self.session.extra_vars, **found.extra_vars})
         except ClusterctlError:
             return ""
 

@@ -1,0 +1,109 @@
+"""The training image as the lock has it: what is declared by a tag goes to the nodes by the locked digest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from clusterctl import console
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.lock import LockedImage
+from clusterctl.cluster.spec import setting
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images import gate
+from clusterctl.registry.images.declared import TRAINING, asked_host, nodes_driver, training_image
+from clusterctl.rollout.scope import wants_image
+
+DIGEST = "training_image_digest"
+SAME = ("training_image_source", "training_image_repository", "training_image_tag")
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """An inventory whose hosts have the digest of the training image, where the lock knows it.
+
+    ``extra_vars`` say the same to Ansible. ``image`` is the locked image that is in force, if any; ``loose``
+    why what is declared by a tag has no digest, and ``contradicted`` whether the lock has another one.
+    """
+
+    inventory: Inventory
+    extra_vars: Mapping[str, str] = field(default_factory=dict)
+    image: LockedImage | None = None
+    loose: str = ""
+    contradicted: bool = False
+
+
+def pinned(inventory: Inventory) -> Pinned:
+    """Overlay the lock's digest of the training image where no host declares one. Asks nobody.
+
+    Raises ClusterctlError (``images.lock-unreadable``, ``images.reference``).
+    """
+    declared = training_image(asked_host(inventory)) if inventory.hosts else None
+    if declared is None:
+        return Pinned(inventory)
+    lock = lock_file.read(inventory.directory)
+    locked = lock.image(TRAINING) if lock else None
+    same = locked if locked is not None and gate.is_of(locked, declared) else None
+    if any(setting(host, DIGEST) for host in inventory.hosts):
+        return Pinned(inventory, image=same)
+    if locked is None:
+        return Pinned(inventory, loose=f"{declared.source} is declared by its tag, and is not locked")
+    if same is None:
+        because = f"{declared.source} is declared, and the lock has {locked.source}"
+        return Pinned(inventory, loose=because, contradicted=True)
+    differing = [host.name for host in inventory.hosts if _is_other(host, asked_host(inventory))]
+    if differing:
+        because = f"{', '.join(differing)} declare another training image, and the lock has one alone"
+        return Pinned(inventory, loose=because, contradicted=True)
+    return Pinned(_with_digest(inventory, same.digest), {DIGEST: same.digest}, same)
+
+
+def require_pinned(found: Pinned) -> None:
+    """Refuse a lock that has another training image than the settings; say where there is none yet.
+
+    Raises ClusterctlError (``images.stale-lock``, exit 2).
+    """
+    if found.contradicted:
+        raise ClusterctlError(
+            f"the lock is not that of the settings: {found.loose}",
+            code="images.stale-lock",
+            where=str(lock_file.path(found.inventory.directory)),
+            hint="Run: clusterctl lock. It asks only for what has changed.",
+        )
+    warn(found)
+
+
+def warn(found: Pinned) -> None:
+    """Say why no training image is in force, where one is declared."""
+    if found.loose:
+        console.tell(
+            f"warning: the training image is not in force: {found.loose}",
+            ("hint: ", "clusterctl lock writes its digest down; apply goes by it."),
+            style="yellow",
+        )
+
+
+def require_served(found: Pinned, hosts: Sequence[Host]) -> None:
+    """Refuse a locked training image that the nodes' driver cannot run, where ``hosts`` would get it.
+
+    Raises ClusterctlError (``images.driver``, exit 2).
+    """
+    if found.image is not None and any(wants_image(host) for host in hosts):
+        gate.require_driver([found.image], nodes_driver(found.inventory))
+
+
+def _is_other(host: Host, asked: Host) -> bool:
+    """Whether a host declares a tag, and not of the same image."""
+    return bool(setting(host, "training_image_tag")) and any(
+        setting(host, name) != setting(asked, name) for name in SAME
+    )
+
+
+def _with_digest(inventory: Inventory, digest: str) -> Inventory:
+    variables = {host.name: {**host.variables, DIGEST: digest} for host in inventory.hosts}
+    hosts = (
+        replace(host, variables=variables[host.name], context={**host.context, "hostvars": variables})
+        for host in inventory.hosts
+    )
+    return replace(inventory, hosts=tuple(hosts))
