@@ -57,7 +57,8 @@ def timed(
     taken = taken_by(run)
     (ended,) = done
     if ended.returncode not in ends:
-        raise RuntimeError(f"{' '.join(command)[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")
+        said = " ".join(Path(word).name for word in command)  # paths are this machine's alone
+        raise RuntimeError(f"{said[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")
     return taken, ended
 
 

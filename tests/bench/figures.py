@@ -59,7 +59,7 @@ def table(figures: Mapping[str, Any]) -> str:
             seconds(other, one.get("pyinfra")),
             ratio(plain, ours),
             ratio(ours, other),
-            f"{seconds(middle(one.get('validate')))} ({one.get('validate_verdict', NOT_MEASURED)})",
+            seconds(middle(one.get("validate"))) + verdict(one),
             str(one.get("measured", NOT_MEASURED)),
         ]
         lines.append(f"| {' | '.join(cells)} |")
@@ -95,6 +95,11 @@ def seconds(value: float | None, of: Sequence[float] | None = None) -> str:
     if value is None:
         return NOT_MEASURED
     return f"{value:.1f} s" + (f" ({len(of)})" if of else "")
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+    """How a validation was judged, in brackets; nothing where that was not kept."""
+    return f" ({one['validate_verdict']})" if "validate_verdict" in one else ""
 
 
 def ratio(over: float | None, under: float | None) -> str:
