@@ -115,7 +115,7 @@ def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
     if not mark:
         raise ValueError(f"{document} has no place for figures")
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    head = f"{machine()}. {today}, by `{command}`. Medians; in brackets of how many runs."
+    head = f"{machine()}. {today}, by `{command}`, a size at a time. Medians; in brackets of how many runs."
     where = (
         "Of a second apply, medians: `clusterctl --version`, what `clusterctl hosts list` takes beyond it, "
         "and what the apply takes beyond that."
