@@ -46,16 +46,12 @@ def timed(
     ends: Sequence[int] = (0,),
 ) -> tuple[Taken, subprocess.CompletedProcess[str]]:
     """Run a command to one of these ends; what it took, and what it printed. Raises RuntimeError."""
-    done: list[subprocess.CompletedProcess[str]] = []
-
-    def run() -> None:
-        done.append(subprocess.run(
+    taken, ended = taken_by(
+        lambda: subprocess.run(
             list(command), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT_S, cwd=cwd,
             env={**os.environ, "NO_COLOR": "1", "CI": "1", **(environment or {})}, check=False,
-        ))  # fmt: skip
-
-    taken = taken_by(run)
-    (ended,) = done
+        )
+    )  # fmt: skip
     if ended.returncode not in ends:
         said = " ".join(Path(word).name for word in command)  # paths are this machine's alone
         raise RuntimeError(f"{said[:200]} ended with {ended.returncode}: {ended.stderr[-1500:]}")

@@ -110,7 +110,7 @@ def ratio(over: float | None, under: float | None) -> str:
 def write(document: Path, figures: Mapping[str, Any], command: str) -> None:
     """Put the table between its marks. Raises ValueError without marks."""
     today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
-    head = f"{machine()}. {today}, by `{command}`. Medians; in brackets of how many runs."
+    head = f"{machine()}. {today}, by `{command}`, a size at a time. Medians; in brackets of how many runs."
     where = (
         "Of a second apply, medians: `clusterctl --version`, what `clusterctl hosts list` takes beyond it, "
         "and what the apply takes beyond that."

@@ -6,6 +6,9 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -16,11 +19,11 @@ class Taken:
     cpu_s: float
 
 
-def taken_by(work: Callable[[], object]) -> Taken:
-    """Do it once."""
+def taken_by(work: Callable[[], T]) -> tuple[Taken, T]:
+    """Do it once; what it took, and what it gave."""
     before, begun = _cpu_s(), time.perf_counter()
-    work()
-    return Taken(time.perf_counter() - begun, _cpu_s() - before)
+    given = work()
+    return Taken(time.perf_counter() - begun, _cpu_s() - before), given
 
 
 def _cpu_s() -> float:

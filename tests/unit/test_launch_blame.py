@@ -102,6 +102,21 @@ def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
     assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
 
 
+def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():
+    stopped = {**TOLD, "exit_code": -6, "state": "T"}
+    meeting = at("all-reduce", 3, collective=True)
+    outcomes, first = judge(
+        [
+            rank(0, end=stopped, progress=meeting, log_tail="connect timed out, trying again"),
+            rank(1, verdict=lost_its_peers(), end=FAILED, progress=meeting),
+            rank(2, end=TOLD, progress=meeting),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.HUNG, RankState.FAILED, RankState.KILLED]
+    assert first.node == "gpu01"
+
+
 def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():
     waited = "TIMEOUT self_rank = none"
     for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):

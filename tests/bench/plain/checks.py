@@ -48,8 +48,8 @@ def running(unit: str) -> None:
 
 def registry() -> None:
     """What the first play of site.yml sees to."""
-    # "is-active" ends badly where the unit is not active, as it should be here
-    require(ask("systemctl is-active docker-registry.service || true") != "active", "another registry runs")
+    other = ask("systemctl show --property ActiveState --value docker-registry.service")
+    require(other == "inactive", "another registry runs")
     files.link(name="mask", path="/etc/systemd/system/docker-registry.service", target="/dev/null")
     apt.packages(name="packages", packages=["docker-registry", "skopeo", "ca-certificates"])
     files.directory(name="directory", path="/etc/clusterctl/registry", mode="755")

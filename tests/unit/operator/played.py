@@ -16,6 +16,19 @@ from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
 
 
+def begun(request, on_event, task, module):
+    """A play of one task of a_role begins: its ledger, and what tells more of it."""
+    ledger = Ledger(request.hosts)
+
+    def tell(event):
+        ledger.record(event)
+        on_event(event, ledger)
+
+    tell(PlayStarted(1.0, "play", request.hosts))
+    tell(TaskStarted(1.0, "t", task, "a_role", module, "x.yml:1"))
+    return ledger, tell
+
+
 @dataclass
 class FakeAnsible:
     """Stands where ansible-playbook would: every host answers well; ``says`` puts words into its mouth."""
@@ -33,14 +46,7 @@ class FakeAnsible:
 
     def __call__(self, request, on_event, on_tick=None):
         self.requests.append(request)
-        ledger = Ledger(request.hosts)
-
-        def tell(event):
-            ledger.record(event)
-            on_event(event, ledger)
-
-        tell(PlayStarted(1.0, "play", request.hosts))
-        tell(TaskStarted(1.0, "t", "Write a file", "a_role", "copy", "x.yml:1"))
+        ledger, tell = begun(request, on_event, "Write a file", "copy")
         states, stats = {}, {}
         site = request.playbook == "site.yml"
         for host in request.hosts:

@@ -8,18 +8,16 @@ from clusterctl.engine import lease_book, mutex
 from clusterctl.engine.events import (
     HostStarted,
     JobStarted,
-    PlayStarted,
     Stats,
     TaskResult,
-    TaskStarted,
 )
 from clusterctl.engine.lease import lease_of
-from clusterctl.engine.ledger import HostState, Ledger
+from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookOutcome
 from clusterctl.main import run
 from clusterctl.runs.store import RunStore
 
-from .played import FakeAnsible, lease_of_another, records
+from .played import FakeAnsible, begun, lease_of_another, records
 
 
 def test_a_second_operator_is_refused_before_any_host_is_touched(cluster, ansible, capsys):
@@ -65,14 +63,7 @@ def on_site(monkeypatch, ansible, then):
     def plays(request, on_event, on_tick=None):
         if request.playbook != "site.yml":
             return ansible(request, on_event, on_tick)
-        ledger = Ledger(request.hosts)
-
-        def tell(event):
-            ledger.record(event)
-            on_event(event, ledger)
-
-        tell(PlayStarted(1.0, "play", request.hosts))
-        tell(TaskStarted(1.0, "t", "Install packages", "a_role", "command", "x.yml:1"))
+        ledger, tell = begun(request, on_event, "Install packages", "command")
         states = then(request, tell) or dict.fromkeys(request.hosts, HostState.INTERRUPTED)
         cut = HostState.INTERRUPTED in states.values()
         return PlaybookOutcome(states, dict.fromkeys(states, "stopped"), ledger, 0, cut, False, 1.0)

@@ -113,7 +113,7 @@ def _with_witnesses(
     evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
 ) -> dict[int, RankOutcome]:
     """Ranks that were aborted because they waited in vain are witnesses, where there is another to blame."""
-    aborted = [item for item in evidence if _gave_up(item)]
+    aborted = [i for i in evidence if outcomes[i.rank].state is RankState.CRASHED and _gave_up(i)]
     to_blame = (RankState.KILLED, RankState.UNREACHABLE)
     others = [item for item in evidence if item not in aborted]
     if not any(outcomes[i.rank].state in to_blame or _is_origin(i, outcomes[i.rank]) for i in others):
