@@ -5,10 +5,17 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import ansible.module_utils
 import pytest
 from hypothesis import HealthCheck, settings
 
+from clusterlab.engine import ensure_engine
+from clusterlab.progress import Progress
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+# Our modules are imported as Ansible does it: our module_utils beside its own.
+ansible.module_utils.__path__.append(str(REPOSITORY / "plugins" / "module_utils"))
 
 # A test asserts no absolute time, and the machine may be doing other things.
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +42,12 @@ def _place(file: str) -> int:
 def repository() -> Path:
     """The root of the tree under test."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """A container engine on this machine, as for a lab: started where none answers, and left to it."""
+    ensure_engine(Progress(lambda _: None))
 
 
 @pytest.fixture(scope="session")

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import ansible.module_utils
+import cluster_certificate
 import pytest
 
+from clusterctl.engine.events import parse
+from clusterctl.engine.ledger import Ledger
+
+from ..unit.loopback_registry import push_tiny, registry
+
 ROOT = Path(__file__).resolve().parents[2]
-ansible.module_utils.__path__.append(str(ROOT / "plugins" / "module_utils"))
-
-import cluster_certificate  # noqa: E402 (finds its module_utils only now)
-
-from clusterctl.engine.events import parse  # noqa: E402
-from clusterctl.engine.ledger import Ledger  # noqa: E402
-
-from ..unit.loopback_registry import needs_registry, push_tiny, registry  # noqa: E402
-
-
-def docker_answers() -> bool:
-    if not shutil.which("docker"):
-        return False
-    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
 
 
 def played(tmp_path: Path, address: str, digest: str, *words: str) -> Ledger:
@@ -65,8 +55,8 @@ def played(tmp_path: Path, address: str, digest: str, *words: str) -> Ledger:
     return ledger
 
 
-@needs_registry
-@pytest.mark.skipif(not docker_answers(), reason="no Docker answers here")
+@pytest.mark.lab
+@pytest.mark.usefixtures("engine")
 def test_a_run_hears_how_the_pull_went(tmp_path: Path) -> None:
     authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
     pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)

@@ -1,15 +1,11 @@
-"""Lets unit tests import our Ansible modules as Ansible does: module_utils beside its own."""
+"""Shared by the unit tests: what one leaves behind does not reach the next."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
-import ansible.module_utils
 import pytest
-
-ansible.module_utils.__path__.append(str(Path(__file__).resolve().parents[2] / "plugins" / "module_utils"))
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -103,15 +102,8 @@ def test_a_node_asks_the_registry_as_its_docker_would(
     assert "404" in absent["unknown"]
 
 
-def docker_answers() -> bool:
-    docker = shutil.which("docker")
-    return (
-        bool(docker) and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-    )
-
-
-@needs_registry
-@pytest.mark.skipif(not docker_answers(), reason="no Docker answers here")
+@pytest.mark.lab
+@pytest.mark.usefixtures("engine")
 def test_docker_pulls_and_the_module_says_how_it_went(
     served: tuple[Registry, Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,7 @@ from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.client import Registry, Way
 from clusterctl.registry.oci.manifest import Manifest
 
-from .loopback_registry import needs_registry, registry
+from .loopback_registry import registry
 
 A = "sha256:" + "a" * 64
 TAR = "application/vnd.oci.image.layer.v1.tar"
@@ -230,12 +230,6 @@ def docker(*words: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
 
 
-def docker_answers() -> bool:
-    if not shutil.which("docker"):
-        return False
-    return subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
-
-
 def remove_all_on(base: str) -> None:
     """Remove an image, and what an engine keeps of builds on it that failed."""
     first = json.loads(docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", base))[0]
@@ -315,8 +309,8 @@ def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> N
         building.push(order, image, base, Full(), remembered.append)  # type: ignore[arg-type]
 
 
-@needs_registry
-@pytest.mark.skipif(not docker_answers(), reason="no Docker answers here")
+@pytest.mark.lab
+@pytest.mark.usefixtures("engine")
 def test_an_image_is_built_pushed_without_its_base_and_locked(
     cluster: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,8 +352,8 @@ def test_an_image_is_built_pushed_without_its_base_and_locked(
     docker("rmi", "--force", *tags)
 
 
-@needs_registry
-@pytest.mark.skipif(not docker_answers(), reason="no Docker answers here")
+@pytest.mark.lab
+@pytest.mark.usefixtures("engine")
 def test_a_build_that_fails_says_the_engines_own_words(
     cluster: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

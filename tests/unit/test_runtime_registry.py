@@ -81,7 +81,7 @@ def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path
     with pytest.raises(ValueError, match="registry apply makes the robots"):
         registry_credentials.robot_of(vault, "nodes")
     kept = harbor_vault.Vault(vault)
-    kept.begin("nodes", SecretText("Made0ByUs-yes"), keep=True, now=harbor_vault.now())
+    kept.begin("nodes", SecretText("Made0ByUs-yes"), now=harbor_vault.now())
     kept.save()
     with pytest.raises(ValueError, match="not told the secret"):
         registry_credentials.robot_of(vault, "nodes")
@@ -102,7 +102,7 @@ def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path
     assert ensure() == []
     auths = json.loads((tmp_path / "registry-robot.auth.json").read_text(encoding="utf-8"))["auths"]
     assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByUs-yes"
-    kept.begin("nodes", SecretText("Rotated0-yes"), keep=True, now=harbor_vault.now())
+    kept.begin("nodes", SecretText("Rotated0-yes"), now=harbor_vault.now())
     kept.done("nodes", "robot$nodes", 7)
     kept.save()
     assert "registry-robot.auth.json" in ensure()

@@ -90,10 +90,15 @@ class Site:
 def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The results, in order, of as many calls at a time as Harbor is given.
 
-    Where one fails, or the person interrupts, none is begun any more: ``map`` takes the others back.
+    Where one fails, or the person interrupts, none is begun any more.
     """
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        return list(pool.map(function, items))
+        try:
+            return list(pool.map(function, items))
+        except BaseException:
+            # ``map`` takes back what it has handed over in full, not where it is cut off while it does.
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
