@@ -5,11 +5,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.masking import mask_urls
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# What a registry's refusal is known by, in the words of Docker, containerd and skopeo.
+EXPIRED = r"certificate has expired"
+TOO_MANY = r"toomanyrequests|too many requests|\bHTTP 429\b|StatusCode: 429|status code from registry 429"
+ITS_OWN_ERROR = r"\b5\d\d \(?(Internal|Not|Bad|Service|Gateway|Insufficient)|StatusCode: 5\d\d"
+REFUSED = (
+    r"unauthorized|authentication required|no basic auth credentials|denied|\b40[13] \(?(Unauth|Forb)"
+    r"|StatusCode: 40[13]|\bHTTP 40[13]\b"
+)
 
 
 def require_digest(module: AnsibleModule, digest: str) -> None:
@@ -29,7 +38,7 @@ def find_program(module: AnsibleModule, name: str, role: str, **absent: object) 
     return ""  # not reached: fail_json ends the module
 
 
-def failure(what: str, reason: str, error: str, cures: dict[str, str], otherwise: str) -> str:
-    """One sentence: what failed, why, and the cure of the first sign that the program's error shows."""
-    cure = next((cure for sign, cure in cures.items() if sign in error), otherwise)
-    return f"{what}: {mask_urls(reason.strip())}; {cure}."
+def failure(what: str, reason: str, error: str, cures: Mapping[str, str], otherwise: str) -> str:
+    """One sentence: what failed, why, and the cure of the first sign (a pattern) in the program's error."""
+    found = (cure for sign, cure in cures.items() if re.search(sign, error, re.IGNORECASE))
+    return f"{what}: {mask_urls(reason.strip())}; {next(found, otherwise)}."

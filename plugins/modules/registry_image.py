@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.image_digest import failure, find_program, require_digest
+from ansible.module_utils.image_digest import find_program, require_digest
+from ansible.module_utils.skopeo_words import ABSENT, NOT_UP, explain_copy, explain_look, reason_of
 
 DOCUMENTATION = r"""
 module: registry_image
@@ -52,22 +52,6 @@ def is_manifest(raw: str, digest: str) -> bool:
     return f"sha256:{hashlib.sha256(raw.encode()).hexdigest()}" == digest
 
 
-def explain(err: str, source: str) -> str:
-    """A failed copy in one sentence with what to do."""
-    found = re.findall(r'msg="((?:[^"\\]|\\.)*)"', err)
-    reason = (found[-1] if found else err.strip()).replace('\\"', '"')
-    cures = {
-        "x509": "the registry host does not trust the source's certificate: put its CA into the OS's store",
-        "manifest unknown": "the source does not have this digest: correct training_image_digest",
-        "no such host": "the source's name is not known here: correct training_image_source, or DNS",
-        "no space left": "the registry's disk is full: make room in registry_data_dir",
-        "toomanyrequests": "the source limits anonymous pulls: set training_image_source_auth_file",
-        "unauthorized": "the source asks for a password: set training_image_source_auth_file",
-    }
-    otherwise = "see that this host reaches the source"
-    return failure(f"{source} could not be copied", reason[-600:], err, cures, otherwise)
-
-
 def proxies(module: AnsibleModule) -> dict[str, str]:
     """The declared proxies; a push to the destination goes past them, by whatever name it is reached."""
     names = {name: module.params[name] for name in ("http_proxy", "https_proxy") if module.params[name]}
@@ -84,15 +68,27 @@ def host_of(reference: str) -> str:
 
 
 def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
-    """Whether the destination has the manifest, by reading it and hashing what it gave."""
+    """Whether the destination has the manifest, by reading it and hashing what it gave.
+
+    Ends the module where the destination cannot be asked: nothing is known then.
+    """
     options = module.params
     auth = ["--authfile", options["destination_auth_file"]] if options["destination_auth_file"] else []
     tls = f"--tls-verify={str(options['destination_tls']).lower()}"
     reference = f"docker://{options['destination']}@{options['digest']}"
-    rc, out, _ = module.run_command(
+    rc, out, err = module.run_command(
         [skopeo, "inspect", "--raw", tls, *auth, reference], environ_update=proxies(module)
     )
-    return rc == 0 and is_manifest(out, options["digest"])
+    if rc == 0:
+        return is_manifest(out, options["digest"])
+    if ABSENT.search(err):
+        return False
+    # Before the first apply nothing listens; the registry's own part of the apply comes first.
+    if module.check_mode and NOT_UP.search(err):
+        module.warn(f"{options['destination']} does not answer yet: {reason_of(err)}")
+        return False
+    module.fail_json(msg=explain_look(err, options), rc=rc, stderr_lines=err.splitlines()[-20:])
+    return False  # not reached: fail_json ends the module
 
 
 def copy(module: AnsibleModule, skopeo: str) -> None:
@@ -110,8 +106,7 @@ def copy(module: AnsibleModule, skopeo: str) -> None:
     ]
     rc, _, err = module.run_command(command, environ_update=proxies(module))
     if rc != 0:
-        source = f"{options['source']}@{options['digest']}"
-        module.fail_json(msg=explain(err, source), rc=rc, stderr_lines=err.splitlines()[-20:])
+        module.fail_json(msg=explain_copy(err, options), rc=rc, stderr_lines=err.splitlines()[-20:])
 
 
 def main() -> None:

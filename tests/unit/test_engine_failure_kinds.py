@@ -80,6 +80,10 @@ SAID = [
     ("failed", "registry01:5000/a@sha256:0 could not be pulled: manifest unknown", "registry.no-image"),
     ("failed", "depot:5000/a@sha256:0 could not be copied: unauthorized: authentication required",
      "registry.login-refused"),
+    ("failed", "depot:5000/a@sha256:0 could not be copied: toomanyrequests: You have reached your pull rate "
+     "limit.", "registry.too-many-requests"),
+    ("failed", "harbor.lan:443/a@sha256:0 could not be looked for: unauthorized: authentication required",
+     "registry.login-refused"),
     ("failed", "Docker runs and does not answer. Look at `journalctl -u docker`.", "host.docker-down"),
     ("failed", "gpu01 needs a reboot: the old module is loaded.", "host.reboot-needed"),
     ("failed", "Timed out after 900 second(s).", "task.timed-out"),

@@ -184,7 +184,3 @@ def test_failures_say_why_and_what_to_do() -> None:
         "Error response from daemon: Get https://r:5000/v2/: x509: certificate signed by unknown authority\n"
     )
     assert "does not trust" in container_image.explain(err, "r:5000/a@sha256:0")
-    err = 'time="x" level=fatal msg="initializing source: reading manifest: manifest unknown"\n'
-    said = registry_image.explain(err, "depot:5000/p@sha256:0")
-    assert "manifest unknown" in said
-    assert "training_image_digest" in said

@@ -28,6 +28,9 @@ UNREACHABLE = Kind(
 )
 OTHER = Kind(code="task.failed", says="", remedy="")
 
+# An image on its way: what container_image and registry_image begin with.
+IMAGE_COULD_NOT = r"could not be (pulled|copied|looked for): "
+
 # The first that is found holds: what is said by fewer comes before what much else says too.
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -139,23 +142,33 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="registry.certificate",
-        says=r"could not be (pulled|copied): .*(x509|certificate)",
-        remedy="Have {host} trust the registry's certificate: clusterctl apply --only registry.",
+        says=IMAGE_COULD_NOT + ".*(x509|certificate)",
+        remedy="Do what the message says of the certificate. clusterctl apply --only registry renews the "
+        "cluster's own, and has {host} trust it.",
+    ),
+    Kind(
+        code="registry.too-many-requests",
+        says=IMAGE_COULD_NOT + r".*(toomanyrequests|too many requests|HTTP 429|StatusCode: 429"
+        r"|registry 429|limits how often it is asked)",
+        remedy="Apply again later; or come to the source as a user whom it allows more: "
+        "training_image_source_auth_file.",
     ),
     Kind(
         code="registry.login-refused",
-        says=r"could not be (pulled|copied): .*(unauthorized|authentication required|denied)",
-        remedy="See registry_auth, or training_image_source_auth_file for the source.",
+        says=IMAGE_COULD_NOT + ".*(unauthorized|authentication required|no basic auth credentials|denied"
+        "|refuses the credentials|asks for a password)",
+        remedy="For the cluster's registry see registry_auth, for the image's source "
+        "training_image_source_auth_file.",
     ),
     Kind(
         code="registry.no-image",
-        says=r"could not be (pulled|copied): .*(manifest unknown|not found)",
+        says=IMAGE_COULD_NOT + ".*(manifest unknown|not found)",
         remedy="See training_image_digest; the registry's host must have the image first: "
         "clusterctl apply --only images.",
     ),
     Kind(
         code="registry.unreachable",
-        says=r"could not be (pulled|copied): |The registry does not answer",
+        says=IMAGE_COULD_NOT + "|The registry does not answer",
         remedy="See that the registry serves and {host} reaches it: clusterctl apply --only registry.",
     ),
     Kind(
