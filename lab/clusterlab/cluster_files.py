@@ -24,6 +24,8 @@ DRIVER_BRANCH = "580"
 DRIVER_VERSION = "580.95.05"
 TOOLKIT_VERSION = "1.18.1"
 REGISTRY_PORT = 5000
+# From the cluster directory on: it is in the lab's.
+AUTHORITY = "../authority/ca.crt"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "nvidia_container_toolkit_version": TOOLKIT_VERSION,
             "training_image_source": f"{DEPOT}:{REGISTRY_PORT}/{offer.image_repository}",
             "training_image_digest": offer.image_digest,
+            **depot_settings(state),
             **(harbor_settings(offer.harbor) if offer.harbor else {}),
         },
         "gpu_nodes": {
@@ -69,6 +72,17 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "hardware_gpu_model": offer.gpu_model,
             "hardware_gpu_count": offer.gpu_count,
         },
+    }
+
+
+def depot_settings(state: State) -> dict[str, Any]:
+    """How the controller asks the depot's registry: neither its name nor its authority is known here."""
+    depot = next((node for node in state.nodes if node.role == "depot"), None)
+    if depot is None:
+        return {}
+    return {
+        "images_source_addresses": {f"{DEPOT}:{REGISTRY_PORT}": f"{depot.address}:{REGISTRY_PORT}"},
+        "images_ca_file": AUTHORITY,
     }
 
 

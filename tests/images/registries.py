@@ -258,7 +258,7 @@ def bytes_of(seed: object, size: int) -> bytes:
 
 
 def put_image(
-    host: str,
+    host: str | Way,
     repository: str,
     tag: str,
     layers: list[bytes],
@@ -267,8 +267,8 @@ def put_image(
     labels: dict[str, str] | None = None,
     architecture: str = "amd64",
 ) -> Made:
-    """Push an image of these layers."""
-    with Registry(Way(host, plain=True), QUICK) as client:
+    """Push an image of these layers; a host alone is asked without TLS."""
+    with Registry(Way(host, plain=True) if isinstance(host, str) else host, QUICK) as client:
         blobs = []
         for content in layers:
             blob = Blob(f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))

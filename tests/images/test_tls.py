@@ -17,9 +17,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from driving import MB, call, good, records
+from driving import MB, call, error, good, records
 from registries import Running, bytes_of, put_image, registry
 
+from clusterctl.registry.harbor import vault
+from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.oci.client import Registry, Way
 
 NAME = "harbor.lan"
@@ -118,6 +120,53 @@ def test_harbor_is_verified_as_the_robot_as_which_nodes_pull_and_else_that_is_sa
             asked = call(directory, "images", "verify", "--json")
             assert (asked.return_value or 0) == code, asked.output
             assert "not as nodes pull" not in asked.stderr
+
+
+def test_images_go_into_harbor_as_the_robot_that_the_reconciler_made(tmp_path: Path, source: Running) -> None:
+    tls = certificate(tmp_path / "tls", ends=DAY)
+    with harbor(tmp_path, tls) as running:
+        directory = cluster(
+            tmp_path, source, running.port, Path(tls["certificate"]), password="not to be used"
+        )
+        settings = directory / "group_vars/all.yml"
+        said = yaml.safe_load(settings.read_text()) | {"images_push_robot": "golden+push"}
+        settings.write_text(yaml.safe_dump(said))
+        nobody = call(directory, "images", "mirror")
+        assert error(nobody).code == "images.no-robot"
+        kept = vault.Vault(directory / ".clusterctl/secrets" / vault.FILE)
+        kept.begin("golden+push", SecretText(PASSWORD), now=vault.now())
+        kept.save()
+        # Harbor has not been told of it yet.
+        assert error(call(directory, "images", "mirror")).code == "images.no-robot"
+        kept.done("golden+push", "admin", 7)
+        kept.save()
+        done = records(good(call(directory, "images", "mirror", "--json")))
+        assert done[0]["state"] == "copied"
+        asked = good(call(directory, "images", "verify"))
+        assert "as the robot golden+push (images_push_robot), and not as nodes pull" in asked.stderr
+
+
+def test_a_source_is_asked_at_its_address_and_trusted_by_its_name(tmp_path: Path) -> None:
+    for name, good_name in (("mirror.lan", True), ("another.lan", False)):
+        tls = certificate(tmp_path / name, ends=DAY, name=name)
+        with registry(tmp_path / f"at-{name}", tls=tls) as running:
+            directory = tmp_path / f"site-{name}"
+            (directory / "group_vars").mkdir(parents=True)
+            (directory / "hosts.yml").write_text("gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}}}\n")
+            said = {
+                "registry_hostname": "registry01", "images_ca_file": tls["certificate"],
+                "images": [{"source": f"mirror.lan:{running.port}/t/one:1"}],
+                "images_source_addresses": {f"mirror.lan:{running.port}": f"127.0.0.1:{running.port}"},
+            }  # fmt: skip
+            (directory / "group_vars/all.yml").write_text(yaml.safe_dump(said))
+            way = Way(running.host, name=name, authorities=(Path(tls["certificate"]),))
+            put_image(way, "t/one", "1", [bytes_of(1, MB)])
+            locked = call(directory, "lock")
+            if good_name:
+                assert "mirror.lan" in (good(locked) and (directory / "clusterctl.lock").read_text())
+            else:
+                assert locked.return_value == 1
+                assert "not valid for 'mirror.lan'" in " ".join(locked.output.split())
 
 
 def test_what_lies_in_the_cluster_s_own_registry_goes_into_a_bundle(tmp_path: Path, source: Running) -> None:

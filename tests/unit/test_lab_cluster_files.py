@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusterlab.cluster_files import Offer, inventory, pin, settings, write
-from clusterlab.state import Node, State
+from clusterlab.state import LabDirectory, Node, State
 
 OFFER = Offer("NVIDIA A100-SXM4-80GB", 8, "paddlepaddle/paddle", "sha256:" + "0" * 64)
 KEYS = {"gpu01": ["ssh-ed25519 AAAA1"], "registry01": ["ssh-ed25519 AAAA2"]}
@@ -56,6 +56,16 @@ def test_host_keys_are_always_checked() -> None:
 def test_no_setting_says_that_this_is_a_lab() -> None:
     text = yaml.safe_dump(settings(a_state("gpu01"), OFFER)).lower()
     assert "simulat" not in text
+
+
+def test_the_controller_is_told_how_the_depots_registry_is_asked(tmp_path: Path) -> None:
+    state = a_state("gpu01")
+    state.nodes.append(Node(name="depot", role="depot", address="10.87.1.2", image="i"))
+    said = settings(state, OFFER)["all"]
+    source = said["training_image_source"].partition("/")[0]
+    assert said["images_source_addresses"] == {source: "10.87.1.2:5000"}
+    lab = LabDirectory(tmp_path)
+    assert (lab.cluster / said["images_ca_file"]).resolve() == (lab.authority / "ca.crt").resolve()
 
 
 def test_the_depot_is_not_in_the_inventory() -> None:

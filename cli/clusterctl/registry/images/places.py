@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import httpx
+
 from clustercheck.transport import NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
@@ -17,6 +19,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.harbor import vault
 from clusterctl.registry.images.collecting import collect
 from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
 from clusterctl.registry.oci.client import Registry, Way
@@ -80,8 +83,10 @@ def source_way(inventory: Inventory, reference: Reference) -> Way:
     if reference.registry == _name(inventory):
         return own_way(inventory)
     authority = file_setting(inventory, "images_ca_file")
+    address = dict(setting(host, "images_source_addresses") or {}).get(reference.host)
     return Way(
-        host=reference.host,
+        host=str(address or reference.host),
+        name=httpx.URL(f"https://{reference.host}").host if address else "",
         plain=reference.plain,
         proxy="" if reference.plain else proxy_for(host, reference.host),
         authorities=(authority,) if authority else (),
@@ -176,8 +181,30 @@ def _pull_robot(inventory: Inventory) -> Credentials | None:
     return credentials_for(file, _name(inventory))
 
 
+def _push_robot(inventory: Inventory) -> Credentials | None:
+    """The robot as which images go into Harbor; None where none is declared.
+
+    Raises ClusterctlError (``images.no-robot``, ``registry.vault``).
+    """
+    name = str(setting(asked_host(inventory), "images_push_robot") or "")
+    if not name:
+        return None
+    file = inventory.directory.secrets / vault.FILE
+    known = vault.Vault(file).robot(name)
+    if not known.get("set") or "secret" not in known:
+        raise ClusterctlError(
+            f"the robot {name}, as which images are to be pushed, has no secret here",
+            code="images.no-robot",
+            where=str(file),
+            hint="clusterctl registry apply makes the robots of registry_robots, with their secrets.",
+        )
+    return Credentials(known["user"], known["secret"])
+
+
 def _who_writes(inventory: Inventory) -> str:
     """As whom `harbor_way` asks, in words."""
+    if name := str(setting(asked_host(inventory), "images_push_robot") or ""):
+        return f"as the robot {name} (images_push_robot)"
     declared = file_setting(inventory, "images_push_auth_file")
     if declared is not None:
         return f"as whom images_push_auth_file ({declared.name}) names"
@@ -198,7 +225,10 @@ def own_way(inventory: Inventory) -> Way:
 
 
 def harbor_way(inventory: Inventory) -> Way:
-    """How the cluster's Harbor is reached: by its address, as the declared robot, else as administrator."""
+    """How the cluster's Harbor is reached: by its address, as the declared robot, else as administrator.
+
+    Raises ClusterctlError as `_push_robot` does.
+    """
     host = asked_host(inventory)
     name, port = str(setting(host, "registry_hostname")), setting(host, "registry_port")
     file = file_setting(inventory, "images_push_auth_file")
@@ -206,7 +236,7 @@ def harbor_way(inventory: Inventory) -> Way:
     if file is None and admin.is_file():
         file = admin
     site = file_setting(inventory, "registry_api_ca_file")
-    known = credentials_for(file, f"{name}:{port}") or credentials_for(file, name)
+    known = _push_robot(inventory) or credentials_for(file, f"{name}:{port}") or credentials_for(file, name)
     return Way(
         f"{setting(host, 'registry_address')}:{port}",
         name=name,
