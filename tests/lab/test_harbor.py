@@ -5,31 +5,51 @@ One road: each test goes on from where the one before it left the lab.
 
 from __future__ import annotations
 
-import base64
-import json
+import re
 import ssl
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from clusterlab.images.harbor import Installer, ensure_installers
-from clusterlab.progress import Progress
-
 from .conftest import REPOSITORY, RunningLab, bring_up, json_lines
+from .harbor_host import (
+    HOST,
+    PASSWORD,
+    ask,
+    backups,
+    declare,
+    digest,
+    docker_that,
+    healthy,
+    is_read_only,
+    projects,
+    release,
+    started,
+    until,
+    version,
+)
 from .on_node import Apply, inside
 
 pytestmark = pytest.mark.lab
 
-HOST = "registry01"
 NODE = "gpu01"
-PASSWORD = ".clusterctl/secrets/harbor-admin.password"
-HEALTH_S = 120.0
-PROJECT = {"name": "golden", "public": True}
+PULL, PUSH = "repository:pull", "repository:push"
+DECLARED = {
+    "registry_projects": [
+        {"name": "golden", "public": True},
+        {
+            "name": "site", "quota": "20G", "retention": [{"keep": "latest_pushed", "count": 5}],
+            "immutable_tags": [{"tags": "v*"}],
+        },
+    ],
+    "registry_robots": [
+        {"name": "nodes", "permissions": [{"namespace": "*", "access": [PULL]}]},
+        {"name": "push", "project": "site", "permissions": [{"namespace": "site", "access": [PULL, PUSH]}]},
+    ],
+    "registry_schedules": {"gc": {"cron": "0 0 3 * * 0"}},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,93 +58,6 @@ def harbor() -> Iterator[RunningLab]:
     for running in bring_up(REPOSITORY / ".lab-test-harbor", "--nodes", "1", "--registry", "harbor"):
         declare(running, release(0))
         yield running
-
-
-def release(which: int) -> Installer:
-    """The older (0) or the newer (1) release that the depot serves."""
-    return ensure_installers(Progress(lambda _: None)).releases[which]
-
-
-def declare(lab: RunningLab, installer: Installer | None = None, **settings: Any) -> None:
-    """Write settings as an operator does."""
-    path = lab.cluster / "group_vars" / "all.yml"
-    said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if installer:
-        said |= {
-            "harbor_version": installer.version,
-            "harbor_installer_url": f"http://depot/harbor/{installer.file}",
-            "harbor_installer_sha256": installer.sha256,
-        }
-    path.write_text(yaml.safe_dump({**said, **settings}), encoding="utf-8")
-
-
-def ask(lab: RunningLab, path: str, body: Any = None) -> Any:
-    """What Harbor's API says to its administrator, asked on its host over TLS that is checked.
-
-    With a ``body`` it is a POST.
-    """
-    password = (lab.cluster / PASSWORD).read_text(encoding="utf-8").strip()
-    sent = base64.b64encode(json.dumps(body).encode()).decode() if body is not None else ""
-    program = (
-        "import base64, json, ssl, urllib.request as u;"
-        "c = ssl.create_default_context(cafile='/etc/clusterctl/harbor/ca.crt');"
-        f"t = base64.b64encode(b'admin:{password}').decode();"
-        f"d = base64.b64decode('{sent}') or None;"
-        "h = {'Authorization': 'Basic ' + t, 'Content-Type': 'application/json'};"
-        f"r = u.Request('https://{HOST}{path}', data=d, headers=h);"
-        "print(u.urlopen(r, context=c, timeout=20).read().decode() or 'null')"
-    )
-    return json.loads(inside(lab, f'python3 -c "{program}"', host=HOST))
-
-
-def is_read_only(lab: RunningLab) -> bool:
-    """Whether nobody can push now."""
-    return bool(ask(lab, "/api/v2.0/configurations")["read_only"]["value"])
-
-
-def until(lab: RunningLab, command: str, wanted: Callable[[str], bool]) -> str:
-    """What a command says on Harbor's host once it says what is wanted; that host may be away meanwhile."""
-    deadline = time.monotonic() + HEALTH_S
-    while not wanted(said := inside(lab, command, host=HOST, check=False)):
-        assert time.monotonic() < deadline, f"{command}: {said!r}"
-        time.sleep(0.5)
-    return said
-
-
-@contextmanager
-def docker_that(lab: RunningLab, when: str, does: str) -> Iterator[None]:
-    """Harbor's host with a docker that does something else for arguments that fit a pattern of the shell."""
-    script = f'#!/bin/sh\ncase "$*" in {when}) {does} ;; esac\nexec /usr/bin/docker "$@"\n'
-    packed = base64.b64encode(script.encode()).decode()
-    place = "/usr/local/bin/docker"
-    inside(lab, f"echo {packed} | base64 -d >{place} && chmod 755 {place}", host=HOST)
-    try:
-        yield
-    finally:
-        inside(lab, f"rm -f {place}", host=HOST)
-
-
-def projects(lab: RunningLab) -> set[str]:
-    """Names of what is in Harbor."""
-    return {one["name"] for one in ask(lab, "/api/v2.0/projects?page_size=100")}
-
-
-def healthy(lab: RunningLab) -> bool:
-    """Whether every part of it is, waited for."""
-    deadline = time.monotonic() + HEALTH_S
-    while time.monotonic() < deadline:
-        try:
-            if ask(lab, "/api/v2.0/health")["status"] == "healthy":
-                return True
-        except (AssertionError, ValueError):
-            pass
-        time.sleep(1)
-    return False
-
-
-def started(lab: RunningLab) -> str:
-    """Since when Harbor's proxy runs: another time where it was stopped."""
-    return inside(lab, "docker inspect -f '{{.State.StartedAt}}' nginx", host=HOST)
 
 
 def test_a_port_that_somebody_holds_is_refused_before_anything_is_touched(harbor: RunningLab) -> None:
@@ -142,9 +75,8 @@ def test_a_port_that_somebody_holds_is_refused_before_anything_is_touched(harbor
 def test_an_apply_brings_harbor_and_the_node_pulls_its_image_through_it(harbor: RunningLab) -> None:
     harbor.done("apply", "--yes")
     assert healthy(harbor)
-    digest = yaml.safe_load((harbor.cluster / "group_vars/all.yml").read_text())["training_image_digest"]
     assert f"{HOST}:443/library/paddle" in inside(
-        harbor, f"docker image inspect {HOST}:443/library/paddle@{digest}", host=NODE
+        harbor, f"docker image inspect {HOST}:443/library/paddle@{digest(harbor)}", host=NODE
     )
     (row,) = json_lines(harbor.clusterctl("status", "--json", "--limit", NODE))
     assert (row["image"], row["unreachable"]) == (True, "")
@@ -168,10 +100,43 @@ def test_harbor_is_healthy_again_after_a_boot(harbor: RunningLab) -> None:
 
 
 def test_what_is_declared_of_it_comes_in_one_apply(harbor: RunningLab) -> None:
-    declare(harbor, registry_projects=[PROJECT])
+    declare(harbor, **DECLARED)
     harbor.done("registry", "apply", "--yes")
-    assert "golden" in projects(harbor)
+    assert {"golden", "site"} <= projects(harbor)
     assert "nothing to do" in harbor.done("registry", "plan")
+
+
+def test_images_go_in_as_one_robot_and_the_node_pulls_as_another(harbor: RunningLab) -> None:
+    declare(
+        harbor, training_image_repository="site/paddle", images_push_robot="site+push",
+        registry_client_auth="robot", registry_client_robot="nodes",
+    )  # fmt: skip
+    harbor.done("lock")
+    assert harbor.clusterctl("images", "verify").returncode == 1
+    (mirrored, _) = json_lines(harbor.clusterctl("images", "mirror", "--json"))
+    assert mirrored["state"] == "copied"
+    image = f"{HOST}:443/site/paddle@{digest(harbor)}"
+    stranger = inside(harbor, f"docker pull -q {image} 2>&1", host=NODE, check=False)
+    assert re.search("unauthorized|denied", stranger), stranger
+    harbor.done("apply", "--yes")
+    inside(harbor, f"docker image inspect {image}", host=NODE)
+    verified = harbor.clusterctl("images", "verify", "--deep")
+    assert verified.returncode == 0, verified.stderr
+    assert "not as nodes pull" not in verified.stderr
+
+
+def test_a_secret_that_was_rotated_reaches_the_node_with_the_next_apply(harbor: RunningLab) -> None:
+    harbor.done("registry", "rotate", "nodes", "--yes")
+    assert harbor.clusterctl("images", "verify").returncode == 3
+    inside(harbor, "docker image prune --all --force", host=NODE)
+    harbor.done("apply", "--yes")
+    inside(harbor, f"docker image inspect {HOST}:443/site/paddle@{digest(harbor)}", host=NODE)
+    harbor.done("images", "verify")
+    assert "nothing to do" in harbor.done("registry", "plan")
+
+
+def test_a_node_whose_image_came_through_harbor_is_valid(harbor: RunningLab) -> None:
+    harbor.done("validate")
 
 
 def test_a_renewed_certificate_is_shown_without_a_stop(harbor: RunningLab) -> None:
@@ -185,16 +150,6 @@ def test_a_renewed_certificate_is_shown_without_a_stop(harbor: RunningLab) -> No
     declared = (harbor.cluster / f".clusterctl/ca/harbor-{HOST}.crt").read_text(encoding="ascii")
     assert shown.split() == declared.split()
     assert started(harbor) == before
-
-
-def backups(lab: RunningLab) -> list[str]:
-    """Names of what lies where backups are."""
-    return inside(lab, "ls /var/backups/clusterctl/harbor", host=HOST, check=False).split()
-
-
-def version(lab: RunningLab) -> str:
-    """The release that runs."""
-    return inside(lab, "docker inspect -f '{{.Config.Image}}' harbor-core", host=HOST).rpartition(":")[2]
 
 
 def test_a_plan_of_an_upgrade_goes_to_its_end_and_changes_nothing(harbor: RunningLab) -> None:
@@ -287,8 +242,7 @@ def test_a_backup_comes_back_where_it_was_cut_off_and_takes_pushes(harbor: Runni
     harbor.done("registry", "restore", "--yes")
     assert healthy(harbor)
     assert "golden" in projects(harbor)
-    digest = yaml.safe_load((harbor.cluster / "group_vars/all.yml").read_text())["training_image_digest"]
-    image = f"{HOST}:443/library/paddle@{digest}"
+    image = f"{HOST}:443/library/paddle@{digest(harbor)}"
     inside(harbor, f"docker image rm {image}; docker pull -q {image}", host=NODE)
     assert not is_read_only(harbor)
     ask(harbor, "/api/v2.0/projects", {"project_name": "after", "metadata": {"public": "false"}})
