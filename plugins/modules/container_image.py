@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils import image_room
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.image_digest import failure, find_program, require_digest
+from ansible.module_utils.image_digest import (
+    EXPIRED,
+    ITS_OWN_ERROR,
+    REFUSED,
+    TOO_MANY,
+    failure,
+    find_program,
+    require_digest,
+)
 from ansible.module_utils.image_pull import Course, look
 
 DOCUMENTATION = r"""
@@ -23,6 +31,7 @@ module: container_image
 short_description: Have an image by digest on this host
 description:
   - Pulls the image unless it is there, and verifies by its repository digest that it is the right one.
+  - Refuses, in check mode too, an image for whose missing layers there is no room; before anything moves.
   - Says how much is to be pulled over which link, then how long it took, and how long the download.
   - Never removes an image. Run it with C(async) for big images; look in check mode first.
 options:
@@ -33,9 +42,13 @@ options:
     type: path
     default: ""
   min_free_gb:
-    description: Refuse to pull when the engine's directory has less free than this
+    description: So much is to be free, where the engine keeps images, when the image is there
     type: float
     default: 0
+  room_factor:
+    description: What a missing layer takes, packed and unpacked, over its compressed size; 0 does not ask
+    type: float
+    default: 4.3
   docker_certs: {description: Docker's directory of CAs, type: path, default: /etc/docker/certs.d}
 author: ["the clusterctl authors"]
 """
@@ -67,16 +80,22 @@ def has_digest(inspected: list[dict[str, Any]], repository: str, digest: str) ->
     return any(f"{repository}@{digest}" in (image.get("RepoDigests") or []) for image in inspected)
 
 
-def explain(err: str, reference: str) -> str:
-    """A failed pull in one sentence with what to do."""
+def explain(err: str, reference: str, place: Path) -> str:
+    """A failed pull in one sentence with what to do; ``place`` is where images are kept."""
     reason = next((line for line in reversed(err.splitlines()) if line.strip()), "docker pull said nothing")
+    host = reference.partition("/")[0]
     cures = {
-        "x509": "the host does not trust the registry's certificate: apply the registry role to it",
-        "manifest unknown": "the registry does not have this digest: apply images to the registry host first",
-        "no such host": "its name is not known here: give it to DNS, or set registry_client_hosts_entry",
-        "connection refused": "nothing listens there: apply the registry to its host",
-        "no space left": "the engine's disk is full: make room; images are not removed unasked",
-        "unauthorized": "the registry asks for a password: see registry_auth",
+        EXPIRED: f"the certificate of {host} has expired: bring a new one (harbor_certificate); one of "
+        "clusterctl's own is renewed by clusterctl apply --only registry",
+        r"x509": "the host does not trust the registry's certificate: apply the registry role to it",
+        r"manifest unknown": "the registry does not have this digest: apply images to its host first",
+        r"no such host": "its name is not known here: give it to DNS, or set registry_client_hosts_entry",
+        r"connection refused": "nothing listens there: apply the registry to its host",
+        r"no space left": f"the disk of {place} is full: make room there; images are not removed unasked",
+        TOO_MANY: f"{host} limits how often it is asked: apply again later, or to fewer hosts at once",
+        REFUSED: "the registry refuses this host's password, or asks for one: see registry_auth and "
+        "registry_client_robot, and apply the registry to the host again",
+        ITS_OWN_ERROR: f"{host} has an error of its own: see its log, and its disk",
     }
     otherwise = "see that this host reaches the registry"
     return failure(f"{reference} could not be pulled", reason, err, cures, otherwise)
@@ -90,14 +109,15 @@ def inspect(module: AnsibleModule, docker: str, reference: str) -> list[dict[str
     return json.loads(out) if rc == 0 else []
 
 
-def require_room(module: AnsibleModule, docker: str) -> None:
+def require_room(module: AnsibleModule, info: dict[str, Any], layers: dict[str, int]) -> None:
     """Fail before a pull that would fill the disk."""
-    rc, out, _ = run_bounded([docker, "info", "--format", "{{.DockerRootDir}}"], LOOK_S)
-    wanted = module.params["min_free_gb"]
-    if rc == 0 and wanted and (free := shutil.disk_usage(out.strip()).free / 1e9) < wanted:
+    why = image_room.too_little(
+        layers, info, factor=module.params["room_factor"], to_remain_gb=module.params["min_free_gb"]
+    )
+    if why:
         module.fail_json(
-            msg=f"{out.strip()} has {free:.1f} GB free, the image wants {wanted:.1f} GB. "
-            "Make room; images are not removed unasked."
+            msg=f"{why}. Nothing was pulled. Make room there (images are not removed unasked), or see "
+            "training_image_room_factor."
         )
 
 
@@ -123,6 +143,7 @@ def main() -> None:
             "digest": {"type": "str", "required": True},
             "client_config": {"type": "path", "default": ""},
             "min_free_gb": {"type": "float", "default": 0},
+            "room_factor": {"type": "float", "default": 4.3},
             "docker_certs": {"type": "path", "default": "/etc/docker/certs.d"},
         },
         supports_check_mode=True,
@@ -134,15 +155,21 @@ def main() -> None:
     found = inspect(module, docker, reference)
     changed = not has_digest(found, repository, digest)
     about: dict[str, Any] = {}
+    info: dict[str, Any] = {}
     if changed:
         certificates = Path(module.params["docker_certs"])
         about = look(repository, digest, module.params["client_config"], certificates, platform.machine())
+        info = image_room.engine_info(docker)
+        require_room(module, info, about.get("layers") or {})
     if changed and not module.check_mode:
-        require_room(module, docker)
         config = ["--config", module.params["client_config"]] if module.params["client_config"] else []
         rc, err, course = pull([docker, *config, "pull", reference])
         if rc != 0:
-            module.fail_json(msg=explain(err, reference), rc=rc, stderr_lines=err.splitlines()[-20:])
+            module.fail_json(
+                msg=explain(err, reference, image_room.store(info)),
+                rc=rc,
+                stderr_lines=err.splitlines()[-20:],
+            )
         found = inspect(module, docker, reference)
         if not has_digest(found, repository, digest):
             module.fail_json(msg=f"{reference} was pulled, but Docker does not show it under this digest.")

@@ -52,6 +52,8 @@ SAID = [
     ("failed", "registry01:5000/a/b@sha256:0 could not be pulled: failed to register layer: "
      "write /usr/lib/x: no space left on device; the engine's disk is full: make room", "host.disk-full"),
     ("failed", "/var/lib/docker has 2.0 GB free, the image wants 8.0 GB. Make room.", "host.disk-full"),
+    ("failed", "/srv/docker has 1.0 GB free, and 2.0 GB are to remain (training_image_min_free_gb). Nothing "
+     "was pulled.", "host.disk-full"),
     ("failed", "[Errno 30] Read-only file system: '/etc/apt/keyrings/.x.new'", "host.read-only"),
     ("failed", "E: Could not open lock file /var/lib/dpkg/lock-frontend - open (30: Read-only file system)",
      "host.read-only"),

@@ -15,6 +15,7 @@ import registry_credentials
 import registry_image
 import registry_trust
 
+from clusterctl.engine.failure_kinds import kind_of
 from clusterctl.registry.harbor import vault as harbor_vault
 from clusterctl.registry.harbor.secret_text import SecretText
 
@@ -179,8 +180,46 @@ def test_an_image_counts_only_under_its_own_repository_and_digest() -> None:
     assert not container_image.has_digest([], "registry01:5000/library/paddle", DIGEST)
 
 
-def test_failures_say_why_and_what_to_do() -> None:
-    err = (
-        "Error response from daemon: Get https://r:5000/v2/: x509: certificate signed by unknown authority\n"
-    )
-    assert "does not trust" in container_image.explain(err, "r:5000/a@sha256:0")
+# Docker 20.10 said so of registries that were made so; Harbor, Docker Hub and containerd as is reported.
+@pytest.mark.parametrize(
+    ("said", "cure", "known_as"),
+    [
+        ('Get "https://r:5000/v2/": x509: certificate signed by unknown authority', "does not trust",
+         "registry.certificate"),
+        ('Get "https://r:5000/v2/": tls: failed to verify certificate: x509: certificate has expired or is '
+         "not yet valid: current time 2026-11-22T01:00:47Z is after 2026-10-25T01:00:46Z",
+         "certificate of r:5000 has expired", "registry.certificate"),
+        ("unauthorized: authentication required", "refuses this host's password", "registry.login-refused"),
+        ("unauthorized: unauthorized to access repository: library/a, action: pull: unauthorized to access "
+         "repository: library/a, action: pull", "refuses this host's password", "registry.login-refused"),
+        ('Get "https://r:5000/v2/a/manifests/sha256:0": no basic auth credentials', "or asks for one",
+         "registry.login-refused"),
+        ("failed to authorize: failed to fetch oauth token: unexpected status from GET request to "
+         "https://r:5000/service/token: 401 Unauthorized", "refuses this host's password",
+         "registry.login-refused"),
+        ("toomanyrequests: You have reached your pull rate limit.", "limits how often",
+         "registry.too-many-requests"),
+        ('error parsing HTTP 429 response body: unexpected end of JSON input: ""', "limits how often",
+         "registry.too-many-requests"),
+        ("received unexpected HTTP status: 503 Service Unavailable", "error of its own",
+         "registry.unreachable"),
+        ("manifest for r:5000/a@sha256:0 not found: manifest unknown: manifest unknown", "apply images to",
+         "registry.no-image"),
+        ("write /var/lib/docker/tmp/GetImageBlob123: no space left on device", "the disk of /store is full",
+         "host.disk-full"),
+        ("failed to register layer: write /usr/lib/x: no space left on device", "the disk of /store is full",
+         "host.disk-full"),
+        ('failed to copy: failed to send write: write /var/lib/containerd/x/ingest/y/data: no space left on '
+         "device: unknown", "the disk of /store is full", "host.disk-full"),
+        ('Get "https://r:5000/v2/": dial tcp 10.0.0.5:5000: connect: connection refused', "nothing listens",
+         "registry.unreachable"),
+    ],
+)  # fmt: skip
+def test_a_failed_pull_says_why_and_what_to_do(said: str, cure: str, known_as: str) -> None:
+    err = f"Error response from daemon: {said}\n"
+    told = container_image.explain(err, "r:5000/a@sha256:0", Path("/store"))
+    assert said.rstrip('"') in told
+    assert cure in told
+    kind = kind_of(told)
+    assert kind is not None
+    assert kind.code == known_as

@@ -90,7 +90,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="host.disk-full",
         says=r"No space left on device|don't have enough free space in|Disk quota exceeded|disk is full"
-        r"|GB free, the image wants|^disk: ",
+        r"|GB free, (the image wants|and .* are to remain)|^disk: ",
         remedy="Free disk space on {host}, then run the same command again.",
     ),
     Kind(
@@ -98,6 +98,26 @@ KINDS: tuple[Kind, ...] = (
         says=r"Read-only file ?system",
         remedy="Look at the kernel's log and the disk of {host} (dmesg, mount): a filesystem turns read-only "
         "after errors. Mend it, then run the same command again.",
+    ),
+    Kind(
+        code="registry.certificate",
+        says=IMAGE_COULD_NOT + ".*(x509|certificate)",
+        remedy="Do what the message says of the certificate. clusterctl apply --only registry renews the "
+        "cluster's own, and has {host} trust it.",
+    ),
+    Kind(
+        code="registry.too-many-requests",
+        says=IMAGE_COULD_NOT + r".*(toomanyrequests|too many requests|HTTP 429|StatusCode: 429"
+        r"|registry 429|limits how often it is asked)",
+        remedy="Apply again later; or come to the source as a user whom it allows more: "
+        "training_image_source_auth_file.",
+    ),
+    Kind(
+        code="registry.login-refused",
+        says=IMAGE_COULD_NOT + ".*(unauthorized|authentication required|no basic auth credentials|denied"
+        "|refuses the credentials|asks for a password)",
+        remedy="For the cluster's registry see registry_auth, for the image's source "
+        "training_image_source_auth_file.",
     ),
     Kind(
         code="packages.interrupted",
@@ -139,26 +159,6 @@ KINDS: tuple[Kind, ...] = (
         r"|is not offered",
         remedy="The package sources of {host} do not have it: see the version and the repository in the "
         "settings.",
-    ),
-    Kind(
-        code="registry.certificate",
-        says=IMAGE_COULD_NOT + ".*(x509|certificate)",
-        remedy="Do what the message says of the certificate. clusterctl apply --only registry renews the "
-        "cluster's own, and has {host} trust it.",
-    ),
-    Kind(
-        code="registry.too-many-requests",
-        says=IMAGE_COULD_NOT + r".*(toomanyrequests|too many requests|HTTP 429|StatusCode: 429"
-        r"|registry 429|limits how often it is asked)",
-        remedy="Apply again later; or come to the source as a user whom it allows more: "
-        "training_image_source_auth_file.",
-    ),
-    Kind(
-        code="registry.login-refused",
-        says=IMAGE_COULD_NOT + ".*(unauthorized|authentication required|no basic auth credentials|denied"
-        "|refuses the credentials|asks for a password)",
-        remedy="For the cluster's registry see registry_auth, for the image's source "
-        "training_image_source_auth_file.",
     ),
     Kind(
         code="registry.no-image",
