@@ -19,7 +19,14 @@ __all__ = [
     "EXIT_USAGE",
     "ClusterctlError",
     "ExplainedError",
+    "worst",
 ]
+
+
+def worst(*codes: int) -> int:
+    """The exit code of a run that ended in several ways: what is known to be bad hides what is not known."""
+    order = (EXIT_INTERRUPTED, EXIT_USAGE, EXIT_CLUSTER_BAD, EXIT_INCOMPLETE, EXIT_GOOD)
+    return min(codes, key=order.index)
 
 
 class ClusterctlError(ExplainedError):

@@ -26,6 +26,7 @@ from clusterctl.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     ClusterctlError,
+    worst,
 )
 from clusterctl.rollout import leases, opening, parts, pulls, site, tables
 from clusterctl.rollout import offline as offline_apply
@@ -89,7 +90,8 @@ def command(
     it was left, that is all. --full takes every host through Ansible.
 
     --offline watches every packet with which a host that is changed turns to another. Exit code 1 where one
-    turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard.
+    turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard. Who
+    is not watched, since nothing is changed there, is named.
     """
     asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
     if check and offline:
@@ -128,9 +130,10 @@ def command(
                 if not declined:
                     outcome, watching = _change(looks, plan, asked, limits=limits, inside=inside)
                     _complete(outcome, first, plan, chosen)
-                    code = outcome.exit_code or watching.exit_code
+                    code = worst(outcome.exit_code, watching.exit_code)
             if not outcome.states:
                 outcome.states |= report.unfit
+            watching.add_others(chosen.names if offline else (), outcome.reasons | outcome.busy)
             pulled = _pulled(chosen, outcome)
             summary = {
                 **site.summary(session.run.id, chosen.names, outcome, code),

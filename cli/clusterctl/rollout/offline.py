@@ -6,7 +6,7 @@ import contextlib
 import ipaddress
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from clusterctl.rollout.scope import is_true
 from clusterctl.rollout.session import Session, play
 
 PLAYBOOK = "offline.yml"
+NOT_BEGUN = "nothing was begun there"
 ALLOWED = "site_offline_hosts"
 RECORD = "offline.json"
 URL = re.compile(r"https?://(?:[^/@\s]*@)?(\[[0-9a-fA-F:]+\]|[^/:\s]+)")
@@ -61,26 +62,39 @@ class Allowed:
 
 @dataclass
 class Watching:
-    """The watches of one run; ``found`` is what each host's wrote down, once they have ended."""
+    """The watches of one run; ``found`` is what each host's wrote down, once they have ended.
+
+    ``others`` are the hosts that were not watched, since nothing was to be changed there, and why not.
+    """
 
     hosts: tuple[str, ...] = ()
     run: str = ""
     found: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    others: dict[str, str] = field(default_factory=dict)
 
     def verdicts(self) -> dict[str, str]:
         """Why a host is not proved, by host; "" where it is."""
         return {host: why_not(self.found.get(host, {}), self.run) for host in self.hosts}
 
     @property
+    def proved(self) -> bool | None:
+        """Whether no watched host turned to anybody else; None where none was watched: nothing is proved."""
+        return not any(self.verdicts().values()) if self.hosts else None
+
+    @property
     def exit_code(self) -> int:
-        """0 proved, 1 a host turned to somebody else, 3 not all was heard."""
+        """0 proved or nothing to watch, 1 a host turned to somebody else, 3 not all was heard."""
         if any(record.get("outside") for record in self.found.values()):
             return EXIT_CLUSTER_BAD
         return EXIT_INCOMPLETE if any(self.verdicts().values()) else EXIT_GOOD
 
     def summary(self) -> dict[str, Any]:
-        """What the run's summary says of it; nothing where nothing was watched."""
-        return {"offline": self.as_record()} if self.hosts else {}
+        """What the run's summary says of it; nothing where nobody asked for it."""
+        return {"offline": self.as_record()} if self.hosts or self.others else {}
+
+    def add_others(self, hosts: Iterable[str], reasons: Mapping[str, str]) -> None:
+        """Those of ``hosts``, all that the apply was asked for, that were not watched."""
+        self.others = {host: reasons.get(host) or NOT_BEGUN for host in hosts if host not in self.hosts}
 
     def as_record(self) -> dict[str, Any]:
         """For scripts, and for the run."""
@@ -89,7 +103,8 @@ class Watching:
             host: {"proved": not why, **({"because": why} if why else {}), **self.found.get(host, {})}
             for host, why in verdicts.items()
         }
-        return {"proved": not any(verdicts.values()), "hosts": hosts}
+        others = {"not_watched": self.others} if self.others else {}
+        return {"proved": self.proved, "hosts": hosts, **others}
 
 
 def allowed_hosts(inventory: Inventory) -> Allowed:
@@ -173,6 +188,9 @@ def tell(watching: Watching) -> None:
     for host, why in verdicts.items():
         if why:
             console.say(f"{host}: not proved offline: {why}")
+    if watching.others:
+        others = f"{listed(watching.others)} not watched: nothing was changed there"
+        console.say(f"offline: {others}" + ("" if watching.hosts else ", so that nothing is proved"))
 
 
 def why_not(record: Mapping[str, Any], run: str) -> str:

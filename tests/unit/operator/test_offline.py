@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from clusterctl.engine.ledger import HostRecord
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import run
+from clusterctl.rollout.probe.look import Look
 from clusterctl.runs.store import RunStore
 
 from .played import records
@@ -60,6 +62,44 @@ def test_what_is_not_proved_is_not_good(cluster, listing, ansible, capsys, case)
     assert not lines[-1]["offline"]["proved"]
     assert lines[-1]["offline"]["hosts"]["gpu01"]["proved"]
     assert f"gpu02: not proved offline: {because}" in messages
+
+
+def test_a_contact_is_bad_though_another_host_was_busy(cluster, listing, ansible, capsys):
+    ansible.says = {"gpu01": {"busy": "python3 (4711) uses GPU 0"}}
+    contact = {"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1}
+    ansible.heard = {"gpu02": {"outside": [contact]}}
+    assert offline(cluster, listing, "--json") == 1
+    lines, messages = records(capsys)
+    assert lines[-1]["exit"] == 1
+    assert lines[-1]["offline"]["not_watched"] == {"gpu01": "busy: python3 (4711) uses GPU 0"}
+    assert "gpu02: not proved offline: it contacted 151.101.2.132:443" in messages
+    assert "offline: gpu01 not watched: nothing was changed there\n" in messages
+
+
+def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
+    cluster, listing, ansible, capsys, monkeypatch
+):
+    def left_as_they_were(*names):
+        look = Look({name: HostRecord(name) for name in names})
+        monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.first", lambda _self: look)
+
+    left_as_they_were("gpu02", "gpu03")
+    assert offline(cluster, listing, "--json") == 0
+    lines, messages = records(capsys)
+    assert lines[-1]["offline"]["proved"] is True
+    assert set(lines[-1]["offline"]["hosts"]) == {"gpu01", "registry01"}
+    reason = "nothing to do: 0 tasks looked at in one probe"
+    assert lines[-1]["offline"]["not_watched"] == {"gpu02": reason, "gpu03": reason}
+    assert "offline: gpu01, registry01 contacted no host but the cluster's" in messages
+    assert "offline: gpu02, gpu03 not watched: nothing was changed there\n" in messages
+    ansible.requests.clear()
+    left_as_they_were("gpu01", "gpu02", "gpu03", "registry01")
+    assert offline(cluster, listing, "--json") == 0
+    lines, messages = records(capsys)
+    assert lines[-1]["offline"]["proved"] is None
+    assert set(lines[-1]["offline"]["not_watched"]) == {"gpu01", "gpu02", "gpu03", "registry01"}
+    assert "not watched: nothing was changed there, so that nothing is proved" in messages
+    assert watches(ansible) == []
 
 
 def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(
