@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from .conftest import RunningLab, json_lines
+from .on_node import inside
 
 pytestmark = pytest.mark.lab
 
@@ -50,6 +52,41 @@ def declare(lab: RunningLab, **settings: Any) -> None:
 def without_image(lab: RunningLab, *nodes: str) -> None:
     for node in nodes:
         lab.ssh(node, "sudo docker image prune --all --force")
+
+
+def digest_of(lab: RunningLab) -> str:
+    """The training image's, as the lab's settings declare it."""
+    settings = yaml.safe_load((lab.cluster / "group_vars/all.yml").read_text(encoding="utf-8"))
+    return str(settings["training_image_digest"])
+
+
+def holds_image(lab: RunningLab, node: str) -> bool:
+    """Whether the node's own Docker shows the image under the declared digest."""
+    reference = f"{ADDRESS}/library/paddle@{digest_of(lab)}"
+    shown = lab.ssh(
+        node, f"sudo docker image inspect --format '{{{{json .RepoDigests}}}}' {reference}", check=False
+    )
+    return reference in shown
+
+
+def registry_log(lab: RunningLab, since: str) -> str:
+    """What the registry was asked since then, by its own clock."""
+    return lab.ssh(REGISTRY, f"sudo journalctl -u clusterctl-registry --since '{since}' -o cat")
+
+
+def registry_clock(lab: RunningLab) -> str:
+    return lab.ssh(REGISTRY, "date '+%Y-%m-%d %H:%M:%S'")
+
+
+@contextmanager
+def a_small_disk_for_downloads(lab: RunningLab, node: str) -> Iterator[None]:
+    """Docker writes a layer as it comes to a directory of its own: a file system of 16 MB, for so long."""
+    place = inside(lab, "docker info --format '{{.DockerRootDir}}'", host=node) + "/tmp"
+    inside(lab, f"mkdir -p {place} && mount -t tmpfs -o size=16m,mode=0700 small-disk {place}", host=node)
+    try:
+        yield
+    finally:
+        inside(lab, f"umount --lazy {place}", host=node)
 
 
 def received(lab: RunningLab, node: str) -> int:
@@ -90,8 +127,41 @@ def test_a_registry_that_dies_in_a_pull_is_said_and_the_next_apply_mends_it(site
     assert ended[0].returncode == 1
     assert "could not be pulled" in ended[0].stderr
     assert "registry.unreachable" in ended[0].stderr
+    assert not holds_image(site, NODE)
     site.clear_faults()
     assert site.clusterctl("apply", "--yes").returncode == 0
+    assert holds_image(site, OTHER)
+    assert holds_image(site, NODE)
+
+
+def test_a_disk_that_fills_up_in_a_pull_is_said_and_the_next_apply_mends_it(site: RunningLab) -> None:
+    without_image(site, OTHER, NODE)
+    with a_small_disk_for_downloads(site, NODE):
+        done = site.clusterctl("apply", "--yes", "--only", "images", "--canary", "0")
+    assert done.returncode == 1
+    assert "no space left on device" in done.stderr
+    assert "is full: make room there; images are not removed unasked" in done.stderr
+    assert "host.disk-full" in done.stderr
+    assert holds_image(site, OTHER), "the pull of the node beside it was lost"
+    assert not holds_image(site, NODE)
+    site.done("apply", "--yes", "--only", "images")
+    assert holds_image(site, NODE)
+
+
+def test_a_node_without_room_is_refused_before_anything_moves(site: RunningLab) -> None:
+    without_image(site, NODE)
+    declare(site, training_image_room_factor=10**6)
+    since = registry_clock(site)
+    for words in (("plan",), ("apply", "--yes")):
+        done = site.clusterctl(*words, "--only", "images", "--limit", NODE)
+        assert done.returncode == 1, done.stderr
+        assert "GB free, the image wants" in done.stderr
+        assert "Nothing was pulled" in done.stderr
+        assert "host.disk-full" in done.stderr
+    assert "/v2/library/paddle/blobs/" not in registry_log(site, since)
+    declare(site)
+    site.done("apply", "--yes", "--only", "images", "--limit", NODE)
+    assert holds_image(site, NODE)
 
 
 def test_an_offline_apply_is_proved_and_a_contact_is_named(site: RunningLab) -> None:
@@ -138,14 +208,19 @@ def test_sources_elsewhere_are_refused_before_anything_is_changed(site: RunningL
     assert "offline.sources" in done.stderr
 
 
-def role(lab: RunningLab, **variables: Any) -> tuple[int, str]:
-    """The trust in the registry applied to one node by plain Ansible: how many tasks changed."""
+def played(lab: RunningLab, **variables: Any) -> subprocess.CompletedProcess[str]:
+    """The trust in the registry applied to one node by plain Ansible."""
     playbook = Path(__file__).resolve().parents[2] / "playbooks/registry.yml"
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.cluster / "hosts.yml"), "--limit", NODE,
          "-e", json.dumps(variables), str(playbook)],
         cwd=playbook.parents[1], capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
+
+
+def role(lab: RunningLab, **variables: Any) -> tuple[int, str]:
+    """The same where it goes well: how many tasks changed."""
+    done = played(lab, **variables)
     assert done.returncode == 0, done.stdout[-3000:]
     found = re.search(rf"{NODE}\s+: ok=\d+\s+changed=(\d+)", done.stdout)
     return int(found[1]) if found else -1, done.stdout
@@ -169,11 +244,10 @@ def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(containerd:
     assert role(site, **wanted)[0] == 0
     dumped = site.ssh(NODE, "sudo containerd config dump")
     assert re.search(r"""config_path = ["']/etc/containerd/certs\.d["']""", dumped), dumped
-    settings = yaml.safe_load((site.cluster / "group_vars/all.yml").read_text(encoding="utf-8"))
-    image = f"docker.io/library/paddle@{settings['training_image_digest']}"
-    since = site.ssh(REGISTRY, "date '+%Y-%m-%d %H:%M:%S'")
+    image = f"docker.io/library/paddle@{digest_of(site)}"
+    since = registry_clock(site)
     site.ssh(NODE, f"sudo ctr content fetch --hosts-dir /etc/containerd/certs.d {image} >/dev/null")
-    log = site.ssh(REGISTRY, f"sudo journalctl -u clusterctl-registry --since '{since}' -o cat")
+    log = registry_log(site, since)
     assert "/v2/library/paddle/blobs/" in log
     assert "containerd/" in log
     nobody = "sudo ctr content fetch --hosts-dir /etc/containerd/certs.d docker.io/library/nobody:1 2>&1"
@@ -181,3 +255,39 @@ def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(containerd:
     # What is declared no more goes; the engine keeps its directory of such files.
     assert role(site, registry_client_engines=["containerd"])[0] > 0
     assert "docker.io" not in site.ssh(NODE, "ls /etc/containerd/certs.d")
+
+
+@pytest.fixture
+def docker_mirrors(site: RunningLab) -> Iterator[RunningLab]:
+    """Docker without mirrors, and without the image that came through one, afterwards."""
+    without_image(site, NODE)
+    yield site
+    role(site)
+    without_image(site, NODE)
+
+
+def test_docker_pulls_through_its_mirror_and_the_registry_saw_it(docker_mirrors: RunningLab) -> None:
+    """An engine that reads no hosts.toml, as Debian's: registry-mirrors, for docker.io alone."""
+    site = docker_mirrors
+    mirrors = "sudo docker info --format '{{json .RegistryConfig.Mirrors}}'"
+    mirror = {"upstream": "docker.io", "url": f"https://{ADDRESS}"}
+    # It cannot be kept from docker.io where the mirror lacks an image, and is not said to be.
+    refused = played(site, registry_client_mirrors=[{**mirror, "fallback": False}])
+    assert refused.returncode != 0
+    assert "it always asks docker.io itself in the end" in " ".join(refused.stdout.split())
+    assert ADDRESS not in site.ssh(NODE, mirrors)
+    assert role(site, registry_client_mirrors=[mirror])[0] > 0
+    assert role(site, registry_client_mirrors=[mirror])[0] == 0
+    assert f"https://{ADDRESS}/" in site.ssh(NODE, mirrors)
+    image = f"docker.io/library/paddle@{digest_of(site)}"
+    since = registry_clock(site)
+    site.ssh(NODE, f"sudo docker pull --quiet {image}")
+    log = registry_log(site, since)
+    assert "/v2/library/paddle/blobs/" in log
+    assert re.search(r"\bdocker/\d", log), "it was somebody else who asked"
+    shown = site.ssh(NODE, f"sudo docker image inspect --format '{{{{json .RepoDigests}}}}' {image}")
+    assert f"paddle@{digest_of(site)}" in shown
+    # What is declared no more goes from daemon.json, and from the running daemon.
+    assert role(site)[0] > 0
+    assert ADDRESS not in site.ssh(NODE, mirrors)
+    assert ADDRESS not in site.ssh(NODE, "sudo cat /etc/docker/daemon.json")
