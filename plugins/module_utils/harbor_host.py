@@ -22,6 +22,8 @@ RESTORE = "restore.json"
 COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
 LISTENING = "0A"
 LOOK_S = 30
+# What to know of a program that did not end within the installer's time.
+PULLING = "images may still be being pulled: harbor_install_timeout_s is the time that they have"
 OURS = "label=com.docker.compose.project=harbor"
 # Series of Harbor that this content knows, oldest first; its documents name each hop.
 SERIES = ("2.12", "2.13", "2.14", "2.15")
@@ -118,6 +120,26 @@ def running_services() -> set[str]:
 def runs() -> bool:
     """Whether a Harbor of ours takes pushes now."""
     return {"core", "proxy"} <= running_services()
+
+
+def published() -> list[tuple[str, str, set[int]]] | None:
+    """Running containers: name, directory of the Compose project, TCP ports; None where nobody answers."""
+    place = '{{.Label "com.docker.compose.project.working_dir"}}'
+    asked = ["docker", "ps", "--no-trunc", "--format", f"{{{{.Names}}}}\t{place}\t{{{{.Ports}}}}"]
+    rc, out, _ = run_bounded(asked, LOOK_S)
+    if rc != 0:
+        return None
+    found = []
+    for line in out.splitlines():
+        name, where, ports = [*line.split("\t"), "", ""][:3]
+        found.append((name, where, published_ports(ports)))
+    return found
+
+
+def published_ports(text: str) -> set[int]:
+    """`[::]:443->8443/tcp, 0.0.0.0:8000-8001->80-81/tcp, 6379/tcp` -> {443, 8000, 8001}."""
+    spans = re.findall(r":(\d+)(?:-(\d+))?->[\d-]+/tcp", text)
+    return {port for first, last in spans for port in range(int(first), int(last or first) + 1)}
 
 
 def listeners(tables: list[str]) -> dict[int, str]:

@@ -14,12 +14,16 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Found:
-    """What is on the host, of what decides. ``missing`` are services whose containers do not run."""
+    """What is on the host, of what decides.
+
+    ``certificate`` says why the declared one is to be put in place, ``missing`` are services whose
+    containers do not run.
+    """
 
     record: dict[str, Any]
     settings: str
     composed: bool
-    certificate_differs: bool
+    certificate: str
     unit: dict[str, str]
     unit_differs: bool = False
     missing: tuple[str, ...] = ()
@@ -52,7 +56,7 @@ def steps(found: Found, version: str, *, trivy: bool) -> list[tuple[str, str]]:
     if reasons := why_install(found, version, trivy=trivy):
         down = "; Harbor is down meanwhile, for a minute or more" if found.record else ""
         return [("install", ", ".join(reasons) + down), *_unit_steps(found)]
-    renewed = [("certificate", "it was renewed")] if found.certificate_differs else []
+    renewed = [("certificate", found.certificate)] if found.certificate else []
     unit = [("unit", "harbor.service is another")] if found.unit_differs else []
     # The unit stays "active" whatever becomes of the containers: it only started them.
     ill = found.missing if found.unit.get("ActiveState") == "active" else ()

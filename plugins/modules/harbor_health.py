@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import ssl
-from hashlib import sha256
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.harbor_api import Harbor, HarborError, wait_until_healthy
+from ansible.module_utils.harbor_certificate import fingerprint
 from ansible.module_utils.harbor_host import read_record
 
 DOCUMENTATION = r"""
@@ -45,13 +44,6 @@ healthy: {description: Whether every part is, returned: always, type: bool}
 
 LOOK_S = 30
 OURS = ("--filter", "label=com.docker.compose.project=harbor")
-
-
-def fingerprint(path: Path) -> str:
-    """SHA-256 of the first certificate of a PEM file."""
-    text = path.read_text(encoding="ascii")
-    end = "-----END CERTIFICATE-----"
-    return sha256(ssl.PEM_cert_to_DER_cert(text[: text.index(end) + len(end)] + "\n")).hexdigest()
 
 
 def containers() -> str:

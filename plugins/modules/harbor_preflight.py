@@ -16,6 +16,7 @@ from ansible.module_utils.harbor_host import (
     UPGRADING,
     holder,
     listeners,
+    published,
     read_record,
     runs,
     why_half_restored,
@@ -54,18 +55,43 @@ free_gb: {description: Free space where the data are to be, returned: always, ty
 """
 
 GIGABYTE = 1e9
-# Containers' ports are held by Docker's own program; that they are Harbor's is known by the record.
-OF_DOCKER = ("docker-proxy", "rootlessport")
+# Containers' ports are held by Docker's own program: whose they are, Docker says.
+OF_DOCKER = ("docker-proxy", "dockerd", "rootlessport")
 LOOK_S = 30
 
 
-def taken(wanted: dict[str, int], held: dict[int, str], *, installed: bool) -> list[str]:
-    """Findings about ports: `held` names the program that listens, by port."""
+def taken(wanted: dict[str, int], held: dict[int, str]) -> list[str]:
+    """Findings about ports: `held` names who listens that is not our Harbor, by port."""
     return [
         f"port {port} ({what}) is held by {held[port]}: stop it, or set another port"
         for what, port in sorted(wanted.items())
-        if port in held and not (installed and held[port] in OF_DOCKER)
+        if port in held
     ]
+
+
+def others(held: dict[int, str], directory: str, *, begun: bool) -> dict[int, str]:
+    """Those of `held` that are not our Harbor, with the container's name where it is one."""
+    if not any(program in OF_DOCKER for program in held.values()):
+        return held
+    containers = published()
+    found = {}
+    for port, program in held.items():
+        if program not in OF_DOCKER:
+            found[port] = program
+        elif containers is None:
+            # Nothing is stopped or begun where Docker does not answer: then the record's word is enough.
+            found |= {} if begun else {port: program}
+        else:
+            publish = [(name, where) for name, where, ports in containers if port in ports]
+            names = [name for name, where in publish if not is_below(where, directory)]
+            if names or not publish:
+                found[port] = f"{program} (container {', '.join(names)})" if names else program
+    return found
+
+
+def is_below(where: str, directory: str) -> bool:
+    """Whether a Compose project's directory is that of a release of ours."""
+    return where.startswith(f"{directory.rstrip('/')}/")
 
 
 def twice(wanted: dict[str, int]) -> list[str]:
@@ -108,7 +134,7 @@ def strangers(directory: str) -> list[str]:
         return []
     label = "com.docker.compose.project.working_dir"
     where = str((json.loads(out or "{}") or {}).get(label, "somewhere else"))
-    if where.startswith(f"{directory.rstrip('/')}/"):
+    if is_below(where, directory):
         return []
     return [
         f"a Harbor that is not ours runs from {where}: take it down (its data stay), or name another host"
@@ -130,6 +156,13 @@ def free_gb(path: str) -> float:
     there = next(parent for parent in (Path(path), *Path(path).parents) if parent.exists())
     status = os.statvfs(there)
     return status.f_bavail * status.f_frsize / GIGABYTE
+
+
+def what_is_left(record: dict[str, Any], half: str, *, upgrade: bool, restoring: bool) -> str:
+    """What a refusal leaves: a restore has written before, and an upgrade may have taken its backup."""
+    if half and restoring:
+        return "what the restore has written so far is left as it is"
+    return "Harbor is left as it is" if record and upgrade else "nothing was touched"
 
 
 def main() -> None:
@@ -162,7 +195,7 @@ def main() -> None:
         *of_record(record, options["version"], upgrade=options["upgrade"], running=running),
         *moved(record, options["data_dir"]),
         *twice(wanted),
-        *taken(wanted, held, installed=begun),
+        *taken(wanted, others(held, options["directory"], begun=begun)),
         *strangers(options["directory"]),
         *([] if begun else orphans(options["data_dir"])),
     ]
@@ -172,9 +205,8 @@ def main() -> None:
             "make room, or set harbor_data_dir or harbor_min_free_gb"
         )
     if errors:
-        module.fail_json(
-            msg=f"Harbor cannot be installed here, and nothing was touched. {'. '.join(errors)}."
-        )
+        left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])
+        module.fail_json(msg=f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}.")
     module.exit_json(
         changed=False,
         installed=str(record.get("version", "")),

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible.module_utils.harbor_api import Harbor
+from ansible.module_utils.harbor_certificate import Declared, put, served, why_put
 from ansible.module_utils.harbor_host import (
     INSTALLED,
+    PULLING,
     UPGRADING,
     compose,
     plain,
@@ -33,7 +35,8 @@ module: harbor_release
 short_description: Have a release of Harbor installed and running with the settings that lie there
 description:
   - Runs C(install.sh), which stops Harbor for a while, when the release, its settings or Trivy changed.
-  - A certificate that changed alone is put in place without a stop.
+  - A certificate that changed alone is put in place without a stop; so is one that is there, and that
+    Harbor's proxy does not show yet, or could not read.
   - What an earlier run did not bring to its end is done again. The release before is stopped, and the unit
     written, only once Harbor's own tool has agreed to its settings.
 options:
@@ -43,16 +46,19 @@ options:
   data_dir: {description: Where Harbor keeps its data, type: path, required: true}
   certificate: {description: Certificate that it shows, type: path, required: true}
   key: {description: The certificate's key, type: path, required: true}
+  hostname: {description: Harbor's name, type: str, required: true}
+  port: {description: Port of its TLS, type: int, default: 443}
   trivy: {description: Install Trivy, type: bool, default: false}
   upgrade: {description: Whether this may be a step from another release, type: bool, default: false}
   backup: {description: Name of the verified backup that an upgrade begins with, type: str, default: ""}
   unit: {description: Text of harbor.service; empty leaves it, type: str, default: ""}
   unit_directory: {description: Where units are, type: path, default: /etc/systemd/system}
   settings_sha256:
-    description: SHA-256 of harbor.yml as it is to be; in check mode it is not written yet
+    description: SHA-256 of harbor.yml as it is to be, without the line of harbor_admin_password; in check
+      mode it is not written yet
     type: str
     default: ""
-  timeout_s: {description: Seconds that the installer may take, type: int, default: 1800}
+  timeout_s: {description: Seconds that the installer or a pull may take, type: int, default: 1800}
 author: ["the clusterctl authors"]
 """
 
@@ -65,6 +71,7 @@ EXAMPLES = r"""
     data_dir: /var/lib/clusterctl/harbor
     certificate: /etc/clusterctl/harbor/tls.crt
     key: /etc/clusterctl/harbor/tls.key
+    hostname: registry01
 """
 
 RETURN = r"""
@@ -73,22 +80,38 @@ done: {description: What was done, or would be, with its reason, returned: alway
 
 UNIT = "harbor.service"
 PROXY = "nginx"
-# Harbor's containers run as this user, whatever the host calls it.
-HARBOR_ID = 10000
+FIRST_START_ONLY = b"harbor_admin_password:"
 ORDINARY_S = 300
+# More than the unit gives itself.
+START_S = 700
 TAIL = 12
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file; empty where it is not there."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+def digest(settings: Path) -> str:
+    """SHA-256 of what decides of harbor.yml; empty where it is not there.
+
+    The administrator's password is read at the first start only: another one there is no cause for a stop.
+    """
+    if not settings.is_file():
+        return ""
+    lines = settings.read_bytes().splitlines(keepends=True)
+    decides = b"".join(line for line in lines if not line.startswith(FIRST_START_ONLY))
+    return hashlib.sha256(decides).hexdigest()
+
+
+def declared(options: dict[str, Any]) -> Declared:
+    """The certificate that is to be shown."""
+    return Declared(Path(options["certificate"]), Path(options["key"]), Path(options["data_dir"]))
+
+
+def shown(options: dict[str, Any]) -> str:
+    """What Harbor's proxy shows now; empty where nobody answers."""
+    return served(Harbor(options["hostname"], options["port"]))
 
 
 def look(module: AnsibleModule) -> Found:
     """Read what is on the host."""
     options = module.params
-    shown = Path(options["data_dir"], "secret/cert")
-    pairs = [(options["certificate"], shown / "server.crt"), (options["key"], shown / "server.key")]
     release = Path(options["release"])
     wanted = options["settings_sha256"] if module.check_mode else ""
     unit = options["unit"]
@@ -96,7 +119,7 @@ def look(module: AnsibleModule) -> Found:
         record=read_record(options["directory"]),
         settings=wanted or digest(release / "harbor.yml"),
         composed=(release / "docker-compose.yml").is_file(),
-        certificate_differs=any(digest(Path(ours)) != digest(theirs) for ours, theirs in pairs),
+        certificate=why_put(declared(options), shown(options)),
         unit=show(module, UNIT, "UnitFileState", "ActiveState"),
         unit_differs=bool(unit) and read_file(Path(options["unit_directory"], UNIT)) != unit,
         missing=missing(release),
@@ -111,18 +134,25 @@ def missing(release: Path) -> tuple[str, ...]:
     return tuple(sorted(set(out.split()) - running_services())) if rc == 0 else ()
 
 
-def run(module: AnsibleModule, argv: list[str], seconds: float, failed: str) -> str:
-    """Run a program; its standard output. Fails the module with its last lines."""
+def run(
+    module: AnsibleModule, argv: list[str], failed: str, seconds: float = ORDINARY_S, late: str = ""
+) -> None:
+    """Run a program. Fails the module with its last lines, and with ``late`` where it did not end in time."""
     rc, out, err = run_bounded(argv, seconds, {"TERM": "dumb"})
     if rc != 0:
         lines = plain(f"{out}\n{err}")[-TAIL:]
+        said = " | ".join(lines[-4:]) or f"exit code {rc}"
+        said += f" ({late})" if late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {' | '.join(lines[-4:]) or f'exit code {rc}'}. Mend that and apply again; "
-            "what was begun is done again from its start.",
+            msg=f"{failed}: {said}. Mend that and apply again; what was begun is done again from its start.",
             rc=rc,
             stderr_lines=lines,
         )
-    return out
+
+
+def run_long(module: AnsibleModule, argv: list[str], failed: str) -> None:
+    """Run what loads images, or pulls those that no installer brought; it has the installer's time."""
+    run(module, argv, failed, module.params["timeout_s"], PULLING)
 
 
 def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> None:
@@ -130,18 +160,16 @@ def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> 
     options = module.params
     release, version = Path(options["release"]), record["version"]
     for images in sorted(release.glob("harbor*.tar.gz")):
-        run(
-            module, ["docker", "load", "-i", str(images)], options["timeout_s"], "Harbor's images do not load"
-        )
+        run_long(module, ["docker", "load", "-i", str(images)], "Harbor's images do not load")
 
     def ask(argv: list[str]) -> None:
-        run(module, argv, ORDINARY_S, f"Harbor's own migration of harbor.yml from {version} failed")
+        run_long(module, argv, f"Harbor's own migration of harbor.yml from {version} failed")
 
     migrate(before, release, options["version"], ask)
     begun = {"state": UPGRADING, "to": options["version"], "backup": options["backup"]}
     known = {"backup": record["backup"]} if record.get("backup") and not options["backup"] else {}
     write_record(options["directory"], {**record, **begun, **known})
-    run(module, compose(str(before), "down"), ORDINARY_S, f"Harbor {version} does not stop")
+    run(module, compose(str(before), "down"), f"Harbor {version} does not stop")
 
 
 def install(module: AnsibleModule, found: Found) -> None:
@@ -157,7 +185,7 @@ def install(module: AnsibleModule, found: Found) -> None:
     state = {name: options[name] for name in ("version", "release", "trivy", "data_dir")}
     write_record(options["directory"], {**state, "state": "installing"})
     argv = [str(Path(options["release"], "install.sh")), *(["--with-trivy"] if options["trivy"] else [])]
-    run(module, argv, options["timeout_s"], "Harbor's installer failed")
+    run_long(module, argv, "Harbor's installer failed")
     settings = digest(Path(options["release"], "harbor.yml"))
     write_record(options["directory"], {**state, "settings": settings, "state": INSTALLED})
 
@@ -167,18 +195,16 @@ def put_unit(module: AnsibleModule) -> None:
     path = Path(module.params["unit_directory"], UNIT)
     if module.params["unit"] and read_file(path) != module.params["unit"]:
         replace_file(path, module.params["unit"], 0o644)
-        run(module, ["systemctl", "daemon-reload"], ORDINARY_S, "`systemctl daemon-reload` failed")
+        run(module, ["systemctl", "daemon-reload"], "`systemctl daemon-reload` failed")
 
 
 def put_certificate(module: AnsibleModule) -> None:
     """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is cut off."""
-    options = module.params
-    shown = Path(options["data_dir"], "secret/cert")
-    for source, name in ((options["certificate"], "server.crt"), (options["key"], "server.key")):
-        replace_file(shown / name, Path(source).read_bytes(), 0o600)
-        os.chown(shown / name, HARBOR_ID, HARBOR_ID)
-    argv = ["docker", "exec", PROXY, "nginx", "-s", "reload"]
-    run(module, argv, ORDINARY_S, "Harbor's proxy does not take the new certificate")
+    put(declared(module.params))
+    # A proxy that does not answer reads it when it starts.
+    if shown(module.params):
+        argv = ["docker", "exec", PROXY, "nginx", "-s", "reload"]
+        run(module, argv, "Harbor's proxy does not take the new certificate")
 
 
 def main() -> None:
@@ -191,6 +217,8 @@ def main() -> None:
             "data_dir": {"type": "path", "required": True},
             "certificate": {"type": "path", "required": True},
             "key": {"type": "path", "required": True, "no_log": False},
+            "hostname": {"type": "str", "required": True},
+            "port": {"type": "int", "default": 443},
             "trivy": {"type": "bool", "default": False},
             "upgrade": {"type": "bool", "default": False},
             "backup": {"type": "str", "default": ""},
@@ -206,17 +234,16 @@ def main() -> None:
     if why := why_not(found.record, version, upgrade=upgrade, running=runs()):
         module.fail_json(msg=f"Harbor {found.record['version']} was left as it is: {why}.")
     todo = steps(found, version, trivy=module.params["trivy"])
+    for what, _ in [] if module.check_mode else todo:
+        if what == "install":
+            install(module, found)
+        elif what == "certificate":
+            put_certificate(module)
+        elif what == "unit":
+            put_unit(module)
+        else:
+            run(module, ["systemctl", what, UNIT], f"`systemctl {what} {UNIT}` failed", START_S)
     done = [f"{what}: {because}" for what, because in todo]
-    if not module.check_mode:
-        for what, _ in todo:
-            if what == "install":
-                install(module, found)
-            elif what == "certificate":
-                put_certificate(module)
-            elif what == "unit":
-                put_unit(module)
-            else:
-                run(module, ["systemctl", what, UNIT], 700, f"`systemctl {what} {UNIT}` failed")
     place = {"before_header": UNIT, "after_header": UNIT, "before": ""}
     told = [{**place, "after": "".join(f"{one}\n" for one in done)}] if done else []
     module.exit_json(changed=bool(todo), done=done, diff=told)

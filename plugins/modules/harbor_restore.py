@@ -13,11 +13,11 @@ from typing import Any
 
 from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.bounded import TIMED_OUT, run_bounded
 from ansible.module_utils.harbor_api import Harbor, HarborError, insist
 from ansible.module_utils.harbor_copy import put_back
 from ansible.module_utils.harbor_dump import ASK, DumpError, load
-from ansible.module_utils.harbor_host import RESTORE, compose, read_record, read_restore
+from ansible.module_utils.harbor_host import PULLING, RESTORE, compose, read_record, read_restore
 from ansible.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
@@ -143,8 +143,14 @@ def run(argv: list[str], what: str, seconds: float = ORDINARY_S) -> str:
     """Run a program; its standard output. Raises RestoreError."""
     rc, out, err = run_bounded(argv, seconds)
     if rc != 0:
-        raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
+        raise RestoreError(f"{what}: {last_words(rc, out, err)}")
     return out
+
+
+def last_words(rc: int, out: str, err: str) -> str:
+    """What a program said at its end."""
+    said = " ".join((err or out).strip().splitlines()[-2:])
+    return f"{said} ({PULLING})" if rc == TIMED_OUT else said
 
 
 def start_database(options: dict[str, Any]) -> None:
@@ -158,20 +164,20 @@ def start_database(options: dict[str, Any]) -> None:
         raise RestoreError(f"{release}/docker-compose.yml has no database of Harbor's own")
     wanted = [name for name in BASE if name in there]
     # Docker does not start what finds no log collector yet.
-    wait_for(compose(release, "up", "-d", *wanted), 1, "Harbor's database does not start")
+    wait_for(compose(release, "up", "-d", *wanted), 1, "Harbor's database does not start", seconds)
     wait_for(ASK, ANSWERS, "Harbor's database does not answer")
 
 
-def wait_for(argv: list[str], times: int, what: str) -> None:
-    """Run a program until it ended well so many times in a row. Raises RestoreError after a while."""
-    good, deadline = 0, time.monotonic() + ORDINARY_S
+def wait_for(argv: list[str], times: int, what: str, seconds: float = ORDINARY_S) -> None:
+    """Run a program until it ended well so many times in a row. Raises RestoreError after ``seconds``."""
+    good, deadline = 0, time.monotonic() + seconds
     while True:
-        rc, out, err = run_bounded(argv, ORDINARY_S)
+        rc, out, err = run_bounded(argv, seconds)
         good = good + 1 if rc == 0 else 0
         if good == times:
             return
         if rc != 0 and time.monotonic() > deadline:
-            raise RestoreError(f"{what}: {' '.join((err or out).strip().splitlines()[-2:])}")
+            raise RestoreError(f"{what}: {last_words(rc, out, err)}")
         time.sleep(ANSWER_EVERY_S)
 
 

@@ -158,7 +158,7 @@ def main() -> None:
     if judged.errors:
         module.fail_json(
             msg=f"{options['certificate']} cannot serve: {', and '.join(judged.errors)}. "
-            "Nothing was changed; bring a certificate that fits."
+            "It was not put in place; bring a certificate that fits."
         )
     if judged.soon:
         module.warn(f"{options['certificate']}: {judged.soon}. Bring its successor and apply again.")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import cluster_certificate
+import harbor_release
 import pytest
 import yaml
 from ansible.module_utils import harbor_kept as kept
+from tests.unit.test_harbor_modules import tarball
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `prepare` takes without asking whether it is there: one that is missing ends it with a KeyError.
@@ -159,7 +163,7 @@ def test_what_the_next_releases_migration_asks_for_is_there_by_default(tmp_path:
 
 def test_a_plan_hashes_the_very_bytes_that_an_apply_writes(tmp_path: Path) -> None:
     (tmp_path / "templates").symlink_to(ROOT / "roles/harbor/templates")
-    text = "{{ _harbor_yml | b64encode ~ ' ' ~ (_harbor_yml | hash('sha256')) }}"
+    text = "{{ _harbor_yml | b64encode ~ ' ' ~ (_harbor_deciding | hash('sha256')) }}"
     extra = {"looked": text, "harbor_directory": "/opt/harbor"}
     play = (
         PLAY
@@ -168,7 +172,9 @@ def test_a_plan_hashes_the_very_bytes_that_an_apply_writes(tmp_path: Path) -> No
     render(tmp_path, play, harbor_version="v2.15.2", **extra)
     written, digest = (tmp_path / "harbor.yml.looked").read_text(encoding="utf-8").split()
     assert base64.b64decode(written).endswith(b"\n"), "else one is added"
-    assert hashlib.sha256(base64.b64decode(written)).hexdigest() == digest
+    assert b"harbor_admin_password: " in base64.b64decode(written)
+    (tmp_path / "written.yml").write_bytes(base64.b64decode(written))
+    assert harbor_release.digest(tmp_path / "written.yml") == digest, "check mode judges as an apply does"
 
 
 def test_redis_of_harbor_itself_takes_other_numbers(tmp_path: Path) -> None:
@@ -176,8 +182,10 @@ def test_redis_of_harbor_itself_takes_other_numbers(tmp_path: Path) -> None:
     assert said["redis"] == {"registry_db_index": 3}
 
 
-def play_registry(tmp_path: Path, playbook: str, **settings: Any) -> subprocess.CompletedProcess[str]:
-    """A playbook of the registry's host, here in check mode, with all its places in a directory."""
+def play_registry(
+    tmp_path: Path, playbook: str, check: bool = True, **settings: Any
+) -> subprocess.CompletedProcess[str]:
+    """A playbook of the registry's host, with all its places in a directory."""
     inventory = tmp_path / "hosts.yml"
     host = {
         "ansible_connection": "local",
@@ -193,8 +201,9 @@ def play_registry(tmp_path: Path, playbook: str, **settings: Any) -> subprocess.
     }  # fmt: skip
     groups = {"registry": {"hosts": {"registry01": host}, "vars": declared}}
     inventory.write_text(yaml.safe_dump({"all": {"children": groups}}), encoding="utf-8")
+    asked = ["--check", "--diff"] if check else []
     return subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "--check", "--diff", "-i", str(inventory),
+        [sys.executable, "-m", "ansible", "playbook", *asked, "-i", str(inventory),
          "-e", "ansible_become=false", str(ROOT / "playbooks" / playbook)],
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
         capture_output=True, text=True, timeout=120, check=False,
@@ -219,7 +228,7 @@ def test_there_is_no_backup_and_no_upgrade_of_a_harbor_that_is_not_there(tmp_pat
     ports = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
     upgrade = said(play_registry(tmp_path, "registry_upgrade.yml", **ports))
     assert "`clusterctl apply` installs the declared release" in upgrade
-    assert "there is no backup yet" in said(play_registry(tmp_path, "registry_restore.yml"))
+    assert "there is no backup yet" in said(play_registry(tmp_path, "registry_restore.yml", **ports))
 
 
 def installed(tmp_path: Path, version: str, **more: Any) -> Path:
@@ -233,6 +242,7 @@ def installed(tmp_path: Path, version: str, **more: Any) -> Path:
     return release
 
 
+BACKUP = "20260101T000000Z"
 PORTS = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
 
 
@@ -272,20 +282,97 @@ def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> N
         assert "Back Harbor up, and verify" not in done.stdout
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path, begun: bool) -> None:
-    name = "20260101T000000Z"
-    backup = tmp_path / "backups" / name
+def backed_up(tmp_path: Path) -> Path:
+    """A whole backup in its place; what Harbor encrypts with, in it."""
+    backup = tmp_path / "backups" / BACKUP
     key = backup / kept.DATA / kept.KEY_FILE
     key.parent.mkdir(parents=True)
     key.write_text("0123456789abcdef", encoding="utf-8")
-    kept.write_files(backup, [kept.Kept(kept.KEY_FILE, 16, kept.digest(key), 0o600, 0, 0)])
+    owned = kept.Kept(kept.KEY_FILE, 16, kept.digest(key), 0o600, os.getuid(), os.getgid())
+    kept.write_files(backup, [owned])
     (backup / kept.DUMP).write_bytes(gzip.compress(kept.DUMPED))
     kept.write_manifest(backup, {"version": "v2.15.2", "database": "own"})
+    return key
+
+
+UNPACK = """
+- hosts: localhost
+  gather_facts: false
+  vars: {{ansible_async_dir: {state}}}
+  vars_files: [{extra}]
+  tasks:
+    - ansible.builtin.include_role: {{name: harbor, tasks_from: installer}}
+    - ansible.builtin.copy: {{content: x, dest: {out}, mode: "0600"}}
+"""
+
+
+def test_an_installer_is_unpacked_by_a_job_that_is_asked_for_separately(tmp_path: Path) -> None:
+    archive = tmp_path / "brought.tgz"
+    declared = {
+        "harbor_version": "v2.15.2", "harbor_installer_path": str(archive),
+        "harbor_installer_sha256": tarball(archive), "harbor_directory": str(tmp_path / "opt"),
+    }  # fmt: skip
+    unpack = UNPACK.replace("{state}", str(tmp_path / "jobs"))
+    render(tmp_path, unpack, **declared)
+    release = tmp_path / "opt/releases/v2.15.2/harbor"
+    assert (release / "install.sh").is_file()
+    assert list((tmp_path / "jobs").iterdir()) == [], "its outcome was read"
+    before = (release / "install.sh").stat().st_ino
+    render(tmp_path, unpack, **declared)
+    assert (release / "install.sh").stat().st_ino == before
+
+
+def test_what_takes_the_installers_time_is_a_job(tmp_path: Path) -> None:
+    """Else a host that says nothing for 20 minutes is given up, whatever the setting says."""
+    for name in ("install.yml", "installer.yml"):
+        tasks = yaml.safe_load((ROOT / "roles/harbor/tasks" / name).read_text(encoding="utf-8"))
+        inner = [task for one in tasks for task in one.get("block", [one])]
+        asked = [task for task in inner if {"harbor_release", "harbor_installer"} & set(task)]
+        assert [task.get("check_mode", "async" in task) for task in asked] == [True, True], name
+
+
+def test_a_restore_that_cannot_end_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    backed_up(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        ports = {**PORTS, "registry_port": holder.getsockname()[1]}
+        refused = play_registry(tmp_path, "registry_restore.yml", check=False, **ports)
+        assert "cannot be installed here, and nothing was touched. port" in said(refused)
+        assert not (tmp_path / "data").exists()
+        assert not (tmp_path / "opt").exists(), "no mark either"
+        (tmp_path / "opt").mkdir()
+        mark = json.dumps({"backup": BACKUP, "phase": "database"})
+        (tmp_path / "opt/restore.json").write_text(mark, encoding="utf-8")
+        refused = play_registry(tmp_path, "registry_restore.yml", check=False, **ports)
+        assert "here, and what the restore has written so far is left as it is. port" in said(refused)
+
+
+def test_a_restore_with_a_certificate_that_ended_is_refused_before_anything_is_written(
+    tmp_path: Path,
+) -> None:
+    backed_up(tmp_path)
+    born = datetime.now(UTC) - timedelta(days=200)
+    authority = cluster_certificate.make_authority("site", born)
+    pair = cluster_certificate.make_server(authority, ["registry01"], born, 100)
+    (tmp_path / "site.crt").write_bytes(pair.certificate_pem())
+    (tmp_path / "site.key").write_bytes(pair.key_pem())
+    own = {
+        "harbor_certificate": str(tmp_path / "site.crt"),
+        "harbor_certificate_key": str(tmp_path / "site.key"),
+    }
+    refused = play_registry(tmp_path, "registry_restore.yml", check=False, **own, **PORTS)
+    assert "cannot serve: it ended" in said(refused)
+    assert "It was not put in place" in said(refused)
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "opt").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path, begun: bool) -> None:
+    key = backed_up(tmp_path)
     if begun:
         (tmp_path / "opt").mkdir()
         (tmp_path / "data/database/pg15").mkdir(parents=True)
-        mark = json.dumps({"backup": name, "phase": "database"})
+        mark = json.dumps({"backup": BACKUP, "phase": "database"})
         (tmp_path / "opt/restore.json").write_text(mark, encoding="utf-8")
     done = play_registry(tmp_path, "registry_restore.yml", **PORTS)
     assert done.returncode == 0, done.stdout

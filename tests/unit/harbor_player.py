@@ -32,6 +32,7 @@ COMPOSE = """#!/bin/sh
 case "$*" in
 *--services) printf 'log\npostgresql\nredis\ncore\nproxy\n' ;;
 *) echo "compose $*" >>{log}
+    [ ! -e {log}.slow ] || sleep 5
     [ ! -e {log}.deaf ] || {{ rm {log}.deaf; echo "failed to initialize logging driver" >&2; exit 1; }} ;;
 esac
 """

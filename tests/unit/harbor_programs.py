@@ -16,6 +16,7 @@ PLUGINS = Path(harbor_installer.__file__).parents[1]
 START = (
     "import runpy, ansible.module_utils as m;"
     f"m.__path__.append({str(PLUGINS / 'module_utils')!r});"
+    "import os, ansible.module_utils.harbor_certificate as c; c.OWNER = (os.getuid(), os.getgid());"
     "import sys; runpy.run_path(sys.argv.pop(), run_name='__main__')"
 )
 BACKUP = "20260101T000000Z"
@@ -26,6 +27,7 @@ touch docker-compose.yml
 mkdir -p ../../../../data/secret/cert
 cp ../../../../tls.crt ../../../../data/secret/cert/server.crt
 cp ../../../../tls.key ../../../../data/secret/cert/server.key
+chmod 600 ../../../../data/secret/cert/server.*
 """
 
 
@@ -60,6 +62,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, install: str) -> d
         "directory": str(tmp_path / "opt"), "release": str(release), "version": "v2.15.2",
         "data_dir": str(tmp_path / "data"),
         "certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"),
+        "hostname": "registry.example.org", "port": 1,
     }  # fmt: skip
 
 

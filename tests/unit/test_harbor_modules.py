@@ -16,7 +16,7 @@ from typing import Any
 import harbor_preflight
 import pytest
 from ansible.module_utils import harbor_host
-from tests.unit.harbor_programs import play
+from tests.unit.harbor_programs import INSTALL, composes, docker_does, lines, older, play, programs
 
 PREPARE = "#!/bin/sh\nexec docker run goharbor/prepare:{version} prepare\n"
 
@@ -128,6 +128,21 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def test_an_online_installer_brings_no_images_and_is_unpacked_and_upgraded_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    sha256 = tarball(tmp_path / "h.tgz", extra={"harbor/install.sh": INSTALL.encode()})
+    release = installer(tmp_path, sha256)["release"]
+    assert release == wanted["release"]
+    older(tmp_path, wanted)
+    composes(tmp_path, monkeypatch)
+    assert play("harbor_release", **wanted, upgrade=True)["done"][0].startswith("install: v2.14.3 is here")
+    asked = lines(tmp_path)
+    assert any("goharbor/prepare:v2.15.2 migrate" in line for line in asked)
+    assert not any("docker load" in line for line in asked)
+
+
 def test_a_signature_is_checked_where_a_key_is_given(tmp_path: Path, signer: Path) -> None:
     gpg = ["gpg", "--homedir", str(signer), "--batch", "--armor"]
     sha256 = tarball(tmp_path / "h.tgz")
@@ -170,11 +185,41 @@ def test_ports_that_are_held_are_found_with_their_holder() -> None:
     row = "   0: 00000000:{port:04X} 00000000:0000 {state} 0:0 00:0 0 0 0 {inode} 1\n"
     table = header + row.format(port=443, state="0A", inode=77) + row.format(port=80, state="01", inode=78)
     assert harbor_host.listeners([table]) == {443: "77"}
-    wanted = {"https": 443, "http": 80}
-    assert harbor_preflight.taken(wanted, {443: "apache2"}, installed=True)
-    assert harbor_preflight.taken(wanted, {443: "docker-proxy"}, installed=False)
-    assert harbor_preflight.taken(wanted, {443: "docker-proxy"}, installed=True) == []
+    (said,) = harbor_preflight.taken({"https": 443, "http": 80}, {443: "apache2"})
+    assert "port 443 (https) is held by apache2" in said
     assert "wanted twice" in harbor_preflight.twice({"https": 443, "metrics": 443})[0]
+
+
+@pytest.mark.parametrize(
+    ("says", "left"),
+    [
+        ("nginx\t/opt/harbor/releases/v2.15.2/harbor\t0.0.0.0:8443->8443/tcp, [::]:8443->8443/tcp", {}),
+        ("web\t/srv/web\t0.0.0.0:8443->443/tcp", {8443: "docker-proxy (container web)"}),
+        ("web\t\t0.0.0.0:8440-8445->40-45/tcp", {8443: "docker-proxy (container web)"}),
+        ("nginx\t/opt/harbor-of-others/harbor\t:::8443->8443/tcp",
+         {8443: "docker-proxy (container nginx)"}),
+        ("nginx\t/opt/harbor/releases/v2.15.2/harbor\t0.0.0.0:443->8443/tcp, 8443/tcp",
+         {8443: "docker-proxy"}),
+    ],
+)  # fmt: skip
+def test_a_containers_port_is_harbors_where_docker_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, left: dict[int, str]
+) -> None:
+    programs(tmp_path, monkeypatch, "")
+    docker_does(tmp_path, f"printf '{says}\\n'")
+    held = {8443: "docker-proxy"}
+    assert harbor_preflight.others(held, "/opt/harbor", begun=True) == left
+    assert harbor_preflight.others({8443: "sshd"}, "/opt/harbor", begun=True) == {8443: "sshd"}
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_where_docker_does_not_answer_the_record_says_whose_a_containers_port_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    programs(tmp_path, monkeypatch, "")
+    docker_does(tmp_path, "exit 1")
+    held = {443: "docker-proxy"}
+    assert harbor_preflight.others(held, "/opt/harbor", begun=begun) == ({} if begun else held)
 
 
 def test_a_port_that_another_program_holds_is_refused_with_its_name(tmp_path: Path) -> None:

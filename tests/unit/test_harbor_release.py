@@ -15,7 +15,7 @@ GOOD = harbor_steps.Found(
     record={"version": "v2.15.2", "settings": "abc", "trivy": False, "state": "installed"},
     settings="abc",
     composed=True,
-    certificate_differs=False,
+    certificate="",
     unit={"UnitFileState": "enabled", "ActiveState": "active"},
 )
 
@@ -29,8 +29,8 @@ GOOD = harbor_steps.Found(
         (replace(GOOD, record={**GOOD.record, "trivy": True}), ["install"]),
         (replace(GOOD, record={**GOOD.record, "state": "installing"}), ["install"]),
         (replace(GOOD, composed=False), ["install"]),
-        (replace(GOOD, certificate_differs=True), ["certificate"]),
-        (replace(GOOD, certificate_differs=True, settings="abd"), ["install"]),
+        (replace(GOOD, certificate="it was renewed"), ["certificate"]),
+        (replace(GOOD, certificate="it was renewed", settings="abd"), ["install"]),
         (replace(GOOD, unit={"UnitFileState": "disabled", "ActiveState": "failed"}), ["enable", "start"]),
         (replace(GOOD, record={}, unit={}), ["install", "enable", "start"]),
         (replace(GOOD, missing=("core", "proxy")), ["reload"]),
@@ -172,6 +172,32 @@ def test_the_migrated_settings_with_their_passwords_are_nowhere_that_others_can_
     holding = [p for p in Path(wanted["release"]).rglob("*") if p.is_file() and b"s3cr3t" in p.read_bytes()]
     assert holding == []
     assert not (Path(wanted["release"]) / "harbor.yml.migrated").exists()
+
+
+def test_images_that_are_pulled_have_the_installers_time_and_a_message_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    older(tmp_path, wanted)
+    composes(tmp_path, monkeypatch)
+    docker_does(tmp_path, 'case "$*" in *migrate*) sleep 5 ;; esac')
+    late = play("harbor_release", **wanted, upgrade=True, timeout_s=1)
+    assert "docker did not end within 1 s (images may still be being pulled" in late["msg"]
+    assert "harbor_install_timeout_s" in late["msg"]
+    assert not any("down" in line for line in lines(tmp_path)), "the old release runs on"
+
+
+def test_another_administrators_password_is_no_cause_to_stop_harbor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    settings = Path(wanted["release"], "harbor.yml")
+    settings.write_text('hostname: r\nharbor_admin_password: "one"\nlog: {}\n', encoding="utf-8")
+    play("harbor_release", **wanted)
+    settings.write_text('hostname: r\nharbor_admin_password: "two"\nlog: {}\n', encoding="utf-8")
+    assert not any(one.startswith("install") for one in play("harbor_release", **wanted)["done"])
+    settings.write_text('hostname: s\nharbor_admin_password: "two"\nlog: {}\n', encoding="utf-8")
+    assert play("harbor_release", **wanted)["done"][0].startswith("install: harbor.yml changed")
 
 
 def test_a_migration_is_asked_in_words_that_harbors_template_understands() -> None:

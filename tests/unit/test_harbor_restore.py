@@ -66,6 +66,22 @@ def test_a_database_that_finds_no_log_collector_yet_is_started_again(harbor: Pla
     assert harbor.did() == ["load", "prepare", up, up, "psql"]
 
 
+def test_parts_that_are_pulled_have_the_installers_time_and_a_message_that_names_them(harbor: Played) -> None:
+    taken(harbor)
+    emptied(harbor)
+    harbor.restore("data")
+    for images in (harbor.root / "opt/release").glob("harbor*.tar.gz"):
+        images.unlink()
+    (harbor.root / "asked.slow").touch()
+    late = harbor.restore("database", timeout_s=1)["msg"]
+    assert "Harbor's database does not start: docker-compose did not end within 1 s" in late
+    assert "images may still be being pulled" in late
+    assert "The next restore goes on from there" in late
+    (harbor.root / "asked.slow").unlink()
+    assert harbor.restore("database")["changed"] is True
+    assert "load" not in harbor.did(), "an online installer has no images in it"
+
+
 @pytest.mark.parametrize("before", [False, True])
 def test_a_restored_harbor_is_as_writable_as_it_was_before_its_backup(harbor: Played, before: bool) -> None:
     harbor.read_only = before

@@ -36,7 +36,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="harbor.refused",
         says=r"Harbor cannot be installed here|Harbor \S+ was left as it is",
-        remedy="Nothing was touched. Mend what is said on {host}, or set it otherwise, and apply again.",
+        remedy="Mend what is said on {host}, or set it otherwise, and run it again.",
     ),
     Kind(
         code="harbor.installer",

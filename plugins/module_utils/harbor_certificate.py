@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+# GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The certificate that Harbor's proxy shows: whether it is the declared one, and how it gets there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from ansible.module_utils.harbor_api import Harbor, HarborError
+from ansible.module_utils.node_files import replace_file
+
+# Harbor's containers run as this user, whatever the host calls it.
+OWNER = (10000, 10000)
+MODE = 0o600
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Certificate and key as they are declared, and where Harbor keeps its data."""
+
+    certificate: Path
+    key: Path
+    data_dir: Path
+
+    @property
+    def copies(self) -> list[tuple[Path, Path]]:
+        """Each file with the one that the proxy reads."""
+        shown = self.data_dir / "secret/cert"
+        return [(self.certificate, shown / "server.crt"), (self.key, shown / "server.key")]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file; empty where it is not there."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def fingerprint(path: Path) -> str:
+    """SHA-256 of the first certificate of a PEM file."""
+    text = path.read_text(encoding="ascii")
+    end = "-----END CERTIFICATE-----"
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[: text.index(end) + len(end)] + "\n")).hexdigest()
+
+
+def served(harbor: Harbor) -> str:
+    """SHA-256 of the certificate that is shown now; empty where nobody answers."""
+    try:
+        return harbor.served()
+    except HarborError:
+        return ""
+
+
+def why_put(declared: Declared, shown: str) -> str:
+    """Why the declared one is to be put in place; empty where it is there, can be read, and is ``shown``."""
+    if any(digest(ours) != digest(theirs) for ours, theirs in declared.copies):
+        return "it was renewed"
+    if any(theirs.is_file() and not _is_harbors(theirs) for _, theirs in declared.copies):
+        return "Harbor's proxy could not read it at its next start"
+    if shown and declared.certificate.is_file() and shown != fingerprint(declared.certificate):
+        return "Harbor's proxy still shows another one"
+    return ""
+
+
+def put(declared: Declared) -> None:
+    """Write it where Harbor's proxy reads it. Raises OSError."""
+    for ours, theirs in declared.copies:
+        replace_file(theirs, ours.read_bytes(), MODE)
+        os.chown(theirs, *OWNER)
+
+
+def _is_harbors(path: Path) -> bool:
+    status = path.stat()
+    return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (*OWNER, MODE)
