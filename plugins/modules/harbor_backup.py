@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,6 +77,8 @@ damaged: {description: Blobs that are damaged in Harbor, returned: with a backup
 
 READ_ONLY = "read-only.json"
 LOCK_S = 5
+# A host that shuts down, and a connection that is lost.
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 GIGABYTE = 1e9
 # A dump is about as large as its database, and gzip makes it smaller.
 SPARE_BYTES = 1 << 30
@@ -101,6 +104,18 @@ def read_only(harbor: Harbor, directory: str, insist_s: float) -> Iterator[bool]
         yield before
     finally:
         writable(harbor, directory, insist_s)
+
+
+def ended_like_failed() -> None:
+    """Have what ends us make Harbor writable first, as a failure does; asked twice, it is the same once."""
+
+    def end(number: int, _frame: Any) -> None:
+        for one in ENDS:
+            signal.signal(one, signal.SIG_IGN)
+        raise BackupError(f"it was ended by {signal.Signals(number).name}")
+
+    for one in ENDS:
+        signal.signal(one, end)
 
 
 def writable(harbor: Harbor, directory: str, insist_s: float) -> bool:
@@ -231,6 +246,7 @@ def main() -> None:
         if module.check_mode and state != "verified":
             pending = (Path(options["directory"]) / READ_ONLY).is_file()
             module.exit_json(changed=state == "taken" or pending)
+        ended_like_failed()
         with alone("harbor-backup", LOCK_S):
             if state == "writable":
                 module.exit_json(changed=writable(harbor, options["directory"], options["insist_s"]))

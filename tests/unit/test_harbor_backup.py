@@ -110,9 +110,9 @@ def test_where_harbor_does_not_become_writable_it_is_said_loudly_and_mended_late
     assert harbor.backup(state="writable")["changed"] is False
 
 
-def test_a_backup_that_was_killed_leaves_what_the_next_one_mends(harbor: Played) -> None:
+def read_only_in_a_dump(harbor: Played) -> subprocess.Popen[str]:
+    """A backup whose dump takes long, just when Harbor has become read-only."""
     docker = harbor.root / "bin/docker"
-    whole = docker.read_text(encoding="utf-8")
     docker.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
     told = {
         "hostname": HOSTNAME,
@@ -122,7 +122,7 @@ def test_a_backup_that_was_killed_leaves_what_the_next_one_mends(harbor: Played)
     }
     process = subprocess.Popen(
         [sys.executable, "-c", START, str(PLUGINS / "modules/harbor_backup.py"), str(harbor.root / "locks")],
-        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env={"PATH": f"{harbor.root}/bin:/usr/bin:/bin"}, start_new_session=True,
     )  # fmt: skip
     assert process.stdin is not None
@@ -131,9 +131,29 @@ def test_a_backup_that_was_killed_leaves_what_the_next_one_mends(harbor: Played)
     deadline = time.monotonic() + 30
     while not harbor.read_only and time.monotonic() < deadline:
         time.sleep(0.05)
+    assert harbor.read_only is True
+    return process
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_is_ended_makes_harbor_writable_at_once(harbor: Played, how: signal.Signals) -> None:
+    process = read_only_in_a_dump(harbor)
+    process.send_signal(how)
+    process.send_signal(how)
+    assert process.stdout is not None
+    said = process.stdout.read()
+    process.wait(timeout=30)
+    assert f"Harbor's backup could not be taken: it was ended by {how.name}." in json.loads(said)["msg"]
+    assert harbor.history == [True, False]
+    assert not (harbor.root / "opt/read-only.json").exists()
+
+
+def test_a_backup_that_was_killed_leaves_what_the_next_one_mends(harbor: Played) -> None:
+    docker = harbor.root / "bin/docker"
+    whole = docker.read_text(encoding="utf-8")
+    process = read_only_in_a_dump(harbor)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
     assert harbor.read_only is True
     docker.write_text(whole, encoding="utf-8")
     taken(harbor)
