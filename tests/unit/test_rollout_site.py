@@ -100,7 +100,8 @@ def test_a_dead_host_in_one_wave_stops_the_next(cluster, monkeypatch, capsys):
     assert "stopped: dead01 could not be reached" in capsys.readouterr().err
 
 
-def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down(cluster, monkeypatch):
+@pytest.mark.parametrize("kind", ["apply", "registry upgrade", "registry restore"])
+def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down(cluster, monkeypatch, kind):
     book = """\
         - hosts: all
           gather_facts: false
@@ -113,7 +114,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
         """
     monkeypatch.setattr(site, "PLAYBOOK", playbook(cluster, book))
     monkeypatch.setattr("clusterctl.engine.recovery.WAIT_A_ROUND_S", 0.1)
-    dead = session(cluster)
+    dead = session(cluster, kind)
     site.apply_waves(dead, WavePlan((Wave("nodes", ("gpu01",)),), {}))
     assert len(open_jobs(dead.run.journal)) == 1
     ours = session(cluster)

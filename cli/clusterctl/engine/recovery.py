@@ -21,7 +21,7 @@ WAIT_A_ROUND_S = 20.0
 LOST = "the node was restarted, or the job killed, before it wrote its result"
 # States of a job of which nobody will ever know the outcome.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
-CHANGING_KINDS = ("apply",)
+CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
 
 
 @dataclass(frozen=True)
