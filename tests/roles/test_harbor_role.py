@@ -322,6 +322,37 @@ def test_an_installer_is_unpacked_by_a_job_that_is_asked_for_separately(tmp_path
     assert (release / "install.sh").stat().st_ino == before
 
 
+UPGRADE = """
+- hosts: localhost
+  gather_facts: false
+  vars: {{ansible_async_dir: {state}, __harbor_backed_up: true}}
+  vars_files: [{extra}]
+  tasks:
+    - block:
+        - ansible.builtin.include_role: {{name: harbor, tasks_from: install}}
+      rescue:
+        - ansible.builtin.copy: {{content: "{{{{ {{'msg': ansible_failed_result.msg}} | to_json }}}}", dest: {out}}}
+"""
+
+
+def test_a_release_is_installed_by_a_job_whose_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = installed(tmp_path, "v2.14.4")
+    (release / "docker-compose.yml").touch()
+    (tmp_path / "opt/releases/v2.15.2/harbor").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin/docker"
+    docker.write_text('#!/bin/sh\ncase "$*" in *migrate*) echo "it is refused"; exit 1 ;; esac\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    declared = {"harbor_version": "v2.15.2", "harbor_directory": str(tmp_path / "opt"),
+                "harbor_data_dir": str(tmp_path / "data"), "harbor_https_port": 61443}  # fmt: skip
+    _, told = render(tmp_path, UPGRADE.replace("{state}", str(tmp_path / "jobs")), **declared)
+    assert "migration of harbor.yml from v2.14.4 failed: it is refused" in told["msg"]
+    assert len(list((tmp_path / "jobs").iterdir())) == 1, "a job that failed keeps its file"
+
+
 def test_what_takes_the_installers_time_is_a_job(tmp_path: Path) -> None:
     """Else a host that says nothing for 20 minutes is given up, whatever the setting says."""
     for name in ("install.yml", "installer.yml"):
