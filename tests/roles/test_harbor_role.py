@@ -331,7 +331,9 @@ UPGRADE = """
     - block:
         - ansible.builtin.include_role: {{name: harbor, tasks_from: install}}
       rescue:
-        - ansible.builtin.copy: {{content: "{{{{ {{'msg': ansible_failed_result.msg}} | to_json }}}}", dest: {out}}}
+        - ansible.builtin.copy:
+            content: "{{{{ {{'msg': ansible_failed_result.msg}} | to_json }}}}"
+            dest: {out}
 """
 
 
