@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry import at_once
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
@@ -92,13 +92,7 @@ def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Where one fails, or the person interrupts, none is begun any more.
     """
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        try:
-            return list(pool.map(function, items))
-        except BaseException:
-            # ``map`` takes back what it has handed over in full, not where it is cut off while it does.
-            pool.shutdown(cancel_futures=True)
-            raise
+    return at_once.each(function, items, at_once=CONNECTIONS)
 
 
 def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
