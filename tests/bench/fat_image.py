@@ -10,8 +10,9 @@ import os
 import tarfile
 
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.way import Way
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG = "application/vnd.oci.image.config.v1+json"

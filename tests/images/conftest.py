@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def destination(tmp_path: Path) -> Iterator[Running]:
 
 
 @pytest.fixture(autouse=True)
-def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between attempts are as many, and short."""
-    monkeypatch.setattr(patience.Patience, "pause", lambda *_: None)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds of each pause between attempts, in order; nobody waits for them."""
+    asked: list[float] = []
+
+    def note(_stop: threading.Event, seconds: float) -> None:
+        asked.append(seconds)
+
+    monkeypatch.setattr(patience, "_wait", note)
+    return asked

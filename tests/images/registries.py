@@ -22,9 +22,10 @@ import pytest
 import yaml
 
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.way import Way
 
 UNPACKED = Path(__file__).resolve().parents[2] / ".tools" / "usr" / "bin" / "docker-registry"
 QUICK = Patience(attempts=4, first_s=0.01, most_s=0.05)

@@ -92,7 +92,10 @@ def test_the_registry_s_disk_fills_up_in_the_middle(
         found = {one["name"]: (one["state"], one.get("code")) for one in records(done)[:-1]}
         assert found["one"] == ("copied", None)
         assert found["two"][0] == "failed"
-        assert found["two"][1] in ("images.registry-fails", "images.unreachable")
+        assert found["two"][1] == "images.registry-fails"
+        two = records(done)[1]
+        assert full.host in two["what"]
+        assert "disk" in two["hint"]
         (small_disk / "filler").unlink()
         before_source.fault = lambda *_: None
         assert records(good(mirror(directory, full)))[-1]["failed"] == 0

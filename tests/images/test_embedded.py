@@ -165,7 +165,7 @@ def test_a_line_that_falls_is_laid_again(
     from clusterctl.registry.oci import patience
 
     monkeypatch.setattr(forward, "AGAIN_S", 0.01)
-    monkeypatch.setattr(patience.Patience, "pause", lambda self, *_: self.stop.wait(0.5))
+    monkeypatch.setattr(patience, "_wait", lambda stop, _: stop.wait(0.5))
     with_password(directory, pushing)
     (ssh / "fall").touch()
     done = records(good(call(directory, "images", "mirror", "--json")))

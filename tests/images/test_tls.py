@@ -22,7 +22,8 @@ from registries import Running, bytes_of, put_image, registry
 
 from clusterctl.registry.harbor import vault
 from clusterctl.registry.harbor.secret_text import SecretText
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.way import Way
 
 NAME = "harbor.lan"
 PASSWORD = "of the administrator"
@@ -208,6 +209,14 @@ def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
         listed = call(directory, "images", "list", "--json")
         assert listed.return_value == 3
         assert records(listed)[0]["code"] == "images.certificate"
+        # Renewed, with the authority that is trusted here: the next run is good.
+        running.kill()
+        certificate(tmp_path / "tls", ends=DAY)
+        running.start_again()
+        authority = directory / ".clusterctl/ca/ca.crt"
+        authority.write_bytes((tmp_path / "tls/tls.crt").read_bytes())
+        assert records(good(call(directory, "images", "mirror", "--json")))[0]["state"] == "copied"
+        good(call(directory, "images", "verify", "--deep"))
 
 
 def test_the_name_goes_to_the_registry_itself_and_to_nobody_that_it_sends_us_to() -> None:
@@ -223,5 +232,11 @@ def test_a_password_that_was_changed_is_said(tmp_path: Path, source: Running) ->
     with harbor(tmp_path, tls) as running:
         directory = cluster(tmp_path, source, running.port, Path(tls["certificate"]), password="0ld")
         done = call(directory, "images", "mirror", "--json")
-        assert (done.return_value, records(done)[0]["code"]) == (1, "images.login-refused")
+        # As `registry apply` says it: the settings are wrong, not the cluster.
+        assert (done.return_value, records(done)[0]["code"]) == (2, "images.login-refused")
         assert "0ld" not in done.output
+        token = base64.b64encode(f"admin:{PASSWORD}".encode()).decode()
+        entries = {f"harbor.lan:{running.port}": {"auth": token}}
+        file = directory / ".clusterctl/secrets/harbor-admin.auth.json"
+        file.write_text(json.dumps({"auths": entries}))
+        assert records(good(call(directory, "images", "mirror", "--json")))[0]["state"] == "copied"

@@ -11,7 +11,8 @@ import fat_image
 import pull_figures
 import pytest
 
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.way import Way
 
 from .loopback_registry import needs_registry, registry
 

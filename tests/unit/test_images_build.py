@@ -26,8 +26,9 @@ from clusterctl.main import run
 from clusterctl.registry.images import building, gate, mirrored, recipe, saved
 from clusterctl.registry.images.declared import declared_images
 from clusterctl.registry.images.places import Destination
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Manifest
+from clusterctl.registry.oci.way import Way
 
 from .loopback_registry import registry
 

@@ -9,23 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.building import there_already
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.places import proxy_for
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import Registry, Way, trust
+from clusterctl.registry.oci import manifest, patience
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import parse
 from clusterctl.registry.oci.tokens import Tokens
+from clusterctl.registry.oci.way import Way, trust
 
 QUICK = Patience(attempts=3, first_s=0, most_s=0)
 WHO = Credentials("robot$pull", "s3cret")
@@ -219,7 +222,9 @@ def test_bytes_are_asked_for_as_they_lie_there():
     assert asked == ["identity", "identity"]
 
 
-@pytest.mark.parametrize("raw", [b"<html>", b"[1]", b'{"config": 7}', b"\xff"])
+@pytest.mark.parametrize(
+    "raw", [b"<html>", b"[1]", b'{"config": 7}', b'{"config": {"Labels": 7}}', b'{"rootfs": [1]}', b"\xff"]
+)
 def test_a_configuration_that_is_none_is_said(raw: bytes):
     config = {"mediaType": "c", "digest": manifest.digest_of(raw), "size": len(raw)}
     kind = manifest.OCI_MANIFEST
@@ -234,4 +239,39 @@ def test_a_configuration_that_is_none_is_said(raw: bytes):
         image = DeclaredImage("one", parse(f"http://{host}/a/b:1"), "a/b", "1")
         with pytest.raises(ClusterctlError) as refused:
             resolve(image, registry)
-    assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)
+        assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)
+        # Asked whether it is a build of ours already.
+        recipe = SimpleNamespace(repository="a/b", tag="1")
+        with pytest.raises(ClusterctlError) as refused:
+            there_already(SimpleNamespace(recipe=recipe, context={}), registry)
+        assert (refused.value.code, refused.value.exit_code) == ("images.manifest", 1)
+
+
+@pytest.mark.parametrize("trouble", ["429", "503", "a cut connection"])
+def test_who_gives_tokens_is_asked_again_and_when_it_says(trouble: str, monkeypatch: pytest.MonkeyPatch):
+    waited: list[float] = []
+    monkeypatch.setattr(patience, "_wait", lambda _, seconds: waited.append(seconds))
+    good, refusals = bearer([]), iter([True, True])
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Answer:
+        if path.startswith("/token") and next(refusals, False):
+            if trouble == "a cut connection":
+                raise ConnectionAbortedError
+            return int(trouble), {"Retry-After": "12"}, b""
+        return good(method, path, headers)
+
+    with server(answer) as (host, _), Registry(Way(host, plain=True, credentials=WHO)) as registry:
+        assert registry.small_blob("a/b", BLOB) == CONTENT
+    assert len(waited) == 2
+    assert trouble == "a cut connection" or waited == [12.0, 12.0]
+
+
+def test_a_quota_is_no_refused_login():
+    said = json.dumps({"errors": [{"code": "DENIED", "message": "Quota exceeded when processing"}]}).encode()
+    with (
+        server(lambda *_: (403, {}, said)) as (host, _),
+        client(host, None) as registry,
+        pytest.raises(RegistryError) as refused,
+    ):
+        registry.manifest("a/b", "1")
+    assert (refused.value.code, refused.value.exit_code) == ("images.refused", 1)

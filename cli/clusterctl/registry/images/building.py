@@ -19,7 +19,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import saved
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.recipe import RECIPE_LABEL, Recipe, recipe_of
-from clusterctl.registry.images.resolve import resolve
+from clusterctl.registry.images.resolve import configuration, resolve
 from clusterctl.registry.images.saved import SavedImage
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
@@ -138,7 +138,7 @@ def there_already(order: Order, registry: Registry) -> bool:
         raise
     if found.config is None:
         return False
-    config = json.loads(registry.small_blob(order.recipe.repository, found.config))
+    config = configuration(registry, order.recipe.repository, found.config)
     return ((config.get("config") or {}).get("Labels") or {}).get(RECIPE_LABEL) == recipe_of(order.context)
 
 
@@ -158,8 +158,8 @@ def make(
         raise ClusterctlError(
             f"the base {base.name} is a list, and no image", code="images.manifest", where=base.target
         )
-    base_config = json.loads(registry.small_blob(base.target, described.config))
-    known = {*base_config["rootfs"]["diff_ids"], *(layer.digest for layer in described.layers)}
+    rootfs = configuration(registry, base.target, described.config).get("rootfs") or {}
+    known = {*map(str, rootfs.get("diff_ids") or ()), *(layer.digest for layer in described.layers)}
     with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, Path(place), known)

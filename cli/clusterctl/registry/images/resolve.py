@@ -10,7 +10,7 @@ from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.manifest import Manifest, platform_of
+from clusterctl.registry.oci.manifest import Blob, Manifest, platform_of
 
 # Signatures and attestations that builders put beside the images of a list.
 NO_PLATFORM = "unknown/unknown"
@@ -35,7 +35,7 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
         digest = top.digest if whole else chosen.digest
     if chosen.config is None:
         raise _refusal(image, "its list holds another list, and no image")
-    config = _read(registry.small_blob(source.repository, chosen.config), image)
+    config = configuration(registry, source.repository, chosen.config)
     platforms = platforms or (platform_of(config),)
     inside = config.get("config") or {}
     found = needs(inside.get("Labels") or {}, inside.get("Env") or (), source.tag or image.tag)
@@ -59,21 +59,26 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
     )
 
 
-def _read(raw: bytes, image: DeclaredImage) -> dict[str, Any]:
-    """An image's configuration. Raises ClusterctlError (``images.manifest``) for what is none."""
+def configuration(registry: Registry, repository: str, blob: Blob) -> dict[str, Any]:
+    """An image's configuration, as its registry gives it.
+
+    Raises RegistryError, and ClusterctlError (``images.manifest``) for what is none.
+    """
     try:
-        config = json.loads(raw)
-        because = (
-            "" if isinstance(config, dict) and isinstance(config.get("config") or {}, dict) else "no mapping"
-        )
-    except ValueError as error:
+        config = json.loads(registry.small_blob(repository, blob))
+        inside = (config.get("config") or {}, config.get("rootfs") or {})
+        labels, environment = inside[0].get("Labels") or {}, inside[0].get("Env") or []
+        layers = inside[1].get("diff_ids") or []
+        good = isinstance(labels, dict) and isinstance(environment, list) and isinstance(layers, list)
+        because = "" if good else "its parts are of other kinds"
+    except (ValueError, AttributeError) as error:
         because = str(error)
     if because:
         raise ClusterctlError(
-            f"the configuration of {image.name} cannot be read: {because}",
+            f"the configuration of an image cannot be read: {because}",
             code="images.manifest",
-            where=str(image.source),
-            hint="What the source holds under that name is no image; have it pushed again.",
+            where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+            hint="What the registry holds under that name is no image; have it pushed again.",
             exit_code=EXIT_CLUSTER_BAD,
         )
     return dict(config)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.cluster.directory import state_access
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.oci.client import PIECE, Registry
-from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.errors import RegistryError, stopped
 from clusterctl.registry.oci.manifest import Blob
 from clusterctl.runs.store import now
 
@@ -220,11 +220,11 @@ class Spool:
                 if error.lasting or failures >= patience.attempts:
                     raise
                 self.note("cut-off", blob.digest, offset=size, because=error.what)
-                patience.pause(max(1, failures))
+                patience.pause(max(1, failures), error.after)
 
     def _go_on(self) -> None:
         if self.stop.is_set():
-            raise ClusterctlError("it was stopped", code="images.stopped", exit_code=EXIT_INTERRUPTED)
+            raise stopped(str(self.root))
 
 
 def _fast_enough(pieces: Iterator[bytes], registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:

@@ -4,82 +4,54 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import ssl
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
-from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 
 from clusterctl.registry.oci import errors, manifest
-from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.patience import TRANSIENT, Patience
+from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import DIGEST
 from clusterctl.registry.oci.tokens import Tokens
+from clusterctl.registry.oci.way import TAKING_S, Way, transport
 
 CONNECT_S = 15.0
 # Between two pieces of one answer.
 SILENCE_S = 60.0
 # A registry over object storage puts the pieces of a blob together before it answers.
 COMMIT_S = 900.0
-CONNECTIONS = 64
 PIECE = 1 << 20
 GOOD = 300
+
+# What httpx calls a connection that has been made.
+CONNECTED = (".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")
 
 Content = Callable[[], Iterator[bytes]]
 
 
-@dataclass(frozen=True)
-class Way:
-    """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
-
-    ``name`` is what it calls itself, where it is asked by its address: its certificate need bear no other.
-    """
-
-    host: str
-    name: str = ""
-    plain: bool = False
-    socket: Path | None = None
-    proxy: str = ""
-    authorities: tuple[Path, ...] = ()
-    credentials: Credentials | None = field(default=None, repr=False)
-
-    @property
-    def base(self) -> str:
-        """Where its API begins."""
-        return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
-
-    def towards(self, url: httpx.URL) -> httpx.URL:
-        """A place that the registry sends us to: by its address, where it names itself."""
-        here = httpx.URL(self.base)
-        own = httpx.URL(scheme=here.scheme, host=self.name or here.host)
-        return url.copy_with(host=here.host, port=here.port) if url.host == own.host else url
-
-
 class Registry:
-    """One registry. Safe from many threads; a context manager. What it raises are RegistryErrors."""
+    """One registry. Safe from many threads; a context manager.
+
+    What it raises are RegistryErrors, and ClusterctlError (``images.stopped``) once patience is at its end.
+    """
 
     def __init__(self, way: Way, patience: Patience | None = None) -> None:
         self.way = way
         self.patience = patience or Patience()
         self._tokens = Tokens(way.host, way.credentials, plain=way.plain, towards=way.towards)
         self._client = httpx.Client(
-            transport=None if way.socket is None else httpx.HTTPTransport(uds=str(way.socket)),
-            verify=trust(way.authorities),
-            proxy=(way.proxy or None) if way.socket is None else None,
+            transport=transport(way),
             # The proxy is the one that the settings name, for the hosts that they name.
             trust_env=False,
             follow_redirects=True,
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
-            event_hooks={"request": [self._call_by_name]},
+            event_hooks={"request": [self._call_by_name, self._have_watched]},
         )
 
     def __enter__(self) -> Self:
@@ -98,6 +70,15 @@ class Registry:
             kept["sni_hostname"] = self.way.name
         request.extensions = kept
 
+    def _have_watched(self, request: httpx.Request) -> None:
+        """Have the connection that it goes over cut, should somebody want an end."""
+
+        def note(event: str, about: dict[str, Any]) -> None:
+            if event.endswith(CONNECTED):
+                self.patience.stop.watch(about["return_value"].get_extra_info("socket"))
+
+        request.extensions = {**request.extensions, "trace": note}
+
     def manifest(self, repository: str, wanted: str) -> Manifest:
         """The manifest of a tag or a digest; that of a digest is verified."""
         what = f"manifest {repository}{'@' if DIGEST.fullmatch(wanted) else ':'}{wanted}"
@@ -111,7 +92,8 @@ class Registry:
         if DIGEST.fullmatch(wanted) and manifest.digest_of(response.content) != wanted:
             raise RegistryError(
                 "the manifest is not that of its digest", code="images.corrupt", where=where,
-                hint="The registry's storage is damaged, or something stands in between.",
+                hint="Its storage is damaged, or something stands in between: see clusterctl explain "
+                "images.corrupt",
             )  # fmt: skip
         return manifest.read(response.content, response.headers.get("content-type", ""), where)
 
@@ -168,7 +150,7 @@ class Registry:
             except RegistryError as error:
                 if error.lasting or attempt >= self.patience.attempts:
                     raise
-                self.patience.pause(attempt)
+                self.patience.pause(attempt, error.after)
                 attempt += 1
             else:
                 return f"sha256:{found.hexdigest()}", size
@@ -195,9 +177,9 @@ class Registry:
             try:
                 return self._upload(repository, blob, content, what)
             except RegistryError as error:
-                if error.lasting or error.code == "images.corrupt" or attempt >= self.patience.attempts:
+                if error.lasting or attempt >= self.patience.attempts:
                     raise
-            self.patience.pause(attempt)
+                self.patience.pause(attempt, error.after)
             attempt += 1
             if self.has_blob(repository, blob.digest):
                 return None
@@ -239,7 +221,8 @@ class Registry:
         try:
             response = self._once(
                 "PUT", location.copy_merge_params({"digest": blob.digest}), scope, headers=headers,
-                content=content, timeout=httpx.Timeout(COMMIT_S, connect=CONNECT_S, pool=None),
+                content=content,
+                timeout=httpx.Timeout(COMMIT_S, write=TAKING_S, connect=CONNECT_S, pool=None),
             )  # fmt: skip
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.way.host, what) from None
@@ -262,22 +245,21 @@ class Registry:
     ) -> httpx.Response:
         """Ask until there is an answer that will not change, or patience ends."""
         for attempt in range(1, self.patience.attempts + 1):
-            response = None
             try:
                 response = self._once(method, self.way.base + path, scope, headers=headers, content=content)
             except httpx.HTTPError as error:
                 failure = errors.not_reached(error, self.way.host, what)
-                if failure.lasting:
-                    raise failure from None
+            except RegistryError as error:
+                failure = error  # of who gives tokens
             else:
                 if response.status_code < GOOD or response.status_code in also:
                     return response
                 failure = errors.refused(response, self.way.host, what)
-                if response.status_code not in TRANSIENT:
-                    raise failure
+            if failure.lasting:
+                break
             if attempt < self.patience.attempts:
-                self.patience.pause(attempt, response)
-        raise failure
+                self.patience.pause(attempt, failure.after)
+        raise failure from None
 
     def _once(
         self,
@@ -290,9 +272,14 @@ class Registry:
         timeout: httpx.Timeout | None = None,
         opened: contextlib.ExitStack | None = None,
     ) -> httpx.Response:
-        """Ask once, and once more where it wants to know who we are."""
+        """Ask once, and once more where it wants to know who we are.
+
+        Raises httpx.HTTPError, RegistryError of who gives tokens, and ClusterctlError (``images.stopped``).
+        """
         ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.way.base).copy_with(path="/")
         for _ in range(2):
+            if self.patience.stop.is_set():
+                raise errors.stopped(self.way.host)
             used = self._tokens.header(scope) if ours else ""
             sent = {**(headers or {}), **({"Authorization": used} if used else {})}
             request = self._client.build_request(
@@ -308,21 +295,6 @@ class Registry:
             if not self._tokens.renew(self._client, response, scope, used):
                 break
         return response
-
-
-def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
-    """This machine's own authorities, and those of the files. Raises RegistryError."""
-    context = ssl.create_default_context()
-    for file in authorities:
-        try:
-            context.load_verify_locations(cafile=str(file))
-        except (OSError, ssl.SSLError) as error:
-            raise RegistryError(
-                f"the authority's certificate cannot be read: {error.strerror or error}",
-                code="images.certificate",
-                where=str(file),
-            ) from None
-    return context
 
 
 def _pull(repository: str) -> str:

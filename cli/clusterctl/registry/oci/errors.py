@@ -8,7 +8,8 @@ from http import HTTPStatus
 import httpx
 
 from clusterctl.console import printable
-from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
+from clusterctl.registry.oci.patience import may_pass, retry_after
 
 LONGEST_MESSAGE = 300
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
@@ -16,24 +17,49 @@ WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
 
 
 class RegistryError(ClusterctlError):
-    """A registry did not do what it was asked. ``lasting``: asking again is of no use."""
+    """A registry did not do what it was asked.
+
+    ``lasting``: asking again is of no use; else ``after`` so many seconds, where it has said so.
+    """
 
     def __init__(
-        self, what: str, *, code: str, where: str = "", hint: str = "", lasting: bool = True
+        self,
+        what: str,
+        *,
+        code: str,
+        where: str = "",
+        hint: str = "",
+        lasting: bool = True,
+        after: float | None = None,
+        exit_code: int = EXIT_CLUSTER_BAD,
     ) -> None:
-        super().__init__(what, code=code, where=where, hint=hint, exit_code=EXIT_CLUSTER_BAD)
+        super().__init__(what, code=code, where=where, hint=hint, exit_code=exit_code)
         self.lasting = lasting
+        self.after = after
+
+
+def stopped(where: str = "") -> ClusterctlError:
+    """What is raised instead of going on, once somebody wants an end."""
+    return ClusterctlError(
+        "it was stopped in the middle",
+        code="images.stopped",
+        where=where,
+        hint="Run the same command again: what has come is kept, and it goes on where it stopped.",
+        exit_code=EXIT_INTERRUPTED,
+    )
 
 
 def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     """The error for an answer that is none of those wanted."""
     status, said = response.status_code, message(response)
     where = f"{host}: {what}"
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    after = retry_after(response.headers.get("retry-after", ""))
+    # Harbor says 403 of a quota, too, of which no credentials are to blame.
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in said.lower():
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
             f"{host} refuses our credentials, or wants some: {said}",
-            code="images.login-refused", where=where, hint=hint,
+            code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
         return RegistryError(
@@ -44,22 +70,23 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         return RegistryError(
             f"{host} lets us ask no more for now: {said}", code="images.rate-limited", where=where,
             hint="Run it again later: it goes on where it stopped. Credentials often raise the limit.",
-            lasting=False,
+            lasting=False, after=after,
         )  # fmt: skip
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return RegistryError(
             f"{host} fails with {status}: {said}", code="images.registry-fails", where=where,
             hint="See the registry's own log, and its disk; then run the same command again.",
-            lasting=status == HTTPStatus.NOT_IMPLEMENTED,
+            lasting=not may_pass(status), after=after,
         )  # fmt: skip
     if any(word in said for word in WRONG_BYTES):
         return RegistryError(
             f"{host} got other bytes than the digest says: {said}", code="images.corrupt", where=where,
-            hint="Run the same command again: what was wrong is not kept.", lasting=False,
+            hint="Run the same command again: what was wrong is not kept.",
         )  # fmt: skip
     return RegistryError(
         f"{host} refuses with {status}: {said}", code="images.refused", where=where,
         hint="Is there a quota, a read-only mode, or a rule for immutable tags?",
+        lasting=not may_pass(status), after=after,
     )  # fmt: skip
 
 
