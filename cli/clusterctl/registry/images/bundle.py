@@ -180,7 +180,7 @@ def require_inside(path: str) -> PurePosixPath:
 def cut(source: Path, directory: Path, most: int) -> Item:
     """Cut a file into parts below ``directory``, each on the disk for certain when this returns.
 
-    A part that is there already is not written again. The source stays.
+    One that is there already is replaced: only what was just written is known to be right. The source stays.
     """
     whole, size = hashlib.sha256(), 0
     parts: list[Part] = []
@@ -193,8 +193,7 @@ def cut(source: Path, directory: Path, most: int) -> Item:
                 if part.size == 0 and parts:
                     break
                 target = directory / part.sha256
-                if not (target.is_file() and target.stat().st_size == part.size):
-                    temporary.replace(target)
+                temporary.replace(target)
                 parts.append(part)
                 size += part.size
                 if part.size < most:

@@ -10,16 +10,17 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.registry.at_once import each
 from clusterctl.registry.images.bundle import (
     INDEX,
     PARTS,
@@ -34,27 +35,16 @@ from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import Outcome, State
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
+from clusterctl.registry.images.trees import Tree
+from clusterctl.registry.images.unbundling import digest_of_file
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
 from clusterctl.runs.store import now
 
 INCOMING = "incoming"
 NOTE = ".done"
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A directory or a file that goes along, under a name."""
-
-    name: str
-    root: Path
-
-    def files(self) -> list[tuple[str, Path]]:
-        """Every file, with its path in the bundle. Links are followed: what they lead to must be there."""
-        if self.root.is_file():
-            return [(f"{self.name}/{self.root.name}", self.root)]
-        found = sorted(path for path in self.root.rglob("*") if path.is_file())
-        return [(f"{self.name}/{path.relative_to(self.root).as_posix()}", path) for path in found]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -76,37 +66,38 @@ class Bundler:
         self.spool = Spool(directory / INCOMING, stop)
         self._opened = opened
         self._jobs = jobs
+        self._stop = stop
+        # What earlier runs have cut, and is whole: by the digest of a blob, or by the key of a file.
+        self._known: dict[str, Item] = {}
 
-    def make(self, recipe: Recipe, on_item: Callable[[], None]) -> list[Outcome]:
+    def make(self, recipe: Recipe) -> list[Outcome]:
         """Make it, or finish it. The index is written only where all has come.
 
         Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
         outcome.
         """
+        files = [entry for tree in recipe.trees for entry in tree.files()]
         self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
-        with ThreadPoolExecutor(self._jobs) as pool:
-            listed = list(pool.map(self._listed, recipe.images))
-            manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
-            wanted: dict[str, tuple[LockedImage, Blob]] = {}
-            for image, found in zip(recipe.images, listed, strict=True):
-                for manifest in found if isinstance(found, list) else ():
-                    wanted |= {
-                        blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted
-                    }
-            files = [entry for tree in recipe.trees for entry in tree.files()]
-            self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
-
-            def bring(one: tuple[LockedImage, Blob]) -> Item | ExplainedError:
-                item = self._brought(*one, recipe.part_size)
-                on_item()
-                return item
-
-            brought = dict(zip(wanted, pool.map(bring, wanted.values()), strict=True))
+        listed = self._each(self._listed, recipe.images)
+        manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
+        wanted: dict[str, tuple[LockedImage, Blob]] = {}
+        for image, found in zip(recipe.images, listed, strict=True):
+            for manifest in found if isinstance(found, list) else ():
+                wanted |= {blob.digest: (image, blob) for blob in manifest.blobs if blob.digest not in wanted}
+        keys = [*wanted, *(_key(path) for _, path in files)]
+        noted = zip(keys, self._each(self._noted, keys), strict=True)
+        self._known = {key: item for key, item in noted if item is not None}
+        self._require_room([blob for _, blob in wanted.values()], [path for _, path in files])
+        items = self._each(lambda one: self._brought(*one, recipe.part_size), wanted.values())
+        brought = dict(zip(wanted, items, strict=True))
         outcomes = [_outcome(image, manifests[image.name], brought) for image in recipe.images]
         if all(one.error is None for one in outcomes):
             self._write(recipe, manifests, [one for one in brought.values() if isinstance(one, Item)], files)
         return outcomes
+
+    def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        return each(function, items, at_once=self._jobs, stop=self._stop)
 
     def _recall(self) -> None:
         """Note the blobs of a bundle that was finished here: they need not come again."""
@@ -124,17 +115,16 @@ class Bundler:
             return error
 
     def _require_room(self, blobs: Sequence[Blob], files: Sequence[Path]) -> None:
-        blobs = [blob for blob in blobs if self._noted(blob.digest) is None]
+        blobs = [blob for blob in blobs if blob.digest not in self._known]
         missing = sum(blob.size - self.spool.come(blob) for blob in blobs)
-        sizes = [path.stat().st_size for path in files if self._noted(_key(path)) is None]
+        sizes = [path.stat().st_size for path in files if _key(path) not in self._known]
         # The largest lies here twice for a moment: whole, and in parts.
         twice = max((blob.size for blob in blobs), default=0) * min(self._jobs, max(1, len(blobs)))
         require_room(self.directory, missing + twice + sum(sizes))
 
     def _brought(self, image: LockedImage, blob: Blob, most: int) -> Item | ExplainedError:
-        known = self._noted(blob.digest)
-        if known is not None:
-            return known
+        if blob.digest in self._known:
+            return self._known[blob.digest]
         try:
             path = self.spool.fetch(self._opened(image), parse(image.source).repository, blob)
             with disk(self.directory):
@@ -192,7 +182,7 @@ class Bundler:
 
     def _file(self, name: str, path: Path, most: int) -> BundledFile:
         key = _key(path)
-        item = self._noted(key) or self._cut(path, key, most)
+        item = self._known.get(key) or self._cut(path, key, most)
         return BundledFile(path=name, executable=os.access(path, os.X_OK), item=item)
 
     def _sweep(self, bundle: Bundle) -> None:
@@ -206,14 +196,20 @@ class Bundler:
         return self.spool.root / f"{key.removeprefix('sha256:')}{NOTE}"
 
     def _noted(self, key: str) -> Item | None:
-        """What an earlier run noted of it, if all its parts are still here."""
+        """What an earlier run noted of it, if all its parts are still here, each byte of them.
+
+        They are read: the index is to vouch for them, and media lose bytes without a word.
+        """
         try:
             item = Item.model_validate(json.loads(self._note(key).read_text(encoding="utf-8")))
         except (OSError, ValueError, ValidationError):
             return None
         for part in item.parts:
             path = self.directory / PARTS / part.sha256
-            if not path.is_file() or path.stat().st_size != part.size:
+            try:
+                if path.stat().st_size != part.size or digest_of_file(path) != part.sha256:
+                    return None
+            except OSError:
                 return None
         return item
 

@@ -82,10 +82,11 @@ def _put(media: Media, file: BundledFile, target: Path) -> None:
 def _is_there(file: BundledFile, target: Path) -> bool:
     if target.is_symlink() or not target.is_file() or target.stat().st_size != file.item.size:
         return False
-    return _digest(target) == file.item.sha256
+    return digest_of_file(target) == file.item.sha256
 
 
-def _digest(path: Path) -> str:
+def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes. Raises OSError."""
     found = hashlib.sha256()
     with path.open("rb") as stream:
         while piece := stream.read(PIECE):

@@ -1,0 +1,71 @@
+"""Directories and files that go along in a bundle: all that is there, links followed, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.errors import ClusterctlError
+
+Directory = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A directory or a file that goes along, under a name."""
+
+    name: str
+    root: Path
+
+    def files(self) -> list[tuple[str, Path]]:
+        """Every file, with its path in the bundle. Links are followed, but for those of `loops`.
+
+        Raises ClusterctlError (``images.bundle-tree``) for what leads nowhere, is no file, or cannot be read.
+        """
+        if self.root.is_file():
+            return [(f"{self.name}/{self.root.name}", self.root)]
+        try:
+            return [(f"{self.name}/{path.relative_to(self.root).as_posix()}", path) for path in self._below()]
+        except OSError as error:
+            raise _refusal(f"it cannot be read: {error.strerror}", error.filename or self.root) from None
+
+    def loops(self) -> list[Path]:
+        """Links to a directory that they lie in: left out, and nothing but a repetition with them."""
+        below = _walk(self.root, ()) if self.root.is_dir() else ()
+        return [path for path, around in below if _is_loop(path, around)]
+
+    def _below(self) -> Iterator[Path]:
+        for path, _ in _walk(self.root, ()):
+            if path.is_file():
+                yield path
+            elif not path.is_dir():
+                nowhere = path.is_symlink() and not path.exists()
+                raise _refusal("it leads nowhere" if nowhere else "it is neither file nor directory", path)
+
+
+def _walk(directory: Path, around: tuple[Directory, ...]) -> Iterator[tuple[Path, tuple[Directory, ...]]]:
+    """All that lies below, in order, each with the directories that it lies in. Raises OSError."""
+    around = (*around, _identity(directory))
+    for path in sorted(directory.iterdir()):
+        yield path, around
+        if path.is_dir() and not _is_loop(path, around):
+            yield from _walk(path, around)
+
+
+def _is_loop(path: Path, around: tuple[Directory, ...]) -> bool:
+    return path.is_symlink() and path.is_dir() and _identity(path) in around
+
+
+def _identity(directory: Path) -> Directory:
+    about = directory.stat()
+    return about.st_dev, about.st_ino
+
+
+def _refusal(because: str, path: object) -> ClusterctlError:
+    return ClusterctlError(
+        f"what --include names cannot go along: {because}",
+        code="images.bundle-tree",
+        where=str(path),
+        hint="Mend or remove it; nothing was written.",
+    )
