@@ -30,6 +30,7 @@ LAYER_MB = 160
 ROUNDS = 3
 LINK_MBIT = 1000
 LONGEST_S = 300
+MOST_OF_SKOPEO = 1.8
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +121,11 @@ def test_a_mirror_takes_what_the_link_gives(mbit: int, far: Link, near: Running,
             say(f"  {'':11} of the link's limit ({size / payload_rate(mbit):.2f} s): "
                 f"{size / payload_rate(mbit) / alone:.2f}")  # fmt: skip
     say(f"  clusterctl / skopeo: {walls['clusterctl'] / walls['skopeo']:.2f}")
-    # The program's own start is in it; what the transfer costs may not be a multiple of skopeo's.
-    assert walls["clusterctl"] < 3 * walls["skopeo"] + 3
+    # Round by round, without the program's own start: about 1 was measured, and half the speed would be 2.
+    # The best round is the one that nobody else on the machine has disturbed.
+    rounds = zip(figures["clusterctl"], figures["skopeo"], strict=True)
+    ratios = [mine[2] / theirs[2] for mine, theirs in rounds]
+    assert min(ratios) < MOST_OF_SKOPEO
 
 
 def test_what_a_kill_in_the_middle_costs(far: Link, near: Running, tmp_path: Path) -> None:
