@@ -20,7 +20,7 @@ from clusterctl.live_area import LiveArea
 from clusterctl.registry.images import mirrored
 from clusterctl.registry.images.mirror import Course, Origin, Plan, Wanted, carry_out
 from clusterctl.registry.images.mirrored import Brought
-from clusterctl.registry.images.outcome import Outcome, State, exit_code
+from clusterctl.registry.images.outcome import Outcome, State, exit_code, looked_at
 from clusterctl.registry.images.places import Destination
 from clusterctl.rollout import tables
 from clusterctl.runs.store import RunStore, now
@@ -61,21 +61,27 @@ class Work:
 
 
 def require_room(plan: Plan, destination: Destination) -> None:
-    """Refuse where the destination's disk is too small. Raises ClusterctlError (``images.no-space``)."""
+    """Refuse where the destination's disk is too small; where nobody can say, say that.
+
+    Raises ClusterctlError (``images.no-space``).
+    """
     free = destination.free()
-    if free is not None and free < plan.bytes:
+    if free is None:
+        console.say(f"room at {destination.name} was not looked at: {destination.unseen}")
+    elif free < plan.bytes:
         raise ClusterctlError(
             f"{options.size(plan.bytes)} are to come, and {options.size(free)} are free there",
             code="images.no-space",
             where=destination.name,
-            hint="Make room in registry_data_dir on the registry's host; `clusterctl images prune` may help.",
+            hint="Make room on the registry's host (registry_data_dir; Harbor: harbor_data_dir); `clusterctl "
+            "images prune` may help.",
             exit_code=EXIT_CLUSTER_BAD,
         )
 
 
 def planned(plan: Plan, destination: Destination, *, as_json: bool) -> int:
     """Say what would be brought."""
-    failed = [Outcome(w.image, State.UNKNOWN, w.error) for w in plan.wanted if w.error]
+    failed = [looked_at(w.image, w.error) for w in plan.wanted if w.error]
     missing = [Outcome(w.image, State.MISSING) for w in plan.wanted if not w.error]
     found = [*(Outcome(image, State.THERE) for image in plan.there), *missing, *failed]
     code = exit_code(failed) if failed else EXIT_GOOD

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,16 +17,16 @@ from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import setting
 from clusterctl.commands.images import bringing, options
 from clusterctl.engine import mutex
-from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
 from clusterctl.registry.images import apt_tree, gate
 from clusterctl.registry.images.bundle import Bundle, Media, digest_of_index
-from clusterctl.registry.images.bundling import Bundler, Recipe, Tree
+from clusterctl.registry.images.bundling import Bundler, Recipe
 from clusterctl.registry.images.declared import asked_host, nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.places import Sources, writable
+from clusterctl.registry.images.trees import Tree
 from clusterctl.registry.images.unbundling import Carried, check, put_files
 from clusterctl.registry.oci.patience import Patience
 from clusterctl.rollout import tables
@@ -98,18 +97,13 @@ def create(
         part_size=int(part_size * MB),
     )
     wanted = _packages(inventory, apt_sources, packages)
-    stop = threading.Event()
-    with terminated_like_interrupted(), Sources(inventory, Patience(stop=stop)) as sources:
+    with options.stoppable() as stop, Sources(inventory, Patience(stop=stop)) as sources:
         bundler = Bundler(directory, sources.of, stop, jobs)
         with bundler.spool.held():
-            try:
-                if wanted is not None:
-                    root = apt_tree.tree(wanted, bundler.spool.root / "apt")
-                    recipe = replace(recipe, trees=[*recipe.trees, Tree("apt", root)])
-                outcomes = bundler.make(recipe, lambda: None)
-            except BaseException:
-                stop.set()
-                raise
+            if wanted is not None:
+                root = apt_tree.tree(wanted, bundler.spool.root / "apt")
+                recipe = replace(recipe, trees=[*recipe.trees, Tree("apt", root)])
+            outcomes = bundler.make(recipe)
     code = exit_code(outcomes)
     finished = code == EXIT_GOOD
     bundle = Media([directory]).index() if finished else None
@@ -147,6 +141,7 @@ def create(
     "--sha256", default="", metavar="HEX", callback=_hex,
     help="The SHA-256 of the index, as `create` printed it: a bundle that was changed on its way is refused.",
 )  # fmt: skip
+@options.deep_option
 @options.to_option
 @options.jobs_option
 @options.json_option
@@ -159,6 +154,7 @@ def load(
     files_to: Path | None,
     check: bool,
     sha256: str,
+    deep: bool,
     to: str,
     jobs: int,
     as_json: bool,
@@ -176,15 +172,14 @@ def load(
     media.require(bundle)
     if check:
         return _checked(media, bundle, as_json=as_json)
-    stop = threading.Event()
     with (
-        terminated_like_interrupted(),
+        options.stoppable() as stop,
         mutex.held(inventory.directory, "images bundle load"),
         writable(inventory, passwords, to, Patience(stop=stop)) as destination,
     ):
         lock = _accepted(inventory, bundle)
         origin = Carried(media, bundle)
-        plan = survey(lock.images, origin, destination.registry, jobs)
+        plan = survey(lock.images, origin, destination.registry, jobs, deep=deep)
         bringing.require_room(plan, destination)
         work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
         code = bringing.bring(work, as_json=as_json)
@@ -223,7 +218,12 @@ def _tree(word: str) -> Tree:
             code="images.bundle-tree",
             hint="For example: --include wheels=/srv/wheels --include apt=/srv/mirror",
         )
-    return Tree(name, root)
+    tree = Tree(name, root)
+    # Before anything is written or fetched; the same again when it is cut.
+    tree.files()
+    for link in tree.loops():
+        console.say(f"{link} leads back to a directory that it lies in, and is left out")
+    return tree
 
 
 def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from pathlib import Path
 
 import click
@@ -12,7 +11,6 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import bringing, options
 from clusterctl.engine import mutex
-from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import nodes_driver
 from clusterctl.registry.images.mirror import survey
@@ -29,6 +27,7 @@ from clusterctl.registry.oci.patience import Patience
     "--spool", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Where blobs lie on their way; by default in .clusterctl.",
 )  # fmt: skip
+@options.deep_option
 @options.to_option
 @options.jobs_option
 @options.json_option
@@ -39,6 +38,7 @@ def command(
     *,
     names: tuple[str, ...],
     check: bool,
+    deep: bool,
     spool: Path | None,
     to: str,
     jobs: int,
@@ -48,25 +48,23 @@ def command(
     """Copy every locked image into the cluster's registry, by digest, blob by blob.
 
     What is there is not sent again, a blob of several images comes once, and a blob that was cut off goes on
-    where it stopped, whoever was killed. An image that fails stops no other; the exit code is 1 then. Images
-    that the nodes' driver cannot run are refused before anything moves.
+    where it stopped, whoever was killed. A blob that the registry has lost comes again. An image that fails
+    stops no other; the exit code is 1 then, or 2 where all that failed were refused logins. Images that the
+    nodes' driver cannot run are refused before anything moves.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)
     gate.require_driver(images, nodes_driver(inventory))
-    stop = threading.Event()
-    patience = Patience(stop=stop)
     inventory.directory.ensure_state()
-    place = Spool(spool or inventory.directory.state / "images" / "spool", stop)
     with (
-        terminated_like_interrupted(),
+        options.stoppable() as stop,
         contextlib.nullcontext() if check else mutex.held(inventory.directory, "images mirror"),
-        place.held(),
-        Sources(inventory, patience) as sources,
-        writable(inventory, passwords, to, patience) as destination,
+        (place := Spool(spool or inventory.directory.state / "images" / "spool", stop)).held(),
+        Sources(inventory, Patience(stop=stop)) as sources,
+        writable(inventory, passwords, to, Patience(stop=stop)) as destination,
     ):
         origin = Upstream(sources.of, place)
-        plan = survey(images, origin, destination.registry, jobs)
+        plan = survey(images, origin, destination.registry, jobs, deep=deep)
         if check:
             return bringing.planned(plan, destination, as_json=as_json)
         place.room_for(plan.to_fetch, jobs, kept=False)

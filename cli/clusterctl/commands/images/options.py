@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from clusterctl import console
+from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.registry.images.outcome import BAD, Outcome, State
 from clusterctl.registry.images.places import Destination
+from clusterctl.registry.oci.errors import stopped
+from clusterctl.registry.oci.patience import Stop
 from clusterctl.rollout import tables
 
 JOBS = 4
@@ -26,7 +30,25 @@ jobs_option = click.option(
 to_option = click.option(
     "--to", default="", metavar="HOST:PORT", help="Another registry than the cluster's own."
 )
+deep_option = click.option(
+    "--deep", is_flag=True,
+    help="Read what the registry has already, and bring again what it has lost without knowing it.",
+)  # fmt: skip
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[Stop]:
+    """What ends all that is on its way: Ctrl-C and SIGTERM end the block within seconds, and say what stays.
+
+    Raises ClusterctlError (``images.stopped``).
+    """
+    stop = Stop()
+    try:
+        with terminated_like_interrupted():
+            yield stop
+    except KeyboardInterrupt:
+        raise stopped() from None
 
 
 def outcome_table(outcomes: Sequence[Outcome]) -> Table:

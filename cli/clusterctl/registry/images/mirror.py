@@ -10,7 +10,10 @@ from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
+from clusterctl.registry.at_once import each
 from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.images.resolve import closure
+from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Content, Registry
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
@@ -43,10 +46,11 @@ class Origin(Protocol):
 
 @dataclass
 class Wanted:
-    """An image that is not there yet: its manifests, children first."""
+    """An image with its manifests, children first; ``described`` where they are there, and its tag."""
 
     image: LockedImage
     manifests: list[Manifest] = field(default_factory=list)
+    described: bool = False
     error: ExplainedError | None = None
     moved: int = 0
 
@@ -100,22 +104,29 @@ class Course:
     bytes_done: int = 0
 
 
-def survey(images: Sequence[LockedImage], origin: Origin, destination: Registry, jobs: int) -> Plan:
-    """Ask origin and destination what there is, and what is missing. Moves nothing."""
+def survey(
+    images: Sequence[LockedImage], origin: Origin, destination: Registry, jobs: int, *, deep: bool = False
+) -> Plan:
+    """Ask origin and destination what there is, and what is missing. Moves nothing.
+
+    A registry goes on naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
+    """
+    stop = destination.patience.stop
+    looked = each(lambda image: _looked(image, origin, destination), images, at_once=jobs, stop=stop)
+    pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
+    there = each(lambda pair: _has(destination, *pair), pairs, at_once=jobs, stop=stop)
+    has = dict(zip(pairs, there, strict=True))
+    if deep:
+        _read_through(looked, has, destination, jobs)
     plan = Plan()
-    with ThreadPoolExecutor(jobs) as pool:
-        looked = list(pool.map(lambda image: _looked(image, origin, destination), images))
-    for image, found in zip(images, looked, strict=True):
-        if found is None:
-            plan.there.append(image)
+    for one in looked:
+        whole = one.error is None and all(has[one.image.target, digest] for digest in one.blobs)
+        if one.described and whole:
+            plan.there.append(one.image)
         else:
-            plan.wanted.append(found)
-    # Blobs of images that are there lie where others may have them from, without sending them.
-    homes = {blob.digest: image.target for image in plan.there for blob in (image.config, *image.layers)}
-    pairs = {(w.image.target, digest) for w in plan.wanted for digest in w.blobs}
-    with ThreadPoolExecutor(jobs) as pool:
-        has = dict(zip(pairs, pool.map(lambda pair: _has(destination, *pair), pairs), strict=True))
-    homes |= {digest: target for (target, digest), there in has.items() if there}
+            plan.wanted.append(one)
+    # Whoever lacks a blob may have it from where it lies, without sending it.
+    homes = {digest: target for (target, digest), there in has.items() if there}
     plan.errands = list(_errands(plan.wanted, has, homes))
     return plan
 
@@ -173,28 +184,44 @@ def carry_out(
     ]
 
 
-def _looked(image: LockedImage, origin: Origin, destination: Registry) -> Wanted | None:
-    """None where the destination has it all: a registry takes a manifest only after what it names."""
+def _looked(image: LockedImage, origin: Origin, destination: Registry) -> Wanted:
     wanted = Wanted(image)
     try:
-        if destination.has_manifest(image.target, image.digest) and _is_tagged(image, destination):
-            return None
-        wanted.manifests = origin.manifests(image)
+        wanted.manifests = _described(image, destination)
+        if wanted.manifests:
+            wanted.described = mistagged(image, destination) is None
+        else:
+            wanted.manifests = origin.manifests(image)
     except ExplainedError as error:
         wanted.error = error
     return wanted
 
 
-def _is_tagged(image: LockedImage, destination: Registry) -> bool:
-    """Whether the tag that people look for is there, and is this image's."""
-    if not image.tag:
-        return True
+def _described(image: LockedImage, destination: Registry) -> list[Manifest]:
+    """Its manifests as the destination has them; none where they are not all there."""
     try:
-        return destination.manifest(image.target, image.tag).digest == image.digest
+        return closure(destination, image.target, image.digest)
     except ExplainedError as error:
-        if error.code == "images.not-found":
-            return False
+        if error.code in ("images.not-found", "images.manifest"):
+            return []
         raise
+
+
+def _read_through(
+    looked: Sequence[Wanted], has: dict[tuple[str, str], bool], destination: Registry, jobs: int
+) -> None:
+    """Read each blob that is said to be there: what does not come is not there, what is wrong is told."""
+    blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
+    read = {digest: (target, blobs[digest]) for (target, digest), there in has.items() if there}
+    found = each(
+        lambda one: damage(destination, *one), read.values(), at_once=jobs, stop=destination.patience.stop
+    )
+    bad = {digest: error for digest, error in zip(read, found, strict=True) if error is not None}
+    has |= {pair: False for pair in has if pair[1] in bad}
+    for one in looked:
+        # No registry replaces a blob that it has: sending it again is of no use.
+        wrong = (bad[digest] for digest in one.blobs if digest in bad)
+        one.error = one.error or next((error for error in wrong if error.code == "images.corrupt"), None)
 
 
 def _has(destination: Registry, repository: str, digest: str) -> bool:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from clusterctl.cluster.lock import LockedImage
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ExplainedError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_USAGE, ExplainedError
 
 
 class State(StrEnum):
@@ -22,6 +22,8 @@ class State(StrEnum):
 
 
 BAD = (State.MISSING, State.FAILED)
+# What says that the bytes are wrong or absent; anything else says that nobody could look.
+WRONG = ("images.corrupt", "images.not-found", "images.manifest", "images.tag-moved")
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,18 @@ class Outcome:
         return record
 
 
+def looked_at(image: LockedImage, error: ExplainedError | None) -> Outcome:
+    """What looking at an image has found, without changing it."""
+    if error is None:
+        return Outcome(image, State.THERE)
+    return Outcome(image, State.FAILED if error.code in WRONG else State.UNKNOWN, error)
+
+
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """1 where one is bad, else 3 where one could not be judged."""
+    """1 where one is bad, or 2 where all that is bad are the settings; else 3 where one was not judged."""
     states = {outcome.state for outcome in outcomes}
-    if states & set(BAD):
-        return EXIT_CLUSTER_BAD
+    bad = [outcome.error for outcome in outcomes if outcome.state in BAD]
+    if bad:
+        ours = all(error is not None and error.exit_code == EXIT_USAGE for error in bad)
+        return EXIT_USAGE if ours else EXIT_CLUSTER_BAD
     return EXIT_INCOMPLETE if State.UNKNOWN in states else EXIT_GOOD

@@ -22,12 +22,14 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor import vault
 from clusterctl.registry.images.collecting import collect
 from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
-from clusterctl.registry.oci.client import Registry, Way
+from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials, credentials_for
 from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
+from clusterctl.registry.oci.way import Way
 
 EMBEDDED = "embedded"
+FILESYSTEM = "filesystem"
 DISK_S = 30.0
 
 
@@ -35,13 +37,15 @@ DISK_S = 30.0
 class Destination:
     """The cluster's registry.
 
-    ``free`` asks its disk: None where nobody can say. ``collect`` gives back the space of what was removed,
-    where that is ours to do. ``not_as_nodes`` says as whom it is read where that is not as nodes do.
+    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` gives back the
+    space of what was removed, where that is ours to do. ``not_as_nodes`` says as whom it is read where that
+    is not as nodes do.
     """
 
     registry: Registry
     name: str
     free: Callable[[], int | None] = lambda: None
+    unseen: str = "its host does not say"
     collect: Callable[[], None] = lambda: None
     not_as_nodes: str = ""
 
@@ -114,20 +118,20 @@ def writable(
     """
     if to:
         with Registry(named_way(inventory, to), patience) as registry:
-            yield Destination(registry, to)
+            yield Destination(registry, to, unseen="it is not the cluster's own")
         return
     if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
-        way = harbor_way(inventory)
-        with contextlib.ExitStack() as opened:
-            node = next((one for one in inventory.registry_hosts if one.quarantined is None), None)
-            free: Callable[[], int | None] = lambda: None  # noqa: E731
-            if node is not None:
-                transport = opened.enter_context(
-                    OpenSshTransport(inventory.directory, inventory.hosts, passwords)
-                )
-                free = partial(_free, transport, node.name, str(setting(node, "harbor_data_dir")))
-            registry = opened.enter_context(Registry(way, patience))
-            yield Destination(registry, _name(inventory), free)
+        node = next((one for one in inventory.registry_hosts if one.quarantined is None), None)
+        with Registry(harbor_way(inventory), patience) as registry:
+            found = Destination(registry, _name(inventory))
+            if node is None:
+                yield replace(found, unseen="no host of it is in the inventory")
+            elif (driver := setting(node, "harbor_storage_driver")) != FILESYSTEM:
+                yield replace(found, unseen=f"its images are not on its host's disk ({driver})")
+            else:
+                with OpenSshTransport(inventory.directory, inventory.hosts, passwords) as transport:
+                    directory = str(setting(node, "harbor_data_dir"))
+                    yield replace(found, free=partial(_free, transport, node.name, directory))
         return
     node = _registry_host(inventory)
     port = int(setting(node, "registry_push_port"))
@@ -153,7 +157,7 @@ def writable(
             registry,
             _name(inventory),
             partial(_free, transport, node.name, directory),
-            partial(collect, transport, node.name),
+            collect=partial(collect, transport, node.name),
         )
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.at_once import each
+from clusterctl.registry.images.outcome import Outcome, State, looked_at
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
 
-# What says that the bytes are wrong or absent; anything else says that nobody could look.
-WRONG = ("images.corrupt", "images.not-found", "images.manifest")
 LOOKS_AT_ONCE = 8
 
 
@@ -28,43 +26,81 @@ def presence(images: Sequence[LockedImage], registry: Registry) -> list[Outcome]
             return Outcome(image, State.UNKNOWN, error)
         return Outcome(image, State.THERE if there else State.MISSING)
 
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return list(pool.map(look, images))
+    return each(look, images, at_once=LOOKS_AT_ONCE, stop=registry.patience.stop)
 
 
 def verify(images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool) -> list[Outcome]:
-    """Manifests read and hashed, blobs looked for, or with ``deep`` read and hashed as well, each once."""
-    with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda image: _blobs(image, registry), images))
-        wanted = {blob.digest: (i.target, blob) for i, blobs in zip(images, found, strict=True)
-                  if not isinstance(blobs, ExplainedError) for blob in blobs}  # fmt: skip
-        looks = {(i.target, blob.digest) for i, blobs in zip(images, found, strict=True)
-                 if not isinstance(blobs, ExplainedError) for blob in blobs}  # fmt: skip
-        looked = dict(zip(looks, pool.map(lambda look: _missing(registry, *look), looks), strict=True))
-        read: dict[str, ExplainedError | None] = {}
-        if deep:
-            read = dict(
-                zip(wanted, pool.map(lambda one: _wrong(registry, *one), wanted.values()), strict=True)
-            )
+    """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
+    stop = registry.patience.stop
+    found = each(lambda image: _blobs(image, registry), images, at_once=jobs, stop=stop)
+    whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
+    wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}
+    looks = dict.fromkeys((image.target, blob.digest) for image, blobs in whole for blob in blobs)
+    missing = each(lambda look: _missing(registry, *look), looks, at_once=jobs, stop=stop)
+    looked = dict(zip(looks, missing, strict=True))
+    read: dict[str, ExplainedError | None] = {}
+    if deep:
+        damages = each(lambda one: damage(registry, *one), wanted.values(), at_once=jobs, stop=stop)
+        read = dict(zip(wanted, damages, strict=True))
     outcomes = []
     for image, blobs in zip(images, found, strict=True):
         if isinstance(blobs, ExplainedError):
-            outcomes.append(_bad(image, blobs))
+            outcomes.append(looked_at(image, blobs))
             continue
         errors = [looked[image.target, blob.digest] or read.get(blob.digest) for blob in blobs]
-        first = next((error for error in errors if error is not None), None)
-        outcomes.append(Outcome(image, State.THERE) if first is None else _bad(image, first))
+        outcomes.append(looked_at(image, next((error for error in errors if error is not None), None)))
     return outcomes
 
 
-def _bad(image: LockedImage, error: ExplainedError) -> Outcome:
-    return Outcome(image, State.FAILED if error.code in WRONG else State.UNKNOWN, error)
+def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
+    """What is wrong with the tag that people look for, or None. Raises RegistryError where nobody can say."""
+    if not image.tag:
+        return None
+    where = f"{registry.way.host}: manifest {image.target}:{image.tag}"
+    hint = "clusterctl images mirror sets it again."
+    try:
+        tagged = registry.manifest(image.target, image.tag).digest
+    except RegistryError as error:
+        if error.code != "images.not-found":
+            raise
+        return RegistryError("its tag is not there", code="images.tag-moved", where=where, hint=hint)
+    if tagged == image.digest:
+        return None
+    return RegistryError(
+        f"its tag is another image's: {tagged}", code="images.tag-moved", where=where, hint=hint
+    )
+
+
+def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | None:
+    """Read a blob to its end: what is wrong with it, or None."""
+    try:
+        found, size = registry.hash_blob(repository, blob.digest)
+    except ExplainedError as error:
+        return error
+    if found == blob.digest:
+        return None
+    return RegistryError(
+        f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
+        code="images.corrupt",
+        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+        hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "
+        "(registry_data_dir; Harbor: harbor_data_dir/registry), then: clusterctl images mirror --deep",
+    )
+
+
+def stored(digest: str) -> str:
+    """The file of a blob in the storage of Docker's registry, which is Harbor's, too."""
+    value = digest.removeprefix("sha256:")
+    return f"docker/registry/v2/blobs/sha256/{value[:2]}/{value}/data"
 
 
 def _blobs(image: LockedImage, registry: Registry) -> list[Blob] | ExplainedError:
     try:
         manifests = closure(registry, image.target, image.digest)
-    except ExplainedError as error:
+        error = mistagged(image, registry)
+    except ExplainedError as failure:
+        return failure
+    if error is not None:
         return error
     return list({blob.digest: blob for manifest in manifests for blob in manifest.blobs}.values())
 
@@ -80,21 +116,5 @@ def _missing(registry: Registry, repository: str, digest: str) -> ExplainedError
         "a blob of it is missing",
         code="images.not-found",
         where=f"{registry.way.host}: blob {repository}@{digest}",
-        hint="The registry's storage has lost it. Remove the manifest there, then: clusterctl images mirror",
-    )
-
-
-def _wrong(registry: Registry, repository: str, blob: Blob) -> ExplainedError | None:
-    try:
-        found, size = registry.hash_blob(repository, blob.digest)
-    except ExplainedError as error:
-        return error
-    if found == blob.digest:
-        return None
-    return RegistryError(
-        f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
-        code="images.corrupt",
-        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
-        hint="Remove the blob from the registry's storage (no registry replaces one that it has), then: "
-        "clusterctl images mirror",
+        hint="The registry's storage has lost it: clusterctl images mirror brings it again.",
     )
