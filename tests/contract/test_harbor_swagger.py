@@ -112,7 +112,7 @@ def test_every_request_and_every_answer_is_as_described(
             *projects.findings(site, declared.registry_projects, {}),
             *replications.findings(site, declared.registry_replications, {}),
             *endpoints.findings(site, declared.registry_endpoints, {}),
-            *preheat.findings(site, declared.registry_preheat.instances, {}),
+            *preheat.new_findings(site, declared.registry_preheat.instances, {}),
             *preheat.policy_findings(site, declared.registry_preheat.policies, {}),
         ):
             assert isinstance(finding, Change)

@@ -1,4 +1,8 @@
-"""Peer-to-peer preheating: the networks, and what of a project goes there."""
+"""Peer-to-peer preheating: the networks, and what of a project goes there.
+
+Harbor takes a network's endpoint once, whatever its name, and disables none that a policy uses. So networks
+move before others are made in their places, and are disabled after their policies have moved.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ def look(site: Site) -> dict[str, Found]:
 
 def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     """The policies of these projects, by ``project/name``. There can be none without a network."""
-    if not any(kind == KIND for kind, _ in site.ids):
+    if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
     lists = each(lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
@@ -39,24 +43,53 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
 
 
 def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
-    """Networks that differ."""
+    """Networks that are there and differ; what is to be disabled stays enabled for now."""
+    held = _held(declared, found)
     for one in declared:
-        secret = site.secret(one.password_file, (), f"the password of {KIND} {one.name}")
-        there = found.get(one.name)
+        there = held.get(one.name)
         if there is None:
-            after = tuple(Difference(n, None, v) for n, v in _wanted(one).items() if v not in ("", False))
-            act = partial(_create, site, one, secret)
-            yield Change(KIND, one.name, Action.CREATE, act, after)
-        elif there["vendor"] != one.vendor:
-            why = f"is of {there['vendor']}, and Harbor changes none to {one.vendor}"
+            continue
+        if there["vendor"] != one.vendor:
+            named = "" if there["name"] == one.name else f", is named {there['name']}"
+            why = f"is of {there['vendor']}{named}, and Harbor changes none to {one.vendor}"
             yield site.block(KIND, one.name, why)
-        else:
-            differing = differences(_canonical(there), _wanted(one))
-            if secret is not None and not _has(site, one, there, secret):
-                differing += (Difference("password", "another, or unknown", "as declared"),)
-            if differing:
-                act = partial(_update, site, one, secret, there)
-                yield Change(KIND, one.name, Action.UPDATE, act, differing)
+            continue
+        secret = _secret(site, one)
+        kept = one.model_copy(update={"enabled": one.enabled or bool(there.get("enabled"))})
+        differing = differences(_canonical(there), _wanted(kept))
+        if secret is not None and not _has(site, one, there, secret):
+            differing += (Difference("password", "another, or unknown", "as declared"),)
+        if there["name"] != one.name:
+            differing = (Difference("name", there["name"], one.name), *differing)
+            # Its policies know it by its number.
+            site.ids[KIND, one.name] = site.ids.pop((KIND, there["name"]))
+        if differing:
+            act = partial(_update, site, kept, secret, there)
+            yield Change(KIND, one.name, Action.UPDATE, act, differing)
+
+
+def new_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """Networks that are not there. One whose endpoint another has must wait until that one has moved."""
+    held = _held(declared, found)
+    for one in declared:
+        if one.name in held:
+            continue
+        after = tuple(Difference(n, None, v) for n, v in _wanted(one).items() if v not in ("", False))
+        needs = tuple((KIND, name) for name, there in held.items() if _endpoint(there) == one.endpoint)
+        act = partial(_create, site, one, _secret(site, one))
+        yield Change(KIND, one.name, Action.CREATE, act, after, needs)
+
+
+def idle_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
+    """Networks that are to be disabled."""
+    held = _held(declared, found)
+    for one in declared:
+        there = held.get(one.name)
+        is_free = (KIND, one.name) not in site.blocked and not one.enabled
+        if is_free and there is not None and there.get("enabled"):
+            act = partial(_update, site, one, _secret(site, one), {**there, "name": one.name})
+            part = Difference("enabled", True, False)
+            yield Change(KIND, one.name, Action.UPDATE, act, (part,), ((KIND, one.name),))
 
 
 def policy_findings(
@@ -82,7 +115,9 @@ def surplus_findings(
     site: Site, declared: tuple[Instance, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """Networks that nobody declared."""
-    for name in sorted(set(found) - {one.name for one in declared}):
+    # What is to have another name is known by that already.
+    known = {name for name in found if (KIND, name) in site.ids}
+    for name in sorted(known - {one.name for one in declared}):
         where = f"{PATH}/{quote(name, safe='')}"
         remove = partial(site.client.delete, f"{KIND} {name}", where)
         yield from surplus(site, KIND, name, remove, spared=spared)
@@ -99,6 +134,24 @@ def surplus_policies(
         is_foreign = (projects.KIND, project) not in site.declared
         why = spared or (f"project {project} is not declared" if is_foreign else "")
         yield from surplus(site, POLICY, key, remove, spared=why)
+
+
+def _held(declared: tuple[Instance, ...], found: dict[str, Found]) -> dict[str, Found]:
+    """What there is of each declared network: by its name, else one of its endpoint that goes by another."""
+    names = {one.name for one in declared}
+    others = {
+        _endpoint(found[name]): found[name] for name in sorted(found, reverse=True) if name not in names
+    }
+    pairs = ((one.name, found.get(one.name) or others.get(one.endpoint)) for one in declared)
+    return {name: there for name, there in pairs if there is not None}
+
+
+def _endpoint(found: Found) -> str:
+    return str(found["endpoint"]).rstrip("/")
+
+
+def _secret(site: Site, one: Instance) -> SecretText | None:
+    return site.secret(one.password_file, (), f"the password of {KIND} {one.name}")
 
 
 def _key(one: Instance) -> str:
@@ -132,7 +185,7 @@ def _wanted(one: Instance) -> dict[str, Any]:
 def _canonical(found: Found) -> dict[str, Any]:
     return {
         "vendor": found["vendor"],
-        "endpoint": found["endpoint"].rstrip("/"),
+        "endpoint": _endpoint(found),
         "description": found.get("description", ""),
         "enabled": bool(found.get("enabled")),
         "default": bool(found.get("default")),
@@ -158,8 +211,13 @@ def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
 
 
 def _update(site: Site, one: Instance, secret: SecretText | None, found: Found) -> None:
-    body = {"id": found["id"], **_instance_body(one, secret)}
-    site.client.put(_key(one), f"{PATH}/{quote(one.name, safe='')}", body)
+    """By the name that it has. Harbor writes all that it is sent, and what it is not sent as nothing."""
+    body = {
+        "id": found["id"],
+        "setup_timestamp": found.get("setup_timestamp") or 0,
+        **_instance_body(one, secret),
+    }
+    site.client.put(_key(one), f"{PATH}/{quote(found['name'], safe='')}", body)
     site.vault.given(_key(one), secret, _stamp(one, found))
 
 

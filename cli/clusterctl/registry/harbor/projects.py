@@ -184,7 +184,12 @@ def _update(site: Site, one: Project, found: Found, differing: tuple[Difference,
         body = {"hard": {"storage": one.quota}}
         site.client.put(f"quota of project {one.name}", f"/quotas/{found['_quota']['id']}", body)
     if fields & RETENTION:
-        retention.write(site, one, number, (found.get("metadata") or {}).get("retention_id") or "")
+        policy = (found.get("metadata") or {}).get("retention_id") or ""
+        if policy and found["_retention"] is None:
+            # The policy is gone: Harbor takes no other one while the project still names it.
+            site.client.delete(f"retention of project {one.name}", f"{path(one.name)}/metadatas/retention_id")
+            policy = ""
+        retention.write(site, one, number, policy)
 
 
 def _find(site: Site, one: Project) -> Found | None:

@@ -114,13 +114,13 @@ def plan(site: Site, declared: Declared) -> Plan:
         networks = preheat.look(site)
         heats = preheat.look_policies(site, (*named, *(one.project for one in preheated.policies)))
         add(endpoints.findings(site, declared.registry_endpoints, ends))
-        add(projects.findings(site, wanted, there))
+        add(projects.findings(site, wanted, there), preheat.findings(site, preheated.instances, networks))
         add(
             immutables.findings(site, wanted, rules),
             replications.findings(site, declared.registry_replications, copies),
             robots.findings(site, declared.registry_robots, accounts),
             schedules.findings(site, declared.registry_schedules, clocks),
-            preheat.findings(site, preheated.instances, networks),
+            preheat.new_findings(site, preheated.instances, networks),
         )
         add(preheat.policy_findings(site, preheated.policies, heats))
         spared = declared.undeclared
@@ -139,9 +139,10 @@ def plan(site: Site, declared: Declared) -> Plan:
         add(projects.surplus_findings(site, wanted, there, needed, spared=spared("registry_projects")))
         # Policies of a project that is not declared go with it; only then is their network free.
         add(
+            preheat.idle_findings(site, preheated.instances, networks),
             preheat.surplus_findings(
                 site, preheated.instances, networks, spared=preheated.undeclared("instances")
-            )
+            ),
         )
         add(
             endpoints.surplus_findings(

@@ -19,6 +19,7 @@ TEMPLATES = {
     "pulled_within_days": "nDaysSinceLastPull",
     "always": "always",
 }
+NONE_SUCH = "no such Retention policy"
 WORDS = {template: word for word, template in TEMPLATES.items()}
 
 
@@ -29,11 +30,20 @@ def look(site: Site, project: Found) -> Found | None:
         return None
     try:
         policy: Found | None = site.client.get(f"retention of project {project['name']}", f"{PATH}/{number}")
-    except Refused as refused:
-        if refused.status in (400, 404):
+    except Refused:
+        if _is_gone(site, project, number):
             return None
         raise
     return policy
+
+
+def _is_gone(site: Site, project: Found, number: str) -> bool:
+    """Harbor calls it an internal error to ask for a policy that is gone; asked what it did, it says so."""
+    try:
+        site.client.get(f"retention of project {project['name']}", f"{PATH}/{number}/executions", page_size=1)
+    except Refused as refused:
+        return NONE_SUCH in refused.message
+    return False
 
 
 def canonical(policy: Mapping[str, Any] | None) -> dict[str, Any]:

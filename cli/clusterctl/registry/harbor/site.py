@@ -56,7 +56,15 @@ class Site:
 
     def name_of(self, kind: str, number: int) -> str:
         """The name of an object by its number; empty where it is unknown."""
-        return next((name for (k, name), n in self.ids.items() if (k, n) == (kind, number)), "")
+        return next((name for (k, name), n in self._known() if (k, n) == (kind, number)), "")
+
+    def has_any(self, kind: str) -> bool:
+        """Whether there is an object of this kind."""
+        return any(k == kind for (k, _), _ in self._known())
+
+    def _known(self) -> Iterable[tuple[Subject, int]]:
+        """A copy: what other threads make at this moment is added there."""
+        return self.ids.copy().items()
 
     def block(self, kind: str, name: str, why: str) -> Remark:
         """What Harbor never makes as declared; nothing is built on it."""

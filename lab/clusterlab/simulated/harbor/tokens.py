@@ -34,10 +34,13 @@ def granted(store: Store, user: str, robot: dict[str, Any] | None, scope: str) -
     allowed = set(actions.split(","))
     if user != ADMIN:
         given = {"pull"} if str(project["metadata"].get("public")) == "true" else set()
+        denied: set[str] = set()
         for permission in robots._permissions(store, robot["scopes"]) if robot else []:
             if permission["namespace"] in ("*", project["name"]):
-                given |= {a["action"] for a in permission["access"] if a["resource"] == "repository"}
-        allowed &= given
+                for access in permission["access"]:
+                    if access["resource"] == "repository":
+                        (denied if access.get("effect") == "deny" else given).add(access["action"])
+        allowed &= given - denied
     if system.configuration(store)["read_only"]:
         allowed -= {"push", "delete"}
     return {"type": kind, "name": name, "actions": sorted(allowed)} if allowed else None

@@ -47,7 +47,7 @@ def create_instance(asked: Asked) -> Answer:
 
 @route("PUT", "/p2p/preheat/instances/{name}")
 def update_instance(asked: Asked) -> Answer:
-    """The number stands in the body."""
+    """The number stands in the body. All is written, name and time too; two may share an endpoint."""
     by_name, changed = _named(asked.store, asked.names["name"]), _instance(asked)
     found = asked.store.get(KIND, asked.body.get("id") or 0)
     if found is None:
@@ -59,10 +59,13 @@ def update_instance(asked: Asked) -> Answer:
         raise ApiError(500, f"provider [{found['name']}] vendor cannot be changed")
     if not changed["auth_info"] and changed["auth_mode"] != "NONE":
         changed["auth_info"] = by_name.get("auth_info")
-    if changed["default"]:
-        for other in asked.store.all(KIND):
-            asked.store.put(KIND, other["id"], {**other, "default": False})
-    asked.store.put(KIND, found["id"], {**found, **changed})
+    others = [one for one in asked.store.all(KIND) if one["id"] != found["id"]]
+    if changed["name"] in [one["name"] for one in others]:
+        raise ApiError(500, "duplicate key value violates unique constraint")
+    for other in others if changed["default"] else ():
+        asked.store.put(KIND, other["id"], {**other, "default": False})
+    written = {**changed, "setup_timestamp": asked.body.get("setup_timestamp") or 0}
+    asked.store.put(KIND, found["id"], {**found, **written})
     return Answer()
 
 
@@ -138,7 +141,8 @@ def _instance(asked: Asked) -> Object:
 
 
 def _shown(found: Object) -> Object:
-    hidden = ("auth_info", "creation_time", "update_time")
+    hidden = ["auth_info", "creation_time", "update_time"]
+    hidden += [] if found["setup_timestamp"] else ["setup_timestamp"]
     return {name: value for name, value in found.items() if name not in hidden} | {"status": "Unknown"}
 
 

@@ -120,6 +120,15 @@ def update(asked: Asked) -> Answer:
     return Answer()
 
 
+@route("DELETE", "/projects/{project}/metadatas/{name}")
+def forget(asked: Asked) -> Answer:
+    """One item of it, whatever it is, and whether it is there or not."""
+    found = get(asked, asked.names["project"])
+    found["metadata"].pop(asked.names["name"], None)
+    asked.store.put(KIND, found["project_id"], found)
+    return Answer()
+
+
 @route("DELETE", "/projects/{project}")
 def delete(asked: Asked) -> Answer:
     """Not while it has repositories. Its robots, quota, rules and policies go with it."""

@@ -24,7 +24,7 @@ def create_retention(asked: Asked) -> Answer:
         raise bad(f"invalid Project id {body['scope'].get('ref')}")
     old = project["metadata"].get("retention_id")
     if old:
-        raise bad(f"project {project['project_id']} already has retention policy {old}")
+        raise bad(f"bad request: project {project['project_id']} already has retention policy {old}")
     number = asked.store.add(RETENTION, body)
     project["metadata"]["retention_id"] = str(number)
     asked.store.put(projects.KIND, project["project_id"], project)
@@ -33,8 +33,19 @@ def create_retention(asked: Asked) -> Answer:
 
 @route("GET", "/retentions/{id}")
 def one_retention(asked: Asked) -> Answer:
-    """By number."""
-    return Answer(200, _get_retention(asked))
+    """By number. That there is none is an internal error."""
+    found = _get_retention(asked)
+    if found is None:
+        raise ApiError(500, _gone(asked))
+    return Answer(200, found)
+
+
+@route("GET", "/retentions/{id}/executions")
+def retention_executions(asked: Asked) -> Answer:
+    """It never ran."""
+    if _get_retention(asked) is None:
+        raise bad(f"bad request: {_gone(asked)}")
+    return asked.page([])
 
 
 @route("PUT", "/retentions/{id}")
@@ -44,7 +55,10 @@ def update_retention(asked: Asked) -> Answer:
     project = asked.store.get(projects.KIND, body["scope"].get("ref") or 0)
     if project is None or project["metadata"].get("retention_id") != str(number):
         raise missing(f"the retention policy id {number} does not match")
-    asked.store.put(RETENTION, number, {**_get_retention(asked), **body, "id": number})
+    found = _get_retention(asked)
+    if found is None:
+        raise ApiError(500, _gone(asked))
+    asked.store.put(RETENTION, number, {**found, **body, "id": number})
     return Answer()
 
 
@@ -52,6 +66,8 @@ def update_retention(asked: Asked) -> Answer:
 def delete_retention(asked: Asked) -> Answer:
     """The project forgets its number, too."""
     found = _get_retention(asked)
+    if found is None:
+        raise bad(f"bad request: {_gone(asked)}")
     project = asked.store.get(projects.KIND, found["scope"]["ref"])
     if project is not None:
         project["metadata"].pop("retention_id", None)
@@ -96,11 +112,13 @@ def delete_immutable(asked: Asked) -> Answer:
     return Answer()
 
 
-def _get_retention(asked: Asked) -> Object:
-    found = asked.store.get(RETENTION, int(asked.names["id"]))
-    if found is None:
-        raise missing(f"no such Retention policy with id {asked.names['id']}")
-    return {name: value for name, value in found.items() if name not in ("creation_time", "update_time")}
+def _get_retention(asked: Asked) -> Object | None:
+    found = asked.store.get(RETENTION, int(asked.names["id"])) or {}
+    return {name: value for name, value in found.items() if not name.endswith("_time")} or None
+
+
+def _gone(asked: Asked) -> str:
+    return f"no such Retention policy with id {asked.names['id']}"
 
 
 def _retention(asked: Asked) -> Object:
