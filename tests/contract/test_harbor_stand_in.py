@@ -185,7 +185,7 @@ def test_a_second_retention_is_refused_and_fifteen_rules_are_the_most(call: Call
     policy = call.made("/retentions", retention(number))
     assert message(call("POST", "/retentions", retention(number))) == (
         400,
-        f"project {number} already has retention policy {policy}",
+        f"bad request: project {number} already has retention policy {policy}",
     )
     rules = [{"template": "always", "priority": n} for n in range(16)]
     assert call("PUT", f"/retentions/{policy}", retention(number, rules=rules)).status_code == 400

@@ -13,6 +13,7 @@ import harbor_api
 import httpx
 import pytest
 from harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
+from harbor_states import PEM, SECRETS, write_secrets
 from prism_proxy import between, described, violations
 
 from clusterctl.registry.harbor import (
@@ -75,16 +76,27 @@ def proxied(tmp_path: Path) -> Iterator[tuple[StandIn, str]]:
         yield server, url
 
 
+def with_secrets(raw: dict[str, Any]) -> dict[str, Any]:
+    """An upstream with an authority and a login, and a network with a login."""
+    raw["registry_endpoints"][0] |= {
+        "ca_certificate": PEM,
+        "access_key": "me",
+        "access_secret_file": SECRETS[0],
+    }
+    raw["registry_preheat"]["instances"][0] |= {"user": "me", "password_file": SECRETS[0]}
+    return raw
+
+
 def otherwise(raw: dict[str, Any]) -> dict[str, Any]:
     """The same objects, each with another value of something."""
     raw = copy.deepcopy(raw)
-    raw["registry_endpoints"][0]["description"] = "another"
+    raw["registry_endpoints"][0] |= {"description": "another", "access_secret_file": SECRETS[1]}
     raw["registry_projects"][0] |= {"quota": "1T", "public": False, "retention": [{"keep": "always"}]}
     raw["registry_replications"][0] |= {"trigger": "manual", "cron": "", "filters": []}
     raw["registry_robots"][0]["days"] = 60
     raw["registry_schedules"]["gc"]["cron"] = "0 0 5 * * 0"
     raw["registry_schedules"]["scan_all"]["cron"] = ""
-    raw["registry_preheat"]["instances"][0]["insecure"] = True
+    raw["registry_preheat"]["instances"][0] |= {"insecure": True, "password_file": SECRETS[1]}
     raw["registry_preheat"]["policies"][0]["tags"] = "v*"
     return raw
 
@@ -93,8 +105,9 @@ def test_every_request_and_every_answer_is_as_described(
     proxied: tuple[StandIn, str], upstream: str, tmp_path: Path, seen: list[tuple[str, str, str, str]]
 ) -> None:
     server, url = proxied
-    raw = everything(upstream)
-    assert applied(url, tmp_path, everything("http://127.0.0.1:9")).exit_code == 3
+    write_secrets(tmp_path)
+    raw = with_secrets(everything(upstream))
+    assert applied(url, tmp_path, with_secrets(everything("http://127.0.0.1:9"))).exit_code == 3
     for declared in (raw, raw, otherwise(raw)):
         assert applied(url, tmp_path, declared).exit_code == 0
     rule = server.store.all("immutable")[0]
@@ -117,6 +130,7 @@ def test_every_request_and_every_answer_is_as_described(
         ):
             assert isinstance(finding, Change)
             finding.act()
+        site.vault.save()
     assert {one.change.kind for one in applied(url, tmp_path, raw).outcomes} == {"schedule"}
     assert applied(url, tmp_path, NOTHING, prune=True).exit_code == 0
     judge(seen)

@@ -222,7 +222,7 @@ def _keep_seven_days(store: Store, number: int) -> None:
         {
             "algorithm": "or",
             "rules": [rule],
-            "trigger": {"kind": "Schedule", "settings": {"cron": "0 0 0 * * *"}, "references": None},
+            "trigger": {"kind": "Schedule", "settings": {"cron": "0 0 0 * * *"}},
             "scope": {"level": "project", "ref": number},
         },
     )

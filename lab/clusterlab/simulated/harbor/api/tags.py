@@ -153,8 +153,8 @@ def _get_immutable(asked: Asked) -> Object:
 
 
 def _rule(asked: Asked) -> dict[str, Any]:
-    names = ("priority", "action", "template", "tag_selectors", "scope_selectors")
-    return {name: asked.body.get(name) for name in names}
+    names = ("action", "template", "tag_selectors", "scope_selectors")
+    return {"priority": asked.body.get("priority") or 0} | {name: asked.body.get(name) for name in names}
 
 
 def _same(one: Object, other: Object) -> bool:
