@@ -4,30 +4,19 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import socket
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.manifest_fetch import fetcher
 
-MANIFESTS = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10
-# A manifest is some kilobytes; whatever is larger is none.
-MOST_BYTES = 4 << 20
 LINE = re.compile(r"([0-9a-f]{12}): (Already exists|Download complete|Pull complete)")
 
 
@@ -49,35 +38,6 @@ def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[
             raise ValueError(f"the list has no image for {wanted}")
         manifest = json.loads(fetch(fitting[0]))
     return {layer["digest"]: int(layer["size"]) for layer in manifest["layers"]}
-
-
-def fetcher(repository: str, client_config: str, certificates: Path) -> Callable[[str], bytes]:
-    """How to read a manifest of ``repository`` (host:port/path) as this host's Docker would: CA and user."""
-    host, _, path = repository.partition("/")
-    context = ssl.create_default_context()
-    for ca in sorted((certificates / host).glob("*.crt")):
-        context.load_verify_locations(ca)
-    # A registry of the cluster is never behind the proxy.
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    headers = {"Accept": ", ".join(MANIFESTS), **_authorization(host, client_config)}
-
-    def fetch(digest: str) -> bytes:
-        request = urllib.request.Request(f"https://{host}/v2/{path}/manifests/{digest}", headers=headers)
-        with opener.open(request, timeout=ASK_S) as answer:
-            return answer.read(MOST_BYTES)
-
-    return fetch
-
-
-def _authorization(host: str, client_config: str) -> dict[str, str]:
-    try:
-        auths = json.loads((Path(client_config) / "config.json").read_text(encoding="utf-8"))["auths"]
-        user = base64.b64decode(auths[host]["auth"]).decode()
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return {"Authorization": f"Basic {base64.b64encode(user.encode()).decode()}"}
 
 
 def look(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import json
 import platform
+import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import cluster_certificate
 import container_image
@@ -102,6 +107,61 @@ def test_a_node_asks_the_registry_as_its_docker_would(
     assert "404" in absent["unknown"]
 
 
+class TokenRealm(http.server.BaseHTTPRequestHandler):
+    """A registry of one image that answers nobody without a token, as Harbor does; the realm is its own."""
+
+    digest = A
+    user = "Basic " + base64.b64encode(b"robot$nodes:secret").decode()
+
+    def do_GET(self) -> None:
+        given = self.headers.get("Authorization")
+        if self.path.startswith("/service/token?"):
+            asked = parse_qs(urlsplit(self.path).query)
+            fits = asked == {"service": ["harbor-registry"], "scope": ["repository:site/tiny:pull"]}
+            self.answer(200 if fits and given == self.user else 401, {"token": "good"})
+        elif given == "Bearer good":
+            self.answer(200, {"layers": [{"digest": B, "size": 7}]})
+        else:
+            self.answer(401, {})
+
+    def answer(self, code: int, body: Any) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(code)
+        port = self.server.server_address[1]
+        realm = f'realm="https://127.0.0.1:{port}/service/token",service="harbor-registry"'
+        self.send_header("WWW-Authenticate", f'Bearer {realm},scope="repository:site/tiny:pull"')
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_a_node_gets_its_token_as_its_docker_would(tmp_path: Path) -> None:
+    authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
+    pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)
+    certificate, key = tmp_path / "r.crt", tmp_path / "r.key"
+    cluster_certificate.save(pair, certificate, key)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), TokenRealm) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        ca = tmp_path / "certs.d" / host / "ca.crt"
+        ca.parent.mkdir(parents=True)
+        ca.write_bytes(authority.certificate_pem())
+        token = base64.b64encode(b"robot$nodes:secret").decode()
+        (tmp_path / "config.json").write_text(json.dumps({"auths": {host: {"auth": token}}}))
+        asked = (f"{host}/site/tiny", A)
+        found = image_pull.look(*asked, str(tmp_path), tmp_path / "certs.d", platform.machine())
+        assert found["layers"] == {B: 7}
+        stranger = image_pull.look(*asked, "", tmp_path / "certs.d", platform.machine())
+        assert "401" in stranger["unknown"]
+        server.shutdown()
+
+
 @pytest.mark.lab
 @pytest.mark.usefixtures("engine")
 def test_docker_pulls_and_the_module_says_how_it_went(
@@ -174,6 +234,8 @@ def test_the_locks_sizes_come_before_a_registry_that_has_no_image_yet() -> None:
     records = [record("gpu01", digest=A, unknown="404", link_mbps=1000)]
     waves = [Wave("nodes", ("gpu01",))]
     assert "size is not known yet" in pulls.predicted(of(waves, records)[0])
+    pulled = of(waves, [record("gpu01", digest=A, unknown="404", link_mbps=1000, seconds=3.0)])[0]
+    assert pulls.told(pulled) == "nodes: gpu01 pulled the training image in 3 s"
     known = of(waves, records, {A: {B: 117_500_000}})[0]
     assert known.limit_s == pytest.approx(1.0)
     assert "117.5 MB in 1 layer: 1 s at the least" in pulls.predicted(known)

@@ -133,7 +133,8 @@ def predicted(pull: WavePull) -> str:
 def told(pull: WavePull) -> str:
     """What a run says of one wave that has pulled."""
     nodes = listed(node.host for node in pull.nodes)
-    size = _size(max(node.bytes for node in pull.nodes))
+    moved = max(node.bytes for node in pull.nodes)
+    size = _size(moved) if moved else "the training image"
     slowest = max(pull.nodes, key=lambda node: node.seconds)
     what = f"{pull.wave}: {nodes} pulled {size} in {_time(pull.seconds)}"
     if slowest.download_s:
