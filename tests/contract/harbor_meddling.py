@@ -125,8 +125,11 @@ def heat_otherwise(server: StandIn) -> None:
         at = one["id"] % len(filters)
         changed = {"filters": filters[at], "trigger": triggers[at], "enabled": not one["enabled"]}
         server.store.put("preheat policy", one["id"], {**one, **changed})
+    used = {one["provider_id"] for one in server.store.all("preheat policy")}
     for one in server.store.all("preheat instance"):
-        changed = {"enabled": False, "default": True, "auth_mode": "BASIC", "auth_info": {"them": "theirs"}}
+        # Harbor disables none that a policy uses.
+        enabled = one["id"] in used
+        changed = {"enabled": enabled, "default": True, "auth_mode": "BASIC", "auth_info": {"them": "theirs"}}
         server.store.put("preheat instance", one["id"], {**one, **changed})
 
 
