@@ -46,8 +46,13 @@ def restart_keys(keys: list[str]) -> list[str]:
     return [key for key in keys if key not in RELOADABLE]
 
 
-def unmet(options: dict[str, Any], info: dict[str, Any]) -> dict[str, list[str]]:
-    """What the running daemon (`docker info`) lacks of `options`: {"reload": [...], "restart": [...]}."""
+def unmet(
+    options: dict[str, Any], info: dict[str, Any], gone: dict[str, list[str]] | None = None
+) -> dict[str, list[str]]:
+    """What the running daemon (`docker info`) lacks of `options`, and still has of `gone`.
+
+    Returns {"reload": [...], "restart": [...]}.
+    """
     lacking: dict[str, list[str]] = {"reload": [], "restart": []}
     runtimes = info.get("Runtimes") or {}
     for name, runtime in (options.get("runtimes") or {}).items():
@@ -57,6 +62,9 @@ def unmet(options: dict[str, Any], info: dict[str, Any]) -> dict[str, list[str]]
     for url in options.get("registry-mirrors") or []:
         if url.rstrip("/") not in mirrors:
             lacking["reload"].append(f"registry-mirrors {mask_urls(url)}")
+    for url in (gone or {}).get("registry-mirrors") or []:
+        if url.rstrip("/") in mirrors:
+            lacking["reload"].append(f"registry-mirrors without {mask_urls(url)}")
     if "live-restore" in options and bool(options["live-restore"]) != bool(info.get("LiveRestoreEnabled")):
         lacking["reload"].append("live-restore")
     if "default-runtime" in options and options["default-runtime"] != info.get("DefaultRuntime"):
@@ -118,13 +126,13 @@ class Daemon:
         command = ["journalctl", "-u", UNIT, "-n", "20", "--no-pager", "-o", "cat"]
         return mask_urls(run_bounded(command, LOOK_S)[1]).splitlines()
 
-    def settle(self, options: dict[str, Any]) -> list[str]:
-        """Wait until the daemon shows `options`; returns what it still lacks after `SETTLE_S`."""
+    def settle(self, options: dict[str, Any], gone: dict[str, list[str]]) -> list[str]:
+        """Wait until the daemon shows `options` and nothing of `gone`; what is wrong after `SETTLE_S`."""
         deadline = time.monotonic() + SETTLE_S
         while True:
             self.refresh()
             lacking = (
-                sorted(name for names in unmet(options, self.info).values() for name in names)
+                sorted(name for names in unmet(options, self.info, gone).values() for name in names)
                 if self.info
                 else ["an answer"]
             )

@@ -78,13 +78,14 @@ def merge(current: Any, wanted: Any) -> Any:
 
 
 def without_items(config: dict[str, Any], gone: dict[str, list[str]]) -> dict[str, Any]:
-    """`config` less the items of `gone` in its lists; a list that is left empty goes with its key."""
+    """`config` less the items of `gone` in its lists.
+
+    A list that is left empty stays: a reload resets only what the file names.
+    """
     kept = dict(config)
     for key, items in gone.items():
         if isinstance(kept.get(key), list):
             kept[key] = [item for item in kept[key] if str(item).rstrip("/") not in items]
-            if not kept[key] and items:
-                del kept[key]
     return kept
 
 
@@ -189,7 +190,8 @@ def restart(module: AnsibleModule, daemon: Daemon, path: Path, backup: str | Non
 def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: dict[str, Any]) -> None:
     """Bring the running daemon to what the file says; fills `result`."""
     options, path = module.params["options"], Path(module.params["path"])
-    lacking = unmet(options, daemon.info)
+    gone = module.params["without"]
+    lacking = unmet(options, daemon.info, gone)
     reads, needs = module.params["reads_at_start"], module.params["needs_at_start"]
     reasons = [
         *state["pending"],
@@ -202,7 +204,7 @@ def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: 
         result.update(action="reload", changed=True)
         if not module.check_mode:
             daemon.control("reload")
-            still = daemon.settle({key: value for key, value in options.items() if key != "features"})
+            still = daemon.settle({k: value for k, value in options.items() if k != "features"}, gone)
             reasons += [f"{name} was not taken by a reload" for name in still]
     if reasons:
         running = int(daemon.info.get("ContainersRunning") or 0)
@@ -219,7 +221,7 @@ def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: 
             result.update(action="restart", changed=True)
             if not module.check_mode:
                 restart(module, daemon, path, result.get("backup_file"))
-                if still := daemon.settle(options):
+                if still := daemon.settle(options, gone):
                     module.fail_json(msg=f"Docker restarted, but does not show {', '.join(still)}", **result)
                 state = daemon.recall()
                 state["seen"] = [name for name in module.params["needs_at_start"] if Path(name).exists()]

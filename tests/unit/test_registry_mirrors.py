@@ -174,7 +174,11 @@ def test_a_mirror_of_ours_leaves_daemon_json_and_an_operators_stays() -> None:
     gone = {"registry-mirrors": [ours]}
     both = {"registry-mirrors": [ours + "/", theirs], "debug": True}
     assert docker_daemon_config.without_items(both, gone) == {"registry-mirrors": [theirs], "debug": True}
-    assert docker_daemon_config.without_items({"registry-mirrors": [ours]}, gone) == {}
+    # Named and empty: a daemon that is reloaded keeps what the file does not name.
+    assert docker_daemon_config.without_items({"registry-mirrors": [ours]}, gone) == {"registry-mirrors": []}
+    shown = {"RegistryConfig": {"Mirrors": [f"{ours}/", theirs]}}
+    assert docker_daemon_config.unmet({}, shown, gone)["reload"] == [f"registry-mirrors without {ours}"]
+    assert docker_daemon_config.unmet({}, {"RegistryConfig": {"Mirrors": [theirs]}}, gone)["reload"] == []
     assert docker_daemon_config.without_items({"registry-mirrors": []}, {"registry-mirrors": []}) == {
         "registry-mirrors": []
     }

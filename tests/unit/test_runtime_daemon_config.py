@@ -150,7 +150,7 @@ class RunningDaemon:
         self.verbs.append(verb)
         return 0
 
-    def settle(self, _options: dict[str, Any]) -> list[str]:
+    def settle(self, _options: dict[str, Any], _gone: dict[str, list[str]]) -> list[str]:
         """Everything is taken at once."""
         return []
 
@@ -171,6 +171,7 @@ class Asked:
         self.warnings: list[str] = []
         defaults = {
             "options": {},
+            "without": {},
             "reads_at_start": [],
             "needs_at_start": [],
             "restart_for": [],
