@@ -137,7 +137,7 @@ def test_images_go_through_ssh_and_no_password_shows(directory: Path, pushing: R
 def test_a_wrong_password_is_said_and_nothing_is_there(directory: Path, pushing: Running) -> None:
     with_password(directory, pushing, "another")
     done = call(directory, "images", "mirror", "--json")
-    assert done.return_value == 1
+    assert done.return_value == 2
     assert {one["code"] for one in records(done)[:-1]} == {"images.login-refused"}
     assert "another" not in done.output
 

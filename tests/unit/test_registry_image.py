@@ -178,11 +178,16 @@ def test_an_error_of_a_registrys_own_is_no_missing_image(site: Site, unwell: str
 
 
 @needs_programs
-def test_a_registry_that_is_not_up_yet_is_in_a_plans_way_no_more_than_it_must(site: Site) -> None:
+def test_a_registry_that_is_not_up_yet_is_in_a_plans_way_no_more_than_it_must(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where the controller's own code was imported before, Ansible shows a warning and does not return it.
+    heard: list[str] = []
+    monkeypatch.setattr(registry_image.AnsibleModule, "warn", lambda _module, text: heard.append(text))
     source = site.serve("source")
     planned = site.play(source.address, "127.0.0.1:1", check=True)
     assert planned["wanted"]
-    assert "does not answer yet" in str(planned["warnings"])
+    assert "does not answer yet" in heard[0]
     said = site.play(source.address, "127.0.0.1:1")
     assert "could not be looked for" in said["msg"]
     assert code(said) == "registry.unreachable"
