@@ -275,3 +275,19 @@ def test_a_quota_is_no_refused_login():
     ):
         registry.manifest("a/b", "1")
     assert (refused.value.code, refused.value.exit_code) == ("images.refused", 1)
+
+
+@pytest.mark.parametrize("which", ["realm", "location"])
+def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str) -> None:
+    nowhere = "https://nowhere:port/v2/"
+
+    def answer(method: str, _path: str, _headers: dict[str, str]) -> Answer:
+        if which == "realm":
+            return 401, {"WWW-Authenticate": f'Bearer realm="{nowhere}",service="s"'}, b""
+        return (202, {"Location": nowhere}, b"") if method == "POST" else (404, {}, b"")
+
+    with server(answer) as (host, _), Registry(Way(host, plain=True), QUICK) as client:
+        with pytest.raises(RegistryError) as caught:
+            client.put_blob("t/one", BLOB, lambda: iter([CONTENT]))
+        assert caught.value.code == "images.registry-fails"
+        assert "sends us to a place that is none" in caught.value.what

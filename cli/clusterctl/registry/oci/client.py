@@ -230,7 +230,7 @@ class Registry:
             raise errors.refused(response, self.way.host, what)
 
     def _joined(self, location: str) -> httpx.URL:
-        return self.way.towards(httpx.URL(self.way.base).join(location))
+        return self.way.towards(httpx.URL(self.way.base).join(errors.place(location, self.way.host)))
 
     def _ask(
         self,

@@ -90,6 +90,18 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     )  # fmt: skip
 
 
+def place(text: str, host: str) -> httpx.URL:
+    """Where a registry sends us. Raises RegistryError where that is no address."""
+    try:
+        return httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise RegistryError(
+            f"{host} sends us to a place that is none: {error}", code="images.registry-fails",
+            where=printable(text)[:LONGEST_MESSAGE],
+            hint="See the registry's own address (Harbor: hostname, external_url), and proxies before it.",
+        ) from None  # fmt: skip
+
+
 def message(response: httpx.Response) -> str:
     """The registry's own words, cut to a line."""
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from clusterctl.registry.oci.credentials import Credentials
-from clusterctl.registry.oci.errors import RegistryError, not_reached, refused
+from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
 
 _PARAMETER = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -75,7 +75,7 @@ class Tokens:
             return False
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = self._towards(httpx.URL(asked.realm))
+        realm = self._towards(place(asked.realm, self._host))
         if realm.scheme != "https" and not (self._plain and realm.scheme == "http"):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
