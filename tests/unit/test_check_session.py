@@ -15,10 +15,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from clustercheck import sample
+from clustercheck.checks.all import CHECKS
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
-from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec
+from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec, Scope
 from clustercheck.session import validate
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.report import view
@@ -26,6 +27,12 @@ from clusterctl.report import view
 SCHEMA = Draft202012Validator(
     json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
 )
+
+
+# Cells of the coverage by what they are of; a node is a subject of two checks of the group, too.
+PER_NODE = sum(check.scope is Scope.HOST for check in CHECKS) + 2
+PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in CHECKS)
+CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 
 class FakeTransport:
@@ -143,7 +150,7 @@ def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
     assert document["simulated"] is False
     coverage = document["coverage"]
     # 3 nodes x (8 GPUs x 9 checks + 6 of the host + 2 of its ranks), and the group's bandwidth; no pairs.
-    assert coverage == {"expected": 256, "pass": 256, "fail": 0, "not_run": 0, "excluded": 0}
+    assert coverage == {"expected": CELLS, "pass": CELLS, "fail": 0, "not_run": 0, "excluded": 0}
     kinds = [event["type"] for event in events]
     assert kinds[0] == "suite" and kinds[-1] == "verdict" and kinds.count("probe") == 3 and "job" in kinds
     assert document["environment"]["nodes"]["gpu01"]["driver"] == sample.DRIVER
@@ -174,7 +181,7 @@ def test_a_node_that_is_down_is_named_and_the_rest_is_judged() -> None:
     assert "no route" in document["culprits"][0]["because"]
     assert verdicts(document, "gpu-ecc")["gpu02/3"] == "not_run"
     assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "not_run", "gpu03": "pass"}
-    assert document["coverage"]["expected"] == 256
+    assert document["coverage"]["expected"] == CELLS
 
 
 def test_a_node_that_hangs_costs_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +235,7 @@ def test_a_slow_node_is_found_by_pairs(node: str) -> None:
     assert "slow with every partner" in document["culprits"][0]["because"]
     bad = {pair for pair, verdict in verdicts(document, "pair-bandwidth").items() if verdict == "fail"}
     assert len(bad) == 2 and all(node in pair for pair in bad)
-    assert document["coverage"]["expected"] == 259
+    assert document["coverage"]["expected"] == CELLS + 3
 
 
 def test_a_slow_link_is_told_from_a_slow_node() -> None:
@@ -283,7 +290,7 @@ def test_a_quarantined_node_is_excluded_by_name() -> None:
     out = replace(spec, nodes=(*spec.nodes[:2], replace(spec.nodes[2], excluded="quarantined by ann: fan")))
     document = run({**records(2), "gpu03": "never asked"}, spec=out)
     assert document["verdict"] == "pass"
-    assert document["coverage"]["excluded"] == 8 * 9 + 13
+    assert document["coverage"]["excluded"] == 8 * PER_GPU + PER_NODE
     assert all("fan" in r["because"] for r in document["results"] if r["verdict"] == "excluded")
 
 
@@ -376,7 +383,7 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     record["container_gpus"]["stdout"] = record["container_gpus"]["stdout"].splitlines()[0]
     record["pci"] = [d for d in record["pci"] if d["class"] != "0x030200" or "07:00" in d["address"]]
     document = run(dict.fromkeys(names, record), spec=spec)
-    assert document["coverage"]["expected"] == 300 * (9 + 13) + 1
+    assert document["coverage"]["expected"] == 300 * (PER_GPU + PER_NODE) + 1
     assert document["verdict"] == "incomplete" and document["coverage"]["fail"] == 0
 
 
@@ -486,7 +493,7 @@ def test_the_profile_says_how_many_gpus_there_should_be_and_else_nobody_knows() 
     spec = sample.spec()
     by_profile = replace(spec, nodes=tuple(replace(node, gpu_count=None) for node in spec.nodes))
     document = run({**records(), "gpu01": down, "gpu02": lost_gpu(3)}, spec=by_profile)
-    assert document["coverage"]["expected"] == 256
+    assert document["coverage"]["expected"] == CELLS
     assert verdicts(document, "gpu-present")["gpu02/3"] == "fail"
     assert verdicts(document, "gpu-ecc")["gpu01/7"] == "not_run"
     bare = replace(spec, nodes=tuple(replace(node, gpu_count=None, profile="") for node in spec.nodes))

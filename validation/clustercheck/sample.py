@@ -14,6 +14,7 @@ from clustercheck.expect import profiles
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
+from clustercheck.sample_host import host_parts
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -209,6 +210,7 @@ def probe_record(node: int) -> dict[str, Any]:
             }
         ],
         "rdma": [],
+        **host_parts(),
         "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
         "storage": [room(path) for path in PLACES],
         "shared_memory": room("/dev/shm"),  # noqa: S108 - a name

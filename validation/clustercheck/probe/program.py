@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING, Any
 from clustercheck.probe.busy import busy
 from clustercheck.probe.clock import clock
 from clustercheck.probe.containers import container_gpus
+from clustercheck.probe.cpu import cpu
 from clustercheck.probe.devices import pci
+from clustercheck.probe.firmware import firmware, virtual
 from clustercheck.probe.host import host, memory
 from clustercheck.probe.kernel_log import kernel_log
 from clustercheck.probe.name_service import name_service
@@ -63,6 +65,9 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nics": nics,
         "rdma": rdma,
         "memory": memory,
+        "virtual": lambda: virtual(limit_s),
+        "firmware": firmware,
+        "cpu": cpu,
         "storage": storage,
         "shared_memory": shared_memory,
         "name_service": lambda: name_service(image),

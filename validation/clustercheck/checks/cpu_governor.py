@@ -1,0 +1,67 @@
+"""Do the CPUs of GPU servers run at full pace?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.machine import virtual
+from clustercheck.parse.reading import CannotReadError
+
+EXPECTED = "performance"
+SOURCE = (
+    "Linux kernel, CPU Performance Scaling: of its governors this one alone asks for the highest pace always"
+)
+NO_CPUFREQ = "the kernel does not control the CPUs' pace (no cpufreq): the firmware does"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A CPU that has to speed up first launches kernels late, and the slowest node sets the group's pace."""
+    node = evidence.nodes[str(subject.node)]
+    if inside := virtual(node.part("virtual")):
+        return excluded(f"the node is virtual ({inside}): the CPUs' pace is another machine's affair")
+    governors = node.mapping("cpu").get("governors")
+    if not isinstance(governors, dict) or not all(isinstance(n, int) for n in governors.values()):
+        raise CannotReadError("the probe did not say which governors the CPUs have")
+    if not governors:
+        return excluded(NO_CPUFREQ)
+    if "" in governors:
+        raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
+    more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
+    others = {name: count for name, count in governors.items() if name != EXPECTED}
+    if others:
+        said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
+        because = f"of {sum(governors.values())} CPU policies the governor is {said}"
+        return bad(because, ", ".join(sorted(governors)), EXPECTED, source=SOURCE, evidence=more)
+    return good(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
+
+
+def _governors(node: str, **counts: int) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["cpu"].update(governors=counts))
+
+
+CHECK = Check(
+    id="cpu-governor",
+    title="CPU governor",
+    scope=Scope.HOST,
+    measures="by which rule (governor) the kernel sets the pace of the CPUs",
+    method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
+    requires="a machine that is not virtual, a kernel that controls the pace (cpufreq)",
+    expectation=f"{EXPECTED}, on every CPU",
+    remedy="`cpupower frequency-set --governor performance`, and at every boot by a unit or by tuned's "
+    "profile throughput-performance; or have the firmware do it, with its profile for most performance.",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("powersave", _governors("gpu02", powersave=256), Subject("gpu02")),
+        Fault("one-cpu-otherwise", _governors("gpu01", performance=255, schedutil=1), Subject("gpu01")),
+        Fault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
+        Fault(
+            "governor-not-told",
+            seeding.edit("gpu03", lambda raw: raw["cpu"].update(governors={"": 256})),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

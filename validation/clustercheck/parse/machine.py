@@ -1,0 +1,21 @@
+"""What kind of machine a node is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.parse.reading import CannotReadError, first_line, program_output
+
+
+def virtual(record: Any) -> str:
+    """What a node is inside of (docker, kvm, ...), an empty string for a machine of its own.
+
+    Raises CannotReadError where systemd-detect-virt does not tell.
+    """
+    if isinstance(record, Mapping) and record.get("rc") == 1:
+        record = {**record, "rc": 0}  # how it ends where it says "none"
+    said = first_line(program_output(record, "systemd-detect-virt"))
+    if not said.replace("-", "").isalnum():
+        raise CannotReadError(f"systemd-detect-virt says {said[:40]!r}")
+    return "" if said == "none" else said

@@ -1,0 +1,43 @@
+"""The healthy host of the sample: what the probe finds besides GPUs, links and containers.
+
+Made up after a server of two sockets with four NUMA nodes, in the words of the kernel's files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def host_parts() -> dict[str, Any]:
+    """These parts of a healthy node's record."""
+    return {
+        "virtual": {
+            "argv": [],
+            "rc": 1,
+            "stdout": "none\n",
+            "stderr": "",
+            "timed_out": False,
+            "missing": False,
+        },
+        "firmware": {
+            "bios_vendor": "American Megatrends Inc.",
+            "bios_version": "1.3.8",
+            "bios_date": "03/14/2026",
+            "ec_firmware_release": "0.34",
+            "sys_vendor": "Maker",
+            "product_name": "GPU server 8",
+            "board_vendor": "Maker",
+            "board_name": "Board 8",
+            "board_version": "2.0",
+            "cpu_model": "AMD EPYC 7742 64-Core Processor",
+            "microcode": "0x830107c",
+        },
+        "cpu": {
+            "present": "0-255",
+            "online": "0-255",
+            "smt": "on",
+            "governors": {"performance": 256},
+            "scaling_driver": "acpi-cpufreq",
+            "numa_nodes": {"0": "0-63,128-191", "1": "64-127,192-255"},
+        },
+    }
