@@ -112,6 +112,7 @@ class NodeSpec:
     profile: str = ""
     excluded: str = ""
     settings: NodeSettings | None = None
+    memory_gib: int | None = None
 
 
 @dataclass(frozen=True)

@@ -40,4 +40,16 @@ def host_parts() -> dict[str, Any]:
             "scaling_driver": "acpi-cpufreq",
             "numa_nodes": {"0": "0-63,128-191", "1": "64-127,192-255"},
         },
+        "limits": {
+            "log-in": {"memlock": [-1, -1], "nofile": [1024, 1048576], "core": [0, -1]},
+            "containers": {"memlock": [-1, -1], "nofile": [1048576, 1048576], "core": [-1, -1]},
+        },
+        "huge_pages": {
+            "transparent": {"enabled": "madvise", "defrag": "madvise"},
+            "reserved": {"hugepages-2048kB": 0, "hugepages-1048576kB": 0},
+        },
+        "memory_errors": [
+            {"controller": f"mc{number}", "kind": "F17h", "uncorrectable": 0, "correctable": 0}
+            for number in range(2)
+        ],
     }

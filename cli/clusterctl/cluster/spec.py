@@ -60,24 +60,27 @@ def _with_defaults(host: Host) -> Variables:
 
 
 def _node(host: Host, inventory: Inventory) -> NodeSpec:
-    count = setting(host, "hardware_gpu_count")
-    try:
-        gpu_count = None if count in (None, "") else int(count)
-    except (TypeError, ValueError):
-        raise ClusterctlError(
-            f"hardware_gpu_count of {host.name} is {count!r}, and no number",
-            code="inventory.gpu-count",
-            where=host.name,
-        ) from None
     return NodeSpec(
         name=host.name,
         address=host.address,
-        gpu_count=gpu_count,
+        gpu_count=_number(host, "hardware_gpu_count", code="inventory.gpu-count"),
         gpu_model=_text(host, "hardware_gpu_model"),
         profile=_text(host, "hardware_profile"),
         excluded=f"quarantined: {host.quarantined}" if host.quarantined is not None else "",
         settings=_settings(host, inventory),
+        memory_gib=_number(host, "hardware_memory_gib", code="inventory.memory"),
     )
+
+
+def _number(host: Host, name: str, *, code: str) -> int | None:
+    """A whole number, None where it is not declared. Raises ClusterctlError where it is none."""
+    value = setting(host, name)
+    try:
+        return None if value in (None, "") else int(value)
+    except (TypeError, ValueError):
+        raise ClusterctlError(
+            f"{name} of {host.name} is {value!r}, and no number", code=code, where=host.name
+        ) from None
 
 
 def _text(host: Host, name: str) -> str:

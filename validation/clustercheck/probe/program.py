@@ -28,8 +28,10 @@ from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
 from clustercheck.probe.host import host, memory
 from clustercheck.probe.kernel_log import kernel_log
+from clustercheck.probe.limits import limits
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
+from clustercheck.probe.pages import huge_pages, memory_errors
 from clustercheck.probe.programs import command, read, unit
 from clustercheck.probe.registry import registry
 from clustercheck.probe.storage import shared_memory, storage
@@ -68,6 +70,9 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "virtual": lambda: virtual(limit_s),
         "firmware": firmware,
         "cpu": cpu,
+        "limits": limits,
+        "huge_pages": huge_pages,
+        "memory_errors": memory_errors,
         "storage": storage,
         "shared_memory": shared_memory,
         "name_service": lambda: name_service(image),

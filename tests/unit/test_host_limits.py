@@ -1,0 +1,107 @@
+"""What processes may have, read from a made-up /proc and from Docker's configuration."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clustercheck import sample
+from clustercheck.checks import seeding
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.model import Result, Verdict
+from clustercheck.probe.limits import limits, of_process
+
+# As Linux writes it; the values are those of Docker's service on Debian 12.
+LIMITS = """\
+Limit                     Soft Limit           Hard Limit           Units     
+Max core file size        unlimited            unlimited            bytes     
+Max processes             unlimited            unlimited            processes 
+Max open files            1048576              1048576              files     
+Max locked memory         8388608              8388608              bytes     
+Max realtime timeout      unlimited            unlimited            us        
+"""  # noqa: W291 - as it is written
+OF_DOCKER = {"core": [-1, -1], "nofile": [1048576, 1048576], "memlock": [8388608, 8388608]}
+
+
+def process(root: Path, pid: int, name: str, said: str = LIMITS) -> None:
+    directory = root / f"proc/{pid}"
+    directory.mkdir(parents=True)
+    (directory / "comm").write_text(name + "\n")
+    (directory / "limits").write_text(said)
+
+
+def test_containers_have_the_limits_of_who_starts_them(tmp_path: Path) -> None:
+    process(tmp_path, 1, "systemd", LIMITS.replace("8388608", "65536"))
+    process(tmp_path, 70, "dockerd", LIMITS.replace("8388608", "131072"))
+    assert limits(str(tmp_path))["containers"] == {**OF_DOCKER, "memlock": [131072, 131072]}
+    process(tmp_path, 80, "containerd")
+    assert limits(str(tmp_path))["containers"] == OF_DOCKER
+
+
+def test_what_docker_gives_by_default_comes_before(tmp_path: Path) -> None:
+    process(tmp_path, 80, "containerd")
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    asked = {"default-ulimits": {"memlock": {"Name": "memlock", "Soft": -1, "Hard": -1}}}
+    (tmp_path / "etc/docker/daemon.json").write_text(json.dumps(asked))
+    assert limits(str(tmp_path))["containers"] == {**OF_DOCKER, "memlock": [-1, -1]}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"default-ulimits": 3}', '{"default-ulimits": {"core": []}}'])
+def test_a_configuration_that_cannot_be_read_changes_no_limit(tmp_path: Path, text: str) -> None:
+    process(tmp_path, 80, "containerd")
+    (tmp_path / "etc/docker").mkdir(parents=True)
+    (tmp_path / "etc/docker/daemon.json").write_text(text)
+    assert limits(str(tmp_path))["containers"] == OF_DOCKER
+
+
+def test_without_docker_only_the_log_in_is_known(tmp_path: Path) -> None:
+    found = limits(str(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert found["containers"] is None
+    assert found["log-in"]["nofile"] == [soft, hard]
+
+
+@pytest.mark.parametrize("text", ["", "Max open files", "Max open files  many  few files", LIMITS[:90]])
+def test_limits_that_cannot_be_read_are_left_out(text: str) -> None:
+    assert "nofile" not in of_process(text)
+
+
+def judged(change: Any) -> Result:
+    return evaluate(BY_ID["limits"], seeding.edit("gpu01", change)(sample.healthy(1)))[0]
+
+
+def locked(value: int, *, rdma: bool) -> Any:
+    def change(raw: seeding.Raw) -> None:
+        raw["rdma"] = [{"device": "mlx5_0", "port": "1"}] if rdma else []
+        raw["limits"]["containers"]["memlock"] = [value, value]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("value", "rdma", "verdict"),
+    [
+        (8 << 20, False, Verdict.PASS),  # nothing pins memory where there is no adapter for it
+        (8 << 20, True, Verdict.FAIL),
+        (-1, True, Verdict.PASS),
+        (1_000_000_000 * 1024, True, Verdict.PASS),  # all of the memory is as good as no limit
+        (1_000_000_000 * 1024 - 1, True, Verdict.FAIL),
+        (0, True, Verdict.FAIL),
+    ],
+)
+def test_locked_memory_matters_where_there_is_rdma(value: int, rdma: bool, verdict: Verdict) -> None:
+    result = judged(locked(value, rdma=rdma))
+    assert result.verdict is verdict
+    assert verdict is Verdict.PASS or "containers, by default" in result.because
+
+
+def test_the_hard_limit_of_files_counts_since_nccl_raises_the_soft_one() -> None:
+    soft = judged(lambda raw: raw["limits"]["log-in"].update(nofile=[256, 4096]))
+    hard = judged(lambda raw: raw["limits"]["log-in"].update(nofile=[256, 4095]))
+    assert (soft.verdict, hard.verdict) == (Verdict.PASS, Verdict.FAIL)
+    assert "a log-in" in hard.because

@@ -1,0 +1,66 @@
+"""Do equal nodes hand out huge pages alike?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clustercheck.checks import seeding
+from clustercheck.checks.alike import Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, every_node
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+
+def traits(node: NodeEvidence) -> Traits:
+    """How transparent huge pages are set, and what is reserved. Raises CannotReadError."""
+    part = node.mapping("huge_pages")
+    transparent, reserved = part.get("transparent"), part.get("reserved")
+    if not isinstance(transparent, Mapping) or not isinstance(reserved, Mapping):
+        raise CannotReadError("the probe did not say how huge pages are set")
+    found = {
+        f"transparent huge pages, {name}": str(transparent.get(name) or "not there")
+        for name in ("enabled", "defrag")
+    }
+    for size, count in reserved.items():
+        if not isinstance(count, int):
+            raise CannotReadError(f"how many pages are reserved as {size} is not told")
+        found[f"reserved {size}"] = str(count)
+    return found
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """No setting is right for everyone; one node that has another is slower or faster than its equals."""
+    return judge_alike(evidence, subject, traits)
+
+
+def _enabled(node: str, value: str) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["huge_pages"]["transparent"].update(enabled=value))
+
+
+def _reserved(node: str, count: int | None) -> seeding.Inject:
+    return seeding.edit(
+        node, lambda raw: raw["huge_pages"]["reserved"].update({"hugepages-1048576kB": count})
+    )
+
+
+CHECK = Check(
+    id="huge-pages",
+    title="Huge pages alike",
+    scope=Scope.HOST,
+    measures="how transparent huge pages are set, and how many huge pages are reserved",
+    method="/sys/kernel/mm/transparent_hugepage and /sys/kernel/mm/hugepages, compared with nodes declared "
+    "to be of the same kind",
+    requires="a second node of the same kind",
+    expectation="as on more than half of the equal nodes; which setting it is does not matter here",
+    remedy="Set it alike: `transparent_hugepage=` on the kernel's command line, or a unit that writes "
+    "/sys/kernel/mm/transparent_hugepage/enabled; reserved pages by vm.nr_hugepages or `hugepages=`. Memory "
+    "that is reserved as huge pages is nobody's who does not ask for them.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("other-setting", _enabled("gpu02", "never"), Subject("gpu02")),
+        Fault("pages-reserved", _reserved("gpu03", 512), Subject("gpu03")),
+        Fault("count-not-told", _reserved("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,136 @@
+"""May processes lock the memory and open the files that training needs?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.alike import Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+UNLIMITED = -1
+# What the kernel gives the first process (INR_OPEN_MAX): below it somebody has taken files away.
+FILES = 4096
+FILES_SOURCE = "Linux kernel, INR_OPEN_MAX; NCCL raises its own limit to the hard one (setFilesLimit)"
+LOCKED_SOURCE = "RDMA pins what it sends from: NVIDIA starts such containers with --ulimit memlock=-1"
+SCOPES = {"log-in": "a log-in as clusterctl does it", "containers": "containers, by default"}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A soft and a hard limit."""
+
+    soft: int
+    hard: int
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Locked memory where there is RDMA, files everywhere; what has no right value must at least be alike."""
+    node = evidence.nodes[str(subject.node)]
+    found = {scope: limits_of(node, scope) for scope in SCOPES}
+    rdma = [str(port.get("device")) for port in node.records("rdma")]
+    more = {scope: _texts(limits) for scope, limits in found.items()}
+    memory = _memory(node) if rdma else 0
+    for scope, limits in found.items():
+        locked, files = limits["memlock"], limits["nofile"]
+        if rdma and not _is_enough(locked.soft, memory):
+            because = (
+                f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
+            )
+            return bad(because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more)
+        if not _is_enough(files.hard, FILES):
+            because = f"{SCOPES[scope]} may open {files.hard} files, {FILES} are needed"
+            return bad(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
+    compared = judge_alike(evidence, subject, traits)
+    if compared.verdict is not Verdict.EXCLUDED:
+        return compared
+    return good(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
+
+
+def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+    """The limits by name. Raises CannotReadError where one of them is not told."""
+    told = node.mapping("limits").get(scope)
+    if told is None and scope == "containers":
+        raise CannotReadError("neither containerd nor dockerd runs: nobody knows what containers may do")
+    found = {}
+    for name in ("memlock", "nofile", "core"):
+        pair: Any = told.get(name) if isinstance(told, Mapping) else None
+        if not isinstance(pair, list) or len(pair) != 2 or not all(type(value) is int for value in pair):
+            raise CannotReadError(f"the limit {name} of {SCOPES[scope]} is not told")
+        found[name] = Limit(*pair)
+    return found
+
+
+def traits(node: NodeEvidence) -> Traits:
+    """Every limit as a text."""
+    return {
+        f"{name} of {scope}": text
+        for scope in SCOPES
+        for name, text in _texts(limits_of(node, scope)).items()
+    }
+
+
+def _texts(limits: Mapping[str, Limit]) -> dict[str, str]:
+    return {name: f"{_said(limit.soft)}:{_said(limit.hard)}" for name, limit in limits.items()}
+
+
+def _said(value: int) -> str:
+    return "unlimited" if value == UNLIMITED else str(value)
+
+
+def _is_enough(value: int, needed: int) -> bool:
+    return value == UNLIMITED or value >= needed
+
+
+def _memory(node: NodeEvidence) -> int:
+    total = node.mapping("memory").get("MemTotal")
+    if not isinstance(total, int):
+        raise CannotReadError("the probe did not say how much memory there is")
+    return total * 1024
+
+
+def _limit(node: str, scope: str, name: str, value: int) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        raw["rdma"] = [{"device": "mlx5_0", "port": "1", "state": "4: ACTIVE"}]
+        raw["limits"][scope][name] = [value, value]
+
+    return seeding.edit(node, change)
+
+
+MORE_FILES = (
+    "Raise LimitNOFILE of the services docker and containerd (`systemctl edit`), or nofile of a log-in in "
+    "/etc/security/limits.d, then restart what runs with the old limit."
+)
+CHECK = Check(
+    id="limits",
+    title="Limits of processes",
+    scope=Scope.HOST,
+    measures="locked memory (memlock), open files (nofile) and core files that processes may have",
+    method="getrlimit in a log-in as clusterctl does it (root, or through sudo: limits of other users may "
+    "differ); for containers Docker's default-ulimits, else the limits of containerd or dockerd",
+    requires="Docker that runs",
+    expectation=f"where there is an RDMA adapter memlock unlimited, or all of memory; nofile {FILES} or more "
+    "(hard limit); all three as on equal nodes",
+    remedy="Let containers lock memory: container_runtime_daemon_options with default-ulimits: {memlock: "
+    "{Name: memlock, Soft: -1, Hard: -1}}, then clusterctl apply --only runtime; let users: `* - memlock "
+    "unlimited` and `root - memlock unlimited` in /etc/security/limits.d.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("memlock-of-containers", _limit("gpu02", "containers", "memlock", 8 << 20), Subject("gpu02")),
+        Fault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
+        Fault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
+        Fault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
+        Fault(
+            "no-docker",
+            seeding.edit("gpu01", lambda raw: raw["limits"].update(containers=None)),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

@@ -1,0 +1,90 @@
+"""Is all of the memory there?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from clustercheck.checks import seeding
+from clustercheck.checks.alike import Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+KIB_OF_GIB = 1 << 20
+# The kernel keeps 64 bytes a page of 4 KiB (1.6 %), and some for a crash; one module of 32 is 3.1 %.
+KEPT = 0.025
+# Equal machines differ by what firmware and drivers took at their start.
+ALIKE = 0.01
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A module that failed its test at the start is switched off, and the machine runs on with less."""
+    node = evidence.nodes[str(subject.node)]
+    declared, total = evidence.declared[node.name].memory_gib, total_kib(node) / KIB_OF_GIB
+    more = {"total_gib": round(total, 1), "declared_gib": declared}
+    if declared is not None and total < declared * (1 - KEPT):
+        because = f"{total:.0f} GiB of memory, {declared} GiB are declared"
+        return bad(because, round(total), declared, unit="GiB", evidence=more)
+    compared = judge_alike(evidence, subject, partial(traits, evidence))
+    if compared.verdict is Verdict.EXCLUDED and declared is not None:
+        return good(round(total), declared, unit="GiB", source="hardware_memory_gib", evidence=more)
+    return compared
+
+
+def total_kib(node: NodeEvidence) -> int:
+    """Memory that the kernel can use. Raises CannotReadError."""
+    total = node.mapping("memory").get("MemTotal")
+    if not isinstance(total, int) or total <= 0:
+        raise CannotReadError("the probe did not say how much memory there is")
+    return total
+
+
+def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
+    """The size of the nodes that have about as much: the least of them. Raises CannotReadError."""
+    mine, least = total_kib(node), 0
+    for size in sorted(_sizes(evidence)):
+        if size > mine:
+            break
+        if size > least * (1 + ALIKE):
+            least = size
+    return {"memory": f"{least / KIB_OF_GIB:.1f} GiB"}
+
+
+def _sizes(evidence: Evidence) -> list[int]:
+    sizes = []
+    for name in evidence.reachable:
+        try:
+            sizes.append(total_kib(evidence.nodes[name]))
+        except CannotReadError:
+            continue
+    return sizes
+
+
+def _total(node: str, kib: int | None) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["memory"].update(MemTotal=kib))
+
+
+CHECK = Check(
+    id="memory",
+    title="Memory",
+    scope=Scope.HOST,
+    measures="how much memory the kernel can use",
+    method="MemTotal of /proc/meminfo, against hardware_memory_gib and nodes declared to be of the same kind",
+    requires="hardware_memory_gib, or a second node of the same kind",
+    expectation=f"what is declared, less {KEPT:.1%} that the kernel keeps; within {ALIKE:.0%} of more than "
+    "half of the equal nodes",
+    remedy="See which module is missing (`dmidecode --type memory`, the BMC's log), and have it reseated or "
+    "replaced; less by some percent on a sound machine may be `crashkernel=` on the kernel's command line.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("module-missing", _total("gpu02", 968_750_000), Subject("gpu02")),
+        Fault(
+            "less-than-declared",
+            seeding.chain(*(_total(node, 500_000_000) for node in ("gpu01", "gpu02", "gpu03"))),
+            Subject("gpu03"),
+        ),
+        Fault("memory-not-told", _total("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,64 @@
+"""Has the host's memory lost data?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.machine import virtual
+from clustercheck.parse.reading import CannotReadError
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """An error that could be corrected is told; one that could not has spoiled data, or ended a process."""
+    node = evidence.nodes[str(subject.node)]
+    if inside := virtual(node.part("virtual")):
+        return excluded(f"the node is virtual ({inside}): errors of memory are counted by another machine")
+    controllers = node.records("memory_errors")
+    if not controllers:
+        return unknown("the kernel counts no errors of memory: no EDAC driver is loaded", remedy=NO_DRIVER)
+    lost, corrected = 0, 0
+    for each in controllers:
+        counts = each.get("uncorrectable"), each.get("correctable")
+        if not isinstance(counts[0], int) or not isinstance(counts[1], int):
+            raise CannotReadError(f"memory controller {each.get('controller')} does not tell its errors")
+        lost, corrected = lost + counts[0], corrected + counts[1]
+    more = {"controllers": len(controllers), "correctable": corrected}
+    if lost:
+        where = ", ".join(str(each.get("controller")) for each in controllers if each.get("uncorrectable"))
+        return bad(f"{lost} uncorrectable error(s) of memory on {where}", lost, 0, evidence=more)
+    return good(0, 0, evidence=more)
+
+
+def _count(node: str, **counts: int | None) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["memory_errors"][1].update(counts))
+
+
+NO_DRIVER = (
+    "Load the EDAC driver of the CPU (amd64_edac, i10nm_edac, skx_edac, ...: `modprobe`, and "
+    "/etc/modules-load.d); where firmware reports errors itself, ghes_edac. Without ECC memory there is none."
+)
+CHECK = Check(
+    id="memory-errors",
+    title="Memory errors",
+    scope=Scope.HOST,
+    measures="uncorrectable errors of the host's memory since the driver that counts them was loaded",
+    method="ue_count of every memory controller in /sys/devices/system/edac/mc",
+    requires="a machine that is not virtual, ECC memory, an EDAC driver",
+    expectation="none; correctable errors are told and not judged",
+    remedy="Find the module (`ras-mc-ctl --errors`, the BMC's log), have it replaced, and reboot: the "
+    "counters start anew. Take the node out until then: clusterctl hosts quarantine",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("uncorrectable", _count("gpu02", uncorrectable=1), Subject("gpu02")),
+        Fault(
+            "no-edac",
+            seeding.edit("gpu01", lambda raw: raw.update(memory_errors=[])),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault("count-not-told", _count("gpu03", uncorrectable=None), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,75 @@
+"""Limits of processes: of a log-in to this node, and of what Docker starts."""
+
+from __future__ import annotations
+
+import json
+import resource
+from typing import Any
+
+from clustercheck.probe.programs import listing, read
+
+LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "core": "Max core file size"}
+NUMBERS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "core": resource.RLIMIT_CORE}
+# Containers get the limits of who starts them: containerd, or dockerd where it brings its own.
+STARTERS = ("containerd", "dockerd")
+UNLIMITED = -1
+
+
+def limits(root: str = "") -> dict[str, Any]:
+    """Soft and hard limits by scope, -1 for none; those of containers are None without Docker."""
+    return {"log-in": own(), "containers": of_containers(root)}
+
+
+def own() -> dict[str, list[int]]:
+    """Those of the probe, which were set at its log-in."""
+    found = {name: resource.getrlimit(number) for name, number in NUMBERS.items()}
+    return {
+        name: [UNLIMITED if value == resource.RLIM_INFINITY else value for value in pair]
+        for name, pair in found.items()
+    }
+
+
+def of_containers(root: str) -> dict[str, list[int]] | None:
+    """Docker's default-ulimits, and for the others those of the daemon that starts containers."""
+    running = {}
+    for pid in listing(root + "/proc"):
+        name = read(f"{root}/proc/{pid}/comm") if pid.isdigit() else None
+        if name in STARTERS:
+            running[name] = pid
+    starter = next((running[name] for name in STARTERS if name in running), None)
+    if starter is None:
+        return None
+    found = of_process(read(f"{root}/proc/{starter}/limits") or "")
+    found.update(default_ulimits(read(root + "/etc/docker/daemon.json")))
+    return found
+
+
+def of_process(text: str) -> dict[str, list[int]]:
+    """The limits in /proc/PID/limits, as far as they can be read."""
+    found = {}
+    for name, title in LIMITS.items():
+        for line in text.splitlines():
+            words = line[len(title) :].split()
+            if line.startswith(title) and len(words) > 1:
+                pair = [UNLIMITED if word == "unlimited" else int(word) for word in words[:2] if known(word)]
+                if len(pair) == 2:
+                    found[name] = pair
+    return found
+
+
+def known(word: str) -> bool:
+    """Whether a word is a limit."""
+    return word == "unlimited" or word.isdigit()
+
+
+def default_ulimits(text: str | None) -> dict[str, list[int]]:
+    """What Docker's configuration gives to every container."""
+    try:
+        asked = json.loads(text or "{}").get("default-ulimits") or {}
+        return {
+            name: [int(asked[name].get("Soft", UNLIMITED)), int(asked[name].get("Hard", UNLIMITED))]
+            for name in LIMITS
+            if name in asked
+        }
+    except (ValueError, AttributeError, TypeError):
+        return {}
