@@ -1,0 +1,176 @@
+"""`dcgmi diag -j`: what DCGM's own diagnostic found, in the forms of DCGM 3 and DCGM 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from clustercheck.parse.document import member, read_json
+from clustercheck.parse.reading import CannotReadError
+
+ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
+_WHAT = "the output of dcgmi diag -j"
+# A name that is none of these may say what we would have to know.
+_OF_A_RESULT = {
+    "entity_group", "entity_group_id", "entity_id", "gpu_id", "gpu_ids", "cpu_id", "status", "warnings",
+    "info", "aux_data",
+}  # fmt: skip
+
+
+class Said(StrEnum):
+    """DCGM's word on one test."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    WARN = "warn"
+    SKIP = "skip"
+    NOT_RUN = "not run"
+
+
+_WORDS = {
+    "pass": Said.PASS, "fail": Said.FAIL, "warn": Said.WARN, "warning": Said.WARN, "skip": Said.SKIP,
+    "skipped": Said.SKIP, "not run": Said.NOT_RUN,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DiagResult:
+    """One test on one GPU, or on the node (``gpu`` is None, and ``entity`` says on what part, where DCGM does).
+
+    A test that passed and yet warns is a warning.
+    """
+
+    test: str
+    category: str
+    gpu: int | None
+    said: Said
+    messages: tuple[str, ...] = ()
+    entity: str = ""
+
+
+@dataclass(frozen=True)
+class Diag:
+    """One run. Every test that any GPU had has a result for each GPU."""
+
+    version: str
+    driver_version: str
+    results: tuple[DiagResult, ...]
+
+    def of_gpu(self, gpu: int) -> tuple[DiagResult, ...]:
+        """The results of one GPU."""
+        return tuple(result for result in self.results if result.gpu == gpu)
+
+
+def parse_dcgm(text: str, gpus: int) -> Diag:
+    """Read one run over ``gpus`` GPUs.
+
+    Raises CannotReadError where it is not whole, of an unknown form, ended with an error of DCGM's own, or
+    uses a word for a result that is not known.
+    """
+    document = read_json(text[max(0, text.find("{")) :], _WHAT)
+    roots = [name for name in ROOTS if isinstance(document, Mapping) and name in document]
+    if len(roots) != 1:
+        raise CannotReadError(f"{_WHAT} has neither DCGM 3's nor DCGM 4's form")
+    form = ROOTS[roots[0]]
+    root = member(document, roots[0], dict, _WHAT)
+    for said in (root, document):
+        if error := said.get("runtime_error"):
+            raise CannotReadError(f"DCGM could not run its diagnostic: {str(error)[:200]}")
+    results = tuple(
+        result
+        for category in member(root, "test_categories", list, _WHAT)
+        for test in member(category, "tests", list, _WHAT)
+        if test is not None  # DCGM 3.0 leaves holes
+        for result in _of_test(test, member(category, "category", str, _WHAT), form)
+    )
+    if not any(result.said is not Said.NOT_RUN for result in results):
+        raise CannotReadError(f"{_WHAT} has no result")
+    about = document if form == 3 else member(document, "metadata", dict, _WHAT)
+    return Diag(
+        version=member(about, "version", str, _WHAT),
+        driver_version=str(about.get("Driver Version Detected", "")),
+        results=_complete(results, gpus),
+    )
+
+
+def _of_test(test: Any, category: str, form: int) -> Iterator[DiagResult]:
+    name = member(test, "name", str, _WHAT)
+    entries = member(test, "results", list, _WHAT) if "results" in test else []
+    summary = member(test, "test_summary", dict, _WHAT) if "test_summary" in test else None
+    found = [_of_entry(entry, name, category, form) for entry in entries]
+    if form == 4:
+        overall = _said(summary) if summary is not None else Said.NOT_RUN
+        if (summary is None) != (not entries) and overall in (Said.PASS, Said.NOT_RUN):
+            raise CannotReadError(f"{_WHAT} has a summary without results for {name[:40]!r}, or the reverse")
+        if overall is Said.PASS and any(result.said is Said.FAIL for result in found):
+            raise CannotReadError(f"{_WHAT} says that {name[:40]!r} passed, and that it failed")
+        if summary is not None and not any(result.said is overall for result in found):
+            # What no GPU is blamed for: the node's.
+            found.append(DiagResult(name, category, None, _weighed(overall, summary), _messages(summary)))
+    yield from found or [DiagResult(name, category, None, Said.NOT_RUN)]
+
+
+def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
+    said, messages = _said(entry), _messages(entry)
+    if strange := set(entry) - _OF_A_RESULT:
+        raise CannotReadError(f"{_WHAT} says something unknown of {name[:40]!r}: {sorted(strange)[0][:40]!r}")
+    gpu, entity = None, ""
+    if form == 4:
+        entity = member(entry, "entity_group", str, _WHAT)
+        number = member(entry, "entity_id", int, _WHAT)
+        gpu = number if entity == "GPU" else None
+        entity = "" if gpu is not None else f"{entity} {number}"
+    elif category != "Deployment" and "gpu_id" in entry:  # of the node's tests, it names but the last GPU
+        gpu = _number(entry["gpu_id"])
+    return DiagResult(name, category, gpu, _weighed(said, entry), messages, entity)
+
+
+def _said(entry: Any) -> Said:
+    word = member(entry, "status", str, _WHAT)
+    if word.lower() not in _WORDS:
+        raise CannotReadError(f"{_WHAT} says {word[:40]!r} of a test, which is no known word")
+    return _WORDS[word.lower()]
+
+
+def _weighed(said: Said, entry: Mapping[str, Any]) -> Said:
+    return Said.WARN if said is Said.PASS and entry.get("warnings") else said
+
+
+def _messages(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Warnings first: DCGM writes them as a text, as texts, or as objects under either of two names."""
+    found = []
+    for name in ("warnings", "info"):
+        listed = entry.get(name) or []
+        for item in listed if isinstance(listed, list) else [listed]:
+            text = (item.get("warning") or item.get("warnings")) if isinstance(item, Mapping) else item
+            if item is None:
+                continue
+            if not isinstance(text, str):
+                raise CannotReadError(f"{_WHAT} has a message that is no text")
+            found.append(text.strip()[:500])
+    return tuple(found)
+
+
+def _number(said: Any) -> int:
+    if isinstance(said, bool) or not str(said).isdecimal() or len(str(said)) > 4:
+        raise CannotReadError(f"{_WHAT} names the GPU {str(said)[:20]!r}")
+    return int(said)
+
+
+def _complete(results: tuple[DiagResult, ...], gpus: int) -> tuple[DiagResult, ...]:
+    """With "not run" for each GPU that a test passed over in silence."""
+    keys = [(result.test, result.category, result.gpu, result.entity) for result in results]
+    if len(set(keys)) != len(keys):
+        raise CannotReadError(f"{_WHAT} says twice how one test ended")
+    if beyond := [result.gpu for result in results if result.gpu is not None and result.gpu >= gpus]:
+        raise CannotReadError(f"{_WHAT} names GPU {beyond[0]} where there are {gpus}")
+    tests = dict.fromkeys((result.test, result.category) for result in results if result.gpu is not None)
+    silent = [
+        DiagResult(test, category, gpu, Said.NOT_RUN, ("DCGM says nothing of this GPU",))
+        for test, category in tests
+        for gpu in range(gpus)
+        if (test, category, gpu, "") not in keys
+    ]
+    return (*results, *silent)
