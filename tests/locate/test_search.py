@@ -1,0 +1,243 @@
+"""The search for the culprit, on simulated clusters: who is named, who never is, and what it takes."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_fabric import (
+    OF_FEW,
+    PAIR_GBPS,
+    QUIET,
+    RDMA,
+    Fabric,
+    Fault,
+    drawn,
+    faults_of,
+    layout_of,
+    searched,
+)
+
+from clustercheck.locate.conclusion import ALL_FAST, ALL_SLOW, RIVALS, TWO
+from clustercheck.locate.search import Search
+from clustercheck.locate.trials import Layout, Limits, Trial, cost, neighbours, rounds_of, trial_of
+
+SEEDS = st.integers(0, 10**6)
+FEW_FAULTS = st.integers(1, 3)
+
+
+@given(st.integers(8, 200), st.sampled_from([*OF_FEW, "mixed"]), FEW_FAULTS, SEEDS)
+@settings(max_examples=120)
+def test_one_to_three_faults_are_named_with_their_parts_and_nothing_else(
+    nodes: int, kind: str, faults: int, seed: int
+) -> None:
+    outcome = drawn(kind, faults, layout_of(nodes), QUIET, seed)
+    assert outcome.right, outcome.verdict
+    assert outcome.rounds <= 2 * math.ceil(math.log2(nodes)) + 8 == outcome.search.cost.rounds
+    assert outcome.trials <= outcome.search.cost.trials
+
+
+@given(st.integers(5, 24), st.sampled_from(["switch", "uplink"]), FEW_FAULTS, SEEDS)
+@settings(max_examples=40)
+def test_slow_blocks_are_their_switches_however_the_nodes_are_ordered(
+    blocks: int, kind: str, faults: int, seed: int
+) -> None:
+    layout = layout_of(4 * blocks, block=4)
+    assert drawn(kind, min(faults, (blocks - 1) // 2), layout, QUIET, seed).right
+    mixed = list(layout.nodes)
+    random.Random(seed).shuffle(mixed)  # noqa: S311
+    assert not drawn(kind, 1, replace(layout, nodes=tuple(mixed)), QUIET, seed).false
+
+
+@given(st.integers(3, 7), st.data(), SEEDS)
+@settings(max_examples=60)
+def test_few_nodes_have_their_culprit_named_and_nobody_else(
+    nodes: int, data: st.DataObject, seed: int
+) -> None:
+    layout = layout_of(nodes)
+    assert drawn("node", 1, layout, QUIET, seed).right
+    faults = data.draw(st.integers(1, (nodes - 1) // 2))
+    kind = data.draw(st.sampled_from(["node", "gpu", "rail"]))
+    assert not drawn(kind, faults, layout, RDMA, seed).false
+
+
+@pytest.mark.parametrize("kind", [*OF_FEW, "mixed", "crowd", "rail everywhere"])
+def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blamed_wrongly(kind: str) -> None:
+    counts = (1,) if kind in ("crowd", "rail everywhere") else (1, 2, 3)
+    outcomes = [
+        drawn(kind, n, layout_of(64), RDMA, seed) for n in counts for seed in range(120 // len(counts))
+    ]
+    assert sum(outcome.right for outcome in outcomes) >= 0.99 * len(outcomes)
+    assert sum(outcome.false for outcome in outcomes) < 0.01 * len(outcomes)
+    assert max(outcome.rounds for outcome in outcomes) <= 2 * 6 + 8
+
+
+@given(st.integers(2, 100), SEEDS)
+@settings(max_examples=40)
+def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> None:
+    outcome = searched(layout_of(nodes), [], RDMA, seed)
+    assert outcome.verdict.named == () and outcome.verdict.because == ALL_FAST
+    assert outcome.verdict.as_culprits() == [] and outcome.verdict.as_blame().because == ALL_FAST
+
+
+@given(st.integers(4, 60), st.sampled_from(["node", "link"]), st.floats(0.0, 0.3), SEEDS)
+@settings(max_examples=60)
+def test_trials_that_do_not_run_leave_it_open_and_blame_nobody_else(
+    nodes: int, kind: str, lost: float, seed: int
+) -> None:
+    layout, chance = layout_of(nodes, gpus=1, rails=1), random.Random(seed)  # noqa: S311
+    faults = faults_of(kind, 1, layout, chance, (0.1, 0.5))
+    fabric, search = Fabric(layout, faults, QUIET, chance), Search(layout, Limits(bad_below=0.8))
+    while search.verdict is None:
+        told = fabric.run(search.next_round())
+        search.tell({trial: value for trial, value in told.items() if chance.random() >= lost})
+    assert search.rounds <= search.cost.rounds
+    assert {named.place for named in search.verdict.sure} <= {fault.place for fault in faults}
+
+
+def test_a_node_that_never_answers_is_named_as_not_measured() -> None:
+    layout = layout_of(16, gpus=1, rails=1)
+    fabric, search = Fabric(layout, [], QUIET, random.Random(1)), Search(layout)  # noqa: S311
+    while search.verdict is None:
+        told = fabric.run(search.next_round())
+        search.tell({trial: value for trial, value in told.items() if "gpu0003" not in trial.nodes})
+    (named,) = search.verdict.named
+    assert (named.nodes, named.sure) == (("gpu0003",), False) and "could not be measured" in named.because
+
+
+def test_it_cannot_be_told_which_of_two_nodes_or_of_two_halves_or_who_where_all_are_slow() -> None:
+    slow = Fault("node", ("gpu0000",), 0.2)
+    (named,) = searched(layout_of(2), [slow], QUIET, 1).verdict.named
+    assert (named.because, named.sure, len(named.nodes)) == (TWO, False, 2)
+    halves = drawn("uplink", 1, layout_of(8), QUIET, 1)
+    assert [n.because for n in halves.verdict.named] == [RIVALS] and not halves.verdict.sure
+    (culprit,) = halves.verdict.as_culprits()
+    assert culprit.scope == "switch" and culprit.because.startswith("suspected, cannot tell")
+    layout = layout_of(12)
+    everyone = [Fault("node", (node,), 0.3) for node in layout.nodes]
+    (named,) = searched(layout, everyone, QUIET, 1).verdict.named
+    assert (named.because, named.sure) == (ALL_SLOW, False)
+
+
+def test_a_floor_in_the_midst_of_measures_that_are_alike_splits_nobody_off() -> None:
+    layout = layout_of(32)
+    for seed, rate in enumerate((0.70, 0.73, 0.75, 0.77, 0.8)):
+        everywhere = Fault("rail everywhere", (), rate, rail=2)
+        verdict = searched(layout, [everywhere], replace(RDMA, outliers=0.0), seed).verdict
+        assert {named.scope for named in verdict.sure} <= {"rail"}, verdict
+
+
+def test_a_slow_block_of_unknown_nodes_is_said_to_share_something_and_not_blamed_node_by_node() -> None:
+    layout = layout_of(64)
+    uplink = Fault("uplink", layout.nodes[16:24], 0.3, block="leaf002")
+    verdict = searched(replace(layout, blocks={}), [uplink], RDMA, 5).verdict
+    (named,) = verdict.named
+    assert (named.nodes, named.sure) == (uplink.nodes, False) and "what they share" in named.because
+
+
+@given(st.sampled_from([(8, 1), (8, 4), (4, 4), (2, 1), (1, 1)]), st.sampled_from(["gpu", "rail"]), SEEDS)
+@settings(max_examples=40)
+def test_parts_are_told_apart_as_far_as_the_rails_allow(parts: tuple[int, int], kind: str, seed: int) -> None:
+    gpus, rails = parts
+    outcome = drawn(kind, 1, layout_of(64, gpus, rails), QUIET, seed)
+    ((scope, nodes, gpu, rail, _),) = outcome.expected
+    (named,) = outcome.verdict.sure
+    assert named.nodes == nodes and not outcome.unsure
+    # One rail is every GPU's, and one GPU all that a node has: then they are the node.
+    if rails > 1 or (kind == "gpu" and gpus > 1):
+        assert (named.scope, named.gpu, named.rail) == (scope, gpu, rail)
+    else:
+        assert named.scope == "node"
+
+
+@pytest.mark.parametrize("block", [2, 3, 4])
+def test_a_few_slow_nodes_of_one_block_are_no_switch(block: int) -> None:
+    layout = layout_of(24, block=block)
+    faults = [Fault("node", (node,), 0.3) for node in layout.nodes[: min(block, 3)]]
+    assert searched(layout, faults, QUIET, 1).right
+
+
+def test_among_a_thousand_nodes_a_noisy_network_takes_nobody_with_it() -> None:
+    noisy = replace(RDMA, outliers=0.03)
+    assert all(drawn("node", 1, layout_of(1000, gpus=1, rails=1), noisy, seed).right for seed in range(30))
+
+
+def test_a_network_that_gives_less_between_blocks_by_design_is_no_fault() -> None:
+    layout = replace(layout_of(64), across=0.4)
+    assert searched(layout, [], RDMA, 3).verdict.named == ()
+    assert all(drawn("mixed", 3, layout, RDMA, seed).right for seed in range(5))
+
+
+def test_a_node_that_is_slow_in_groups_alone_is_found_among_others_or_left_out() -> None:
+    assert drawn("crowd", 1, layout_of(40), QUIET, 2).right
+    assert all(drawn("crowd", 1, layout_of(5, gpus=1, rails=1), QUIET, seed).right for seed in range(5))
+
+
+def test_wrong_sums_are_not_mended_by_a_better_run() -> None:
+    layout = layout_of(8, gpus=1, rails=1)
+    search, fabric = Search(layout), Fabric(layout, [], QUIET, random.Random(1))  # noqa: S311
+    while search.verdict is None:
+        told = fabric.run(search.next_round())
+        for trial in told:
+            if "gpu0002" in trial.nodes and search.rounds < 2:
+                told[trial] = 0.0
+        search.tell(told)
+    assert set(search.verdict.bad) == {("gpu0001", "gpu0002"), ("gpu0002", "gpu0003")}
+
+
+def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> None:
+    search = Search(layout_of(8))
+    asked = search.next_round()
+    assert search.next_round() == asked and search.rounds == 0
+    with pytest.raises(ValueError, match="not of this round"):
+        search.tell({trial_of("gpu0000", "gpu0004"): 1.0})
+    search.tell(dict.fromkeys(asked, PAIR_GBPS))
+    assert search.next_round() != asked and search.rounds == 1 and search.trials == len(asked)
+    assert Search(Layout(("gpu01",))).next_round() == ()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rounds"), [(0, 0), (1, 0), (2, 10), (8, 14), (64, 20), (1000, 28), (4096, 32)]
+)
+def test_what_it_takes_at_most_is_known_beforehand(nodes: int, rounds: int) -> None:
+    bound = cost(layout_of(nodes, gpus=1, rails=1))
+    assert (bound.rounds, bound.trials) == (rounds, rounds * (nodes // 2))
+
+
+@given(st.integers(2, 60))
+def test_the_ring_is_measured_whole_in_two_rounds_or_three(nodes: int) -> None:
+    names = [f"gpu{n:02d}" for n in range(nodes)]
+    trials = neighbours(names)
+    assert len(set(trials)) == len(trials) == (nodes if nodes > 2 else 1)
+    assert len(rounds_of(trials)) == (1 if nodes == 2 else 2 + nodes % 2)
+
+
+PARTS = st.one_of(st.none(), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 7), PARTS, st.integers(0, 3)), max_size=30))
+def test_no_round_uses_a_node_or_a_part_of_it_twice(
+    drawn_trials: list[tuple[int, int, int | None, int]],
+) -> None:
+    trials = list(
+        dict.fromkeys(
+            trial_of(f"n{a}", f"n{(a + more) % 8}", gpu, None if gpu is None else rail)
+            for a, more, gpu, rail in drawn_trials
+        )
+    )
+    rounds = rounds_of(trials)
+    assert sorted(map(str, (trial for each in rounds for trial in each))) == sorted(map(str, trials))
+    for each in rounds:
+        for number, one in enumerate(each):
+            for other in each[number + 1 :]:
+                assert not _disturb(one, other)
+
+
+def _disturb(one: Trial, other: Trial) -> bool:
+    if set(one.nodes).isdisjoint(other.nodes):
+        return False
+    return None in (one.gpu, other.gpu) or one.gpu == other.gpu or one.rail == other.rail

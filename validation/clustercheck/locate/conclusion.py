@@ -1,0 +1,86 @@
+"""From what a search has measured to its verdict."""
+
+from __future__ import annotations
+
+from clustercheck.locate.case import Case
+from clustercheck.locate.located import Located, Named
+from clustercheck.locate.partners import LINK_MEASURES
+
+TWO = "with two nodes it cannot be told which one is slow"
+ALL_SLOW = "every pair is slow: it cannot be told which nodes are"
+ALL_FAST = "every pair alone is fast: only the whole group is slow"
+RIVALS = (
+    "some nodes are fast with each other and so are others, but not these with those: look at what is between"
+)
+
+
+def conclude(case: Case, spent: int = 0) -> Located:
+    """Who is named. ``spent`` rounds ended it before it had asked everything."""
+    because = f"the {spent} rounds were spent before everything was asked" if spent else ""
+    return Located(tuple(_named(case)), because or _nobody(case), case.measured.bad_pairs())
+
+
+def _nobody(case: Case) -> str:
+    measured = case.measured
+    if case.found or measured.pairs(bad=True):
+        return ""
+    return ALL_FAST if measured.pairs(bad=False) else "no pair could be measured"
+
+
+def _named(case: Case) -> list[Named]:
+    nodes, measured = case.layout.nodes, case.measured
+    if case.found or len(nodes) < 2:
+        return case.found
+    if not (measured.pairs(bad=True) or measured.pairs(bad=False)):
+        return [Named("node", nodes, "no pair could be measured", sure=False)]
+    if not case.core():
+        return [Named("node", nodes, TWO if len(nodes) == 2 else ALL_SLOW, sure=False)]
+    if case.has_rival():
+        return [Named("switch", nodes, RIVALS, sure=False)]
+    return [*_of_nodes(case), *_of_links(case), *_of_switches(case)]
+
+
+def _of_nodes(case: Case) -> list[Named]:
+    found = []
+    excused = {node for members in case.bad_blocks().values() for node in members}
+    for component in case.outside():
+        if excused.issuperset(component):
+            continue
+        if len(component) > 1:
+            because = "fast with each other and slow with all others: look at what they share"
+            found.append(Named("switch", tuple(component), because, sure=False))
+        elif not case.is_decided(component):
+            because = "it could not be measured with two nodes that are known to be good"
+            found.append(Named("node", tuple(component), because, sure=False))
+        else:
+            found += case.parts.get(component[0]) or [_whole(case, component[0])]
+    return list({named.place: named for named in found}.values())
+
+
+def _whole(case: Case, node: str) -> Named:
+    slow = [trial for trial in case.measured.pairs(bad=True) if node in trial.nodes]
+    partners = sorted({other for trial in slow for other in trial.nodes} - {node})
+    return Named("node", (node,), f"slow with every partner ({', '.join(partners)})")
+
+
+def _of_links(case: Case) -> list[Named]:
+    found = []
+    for trial in case.links():
+        a, b = trial.pair
+        because = f"only the pair {a} and {b} is slow, each is fast with others"
+        sure = case.measured.times(trial) >= LINK_MEASURES
+        found.append(Named("link", (a, b), because if sure else f"{because}, as far as measured", sure=sure))
+    return found
+
+
+def _of_switches(case: Case) -> list[Named]:
+    found = []
+    for block, members in case.bad_blocks().items():
+        sure = all(
+            case.is_decided(component)
+            for component in case.outside()
+            if not set(component).isdisjoint(members)
+        )
+        because = f"all {len(members)} nodes of it are slow with nodes of other blocks"
+        found.append(Named("switch", tuple(members), because, block=block, sure=sure))
+    return found

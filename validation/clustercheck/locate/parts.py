@@ -1,0 +1,116 @@
+"""Stages that look into nodes: one GPU over one rail at a time, and GPUs over another's rail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from statistics import median
+
+from clustercheck.locate.case import Case, Stage
+from clustercheck.locate.located import Named
+from clustercheck.locate.measured import ALIKE
+from clustercheck.locate.trials import PARTS_AT_ONCE, Trial, neighbours, rounds_of, trial_of
+
+AGAIN = 2  # times: a part that is slow once in so many is an outlier
+
+
+def take_apart(case: Case) -> Stage:
+    """Every GPU of each suspect over its own rail, with a partner of the core; the slow ones again."""
+    layout, measured = case.layout, case.measured
+    in_links = {node for trial in case.links() for node in trial.nodes}
+    core = [node for node in case.core() if node not in in_links] or case.core()
+    suspects = case.suspects()[:PARTS_AT_ONCE] if layout.gpus > 1 else []
+    partners = {node: core[n % len(core)] for n, node in enumerate(suspects)}
+    own = {
+        node: [trial_of(node, partner, gpu, layout.rail_of(gpu)) for gpu in range(layout.gpus)]
+        for node, partner in partners.items()
+    }
+    yield [trial for trials in own.values() for trial in trials]
+    for _ in range(AGAIN):
+        yield [trial for trials in own.values() for trial in measured.slow_among(trials, trials)]
+    crossed: dict[tuple[str, int], tuple[Trial, Trial]] = {}
+    for node, trials in own.items():
+        slow = [trial.gpu or 0 for trial in measured.slow_among(trials, trials)]
+        if 2 * len(slow) > layout.gpus:
+            continue  # the node as a whole
+        for gpu in slow:
+            if pair := _exchanged(case, node, partners[node], gpu, slow):
+                crossed[node, gpu] = pair
+            else:
+                case.parts.setdefault(node, []).append(_without_exchange(case, node, gpu, slow))
+    yield [trial for pair in crossed.values() for trial in pair]
+    yield [trial for (node, _), pair in crossed.items() for trial in measured.slow_among(pair, own[node])]
+    both = [pair for (node, _), pair in crossed.items() if len(measured.slow_among(pair, own[node])) > 1]
+    yield [trial for pair in both for trial in pair]  # one of them may be an outlier still
+    for (node, gpu), pair in crossed.items():
+        slow_pair = measured.slow_among(pair, own[node])
+        case.parts.setdefault(node, []).append(_by_exchange(case, node, gpu, pair, slow_pair))
+
+
+def compare_rails(case: Case) -> Stage:
+    """Rail by rail over some pairs of all nodes: one that is slow for everyone is its own switch's."""
+    layout = case.layout
+    if layout.rails < 2:
+        return
+    pairs = [trial.pair for trial in rounds_of(neighbours(layout.nodes))[0][:PARTS_AT_ONCE]]
+    first = {layout.rail_of(gpu): gpu for gpu in reversed(range(layout.gpus))}
+    of_rail = {rail: [trial_of(a, b, gpu, rail) for a, b in pairs] for rail, gpu in sorted(first.items())}
+    yield [trial for trials in of_rail.values() for trial in trials]
+    for _ in range(AGAIN):
+        yield [trial for rail in _slow_rails(case, of_rail) for trial in of_rail[rail]]
+    slow = _slow_rails(case, of_rail)
+    if 2 * len(slow) <= layout.rails:
+        because = "slow for all nodes, the other rails are not"
+        case.found += [Named("rail", (), because, rail=rail) for rail in slow]
+
+
+def _slow_rails(case: Case, of_rail: Mapping[int, list[Trial]]) -> list[int]:
+    """The rails that are slower with most pairs than the better half of rails."""
+    speeds = {rail: case.measured.speeds(trials) for rail, trials in of_rail.items()}
+    middles = {rail: median(values) for rail, values in speeds.items() if values}
+    if not middles:
+        return []
+    usual = median(sorted(middles.values())[len(middles) // 2 :])
+    return [rail for rail, middle in middles.items() if middle < ALIKE * usual]
+
+
+def _exchanged(
+    case: Case, node: str, partner: str, gpu: int, slow: Collection[int]
+) -> tuple[Trial, Trial] | None:
+    """The GPU over a good rail, and a good GPU over its rail; None where others of its rail tell already."""
+    layout = case.layout
+    rail = layout.rail_of(gpu)
+    good = [other for other in range(layout.gpus) if other not in slow]
+    others = [other for other in good if layout.rail_of(other) != rail]
+    mates = [other for other in range(layout.gpus) if other != gpu and layout.rail_of(other) == rail]
+    if mates or not others:
+        return None
+    other = others[gpu % len(others)]
+    return trial_of(node, partner, gpu, layout.rail_of(other)), trial_of(node, partner, other, rail)
+
+
+def _without_exchange(case: Case, node: str, gpu: int, slow: Collection[int]) -> Named:
+    rail = case.layout.rail_of(gpu)
+    mates = [g for g in range(case.layout.gpus) if g != gpu and case.layout.rail_of(g) == rail]
+    if set(mates) <= set(slow) and mates:
+        return _rail(node, rail, f"every GPU is slow over rail {rail}, and none over the others")
+    return _gpu(node, gpu, f"GPU {gpu} is slow, the others over its rail {rail} are not")
+
+
+def _by_exchange(
+    case: Case, node: str, gpu: int, pair: tuple[Trial, Trial], slow: Collection[Trial]
+) -> Named:
+    over_good, good_over = (trial in slow for trial in pair)
+    rail = case.layout.rail_of(gpu)
+    if over_good and not good_over:
+        return _gpu(node, gpu, f"GPU {gpu} is slow over rail {pair[0].rail}, too; rail {rail} is not")
+    if good_over and not over_good:
+        return _rail(node, rail, f"rail {rail} is slow with GPU {pair[1].gpu}, too; GPU {gpu} is not")
+    return Named("node", (node,), f"GPU {gpu} over rail {rail} is slow, and it cannot be told which of them")
+
+
+def _gpu(node: str, gpu: int, because: str) -> Named:
+    return Named("gpu", (node,), because, gpu=gpu)
+
+
+def _rail(node: str, rail: int, because: str) -> Named:
+    return Named("rail", (node,), because, rail=rail)
