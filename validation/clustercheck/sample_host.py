@@ -52,4 +52,28 @@ def host_parts() -> dict[str, Any]:
             {"controller": f"mc{number}", "kind": "F17h", "uncorrectable": 0, "correctable": 0}
             for number in range(2)
         ],
+        "pcie": _pcie(),
+    }
+
+
+def _pcie() -> dict[str, Any]:
+    """Two GPUs at ports of a switch, which is at a root port with ACS, as a kernel with an IOMMU sets it."""
+    ports = [("0000:00:01.1", "root", 0x1D), ("0000:01:00.0", "upstream", None)]
+    ports += [(f"0000:02:0{number}.0", "downstream", 0) for number in range(2)]
+    return {
+        "architecture": "x86_64",
+        "as_root": True,
+        "devices": [
+            {
+                "address": f"0000:{bus}:00.0",
+                "bridges": ["0000:00:01.1", "0000:01:00.0", f"0000:02:0{number}.0"],
+                "iommu": "identity",
+            }
+            for number, bus in enumerate(("07", "0f"))
+        ],
+        "bridges": [
+            {"address": address, "port": port, "acs": acs, "read_bytes": 4096} for address, port, acs in ports
+        ],
+        "iommus": ["ivhd0"],
+        "command_line": "quiet amd_iommu=on iommu=pt",
     }

@@ -32,6 +32,7 @@ from clustercheck.probe.limits import limits
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
 from clustercheck.probe.pages import huge_pages, memory_errors
+from clustercheck.probe.pcie import pcie
 from clustercheck.probe.programs import command, read, unit
 from clustercheck.probe.registry import registry
 from clustercheck.probe.storage import shared_memory, storage
@@ -52,6 +53,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
         "pci": pci,
+        "pcie": pcie,
         "module": lambda: {
             "proc": read("/proc/driver/nvidia/version"),
             "version": read("/sys/module/nvidia/version"),

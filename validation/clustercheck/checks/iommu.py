@@ -1,0 +1,75 @@
+"""Does the IOMMU stay out of the way between GPUs and RDMA adapters?"""
+
+from __future__ import annotations
+
+import re
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.machine import virtual
+from clustercheck.parse.pcie import parse_pcie
+from clustercheck.parse.reading import CannotReadError
+
+SOURCE = "NVIDIA: CUDA C++ Programming Guide, IOMMU on Linux; GPUDirect RDMA, supported systems"
+PASSED_THROUGH = "identity"
+TRANSLATED = ("DMA", "DMA-FQ")
+_ASKED = re.compile(r"(?:^|\s)(?:iommu=pt|iommu\.passthrough=(?:1|y|on))(?:\s|$)")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """How the kernel treats each device decides; the command line only where an old kernel does not say."""
+    node = evidence.nodes[str(subject.node)]
+    if inside := virtual(node.part("virtual")):
+        return excluded(f"the node is virtual ({inside}): the IOMMU is another machine's", source=SOURCE)
+    tree = parse_pcie(node.mapping("pcie"))
+    if tree.architecture != "x86_64":
+        return excluded(f"NVIDIA's advice is for x86_64, this is {tree.architecture}", source=SOURCE)
+    if not tree.devices:
+        raise CannotReadError("no GPU is on the PCI bus")
+    more = {"iommus": list(tree.iommus), "devices": dict(tree.devices)}
+    if not tree.iommus:
+        return good("off", "off or passed through", source=SOURCE, evidence=more)
+    translated = [address for address, how in tree.devices.items() if how in TRANSLATED]
+    if translated:
+        because = (
+            f"the IOMMU translates for {len(translated)} GPU(s) or adapter(s): {', '.join(translated[:8])}"
+        )
+        return bad(because, "translates", "off or passed through", source=SOURCE, evidence=more)
+    for address, how in tree.devices.items():
+        asked = how == "unknown" and _ASKED.search(tree.command_line) is not None
+        if how not in (None, PASSED_THROUGH) and not asked:
+            raise CannotReadError(f"how the IOMMU treats {address} is {how!r}")
+    return good("passed through", "off or passed through", source=SOURCE, evidence=more)
+
+
+def _treated(node: str, how: str, command_line: str = "") -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        raw["pcie"]["command_line"] = command_line
+        for device in raw["pcie"]["devices"]:
+            device["iommu"] = how
+
+    return seeding.edit(node, change)
+
+
+CHECK = Check(
+    id="iommu",
+    title="IOMMU",
+    scope=Scope.HOST,
+    measures="whether the IOMMU translates addresses for GPUs and RDMA adapters",
+    method="type of each device's group in /sys/bus/pci/devices/*/iommu_group (identity or DMA) and "
+    "/sys/class/iommu; where it is not told, iommu=pt or iommu.passthrough=1 on its command line",
+    requires="a machine that is not virtual, x86_64",
+    expectation="no IOMMU, or every GPU and RDMA adapter passed through",
+    remedy="Boot with `iommu=pt` (beside intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
+    "update-grub or grub2-mkconfig, and a reboot; or switch VT-d or AMD-Vi off in the BIOS."
+    " Not where GPUs are given to virtual machines.",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("translates", _treated("gpu02", "DMA-FQ"), Subject("gpu02")),
+        Fault("translates-strictly", _treated("gpu01", "DMA", "iommu=pt"), Subject("gpu01")),
+        Fault("not-told", _treated("gpu03", "unknown", "intel_iommu=on"), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

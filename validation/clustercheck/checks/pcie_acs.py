@@ -1,0 +1,89 @@
+"""Does PCI Express let GPUs and RDMA adapters talk to each other on the short way?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good, unknown
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.machine import virtual
+from clustercheck.parse.pcie import parse_pcie
+from clustercheck.parse.reading import CannotReadError
+
+SOURCE = "NVIDIA, NCCL User Guide, troubleshooting: PCI Access Control Services (ACS)"
+SWITCH_PORTS = ("upstream", "downstream")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A switch that redirects sends what goes from GPU to GPU up to the CPU and down again."""
+    node = evidence.nodes[str(subject.node)]
+    if inside := virtual(node.part("virtual")):
+        return excluded(
+            f"the node is virtual ({inside}): virtual machines need ACS, and see no switch", source=SOURCE
+        )
+    tree = parse_pcie(node.mapping("pcie"))
+    if not tree.devices:
+        raise CannotReadError("no GPU is on the PCI bus")
+    hidden = [each.address for each in tree.bridges if not each.seen]
+    if not tree.bridges:
+        raise CannotReadError("the kernel does not show what is above the GPUs")
+    if hidden and not tree.as_root:
+        return unknown("only root may read whether bridges have ACS", remedy=AS_ROOT)
+    if hidden:
+        raise CannotReadError(f"the kernel does not show the extended configuration of {', '.join(hidden)}")
+    switches = [each for each in tree.bridges if each.port in SWITCH_PORTS]
+    roots = [each.address for each in tree.bridges if each.port == "root" and each.redirects]
+    more = {"switch_ports": len(switches), "root_ports_that_redirect": roots}
+    if not switches:
+        return excluded(
+            "no PCIe switch is above a GPU or RDMA adapter: there is no shorter way", evidence=more
+        )
+    guilty = [each for each in switches if each.redirects]
+    if guilty:
+        said = ", ".join(f"{each.address} ({', '.join(each.redirects)})" for each in guilty[:4])
+        because = f"ACS is on at {len(guilty)} of {len(switches)} ports of PCIe switches: {said}"
+        return bad(because, len(guilty), 0, unit="ports", source=SOURCE, evidence=more)
+    return good(0, 0, unit="ports", source=SOURCE, evidence=more)
+
+
+def _port(node: str, **how: Any) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["pcie"]["bridges"][2].update(how))
+
+
+def _not_root(raw: seeding.Raw) -> None:
+    raw["pcie"]["as_root"] = False
+    for bridge in raw["pcie"]["bridges"]:
+        bridge.update(read_bytes=64, port=None, acs=None)
+
+
+AS_ROOT = (
+    "Let clusterctl become root on the node (ansible_become), or look yourself: `lspci -vvv | grep ACSCtl`."
+)
+CHECK = Check(
+    id="pcie-acs",
+    title="PCIe access control",
+    scope=Scope.HOST,
+    measures="whether ports of PCIe switches redirect traffic between GPUs and RDMA adapters to the root",
+    method="control word of Access Control Services in the configuration space of every bridge above them: "
+    "ReqRedir, CmpltRedir and UpstreamFwd, as `lspci -vvv` calls them; root ports are told and not judged",
+    requires="root; a machine that is not virtual, a PCIe switch",
+    expectation="no redirection at any port of a switch",
+    remedy="Switch it off in the BIOS (ACS, or IO virtualisation: VT-d, AMD-Vi), or after every boot by a "
+    "unit: `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for each port named. It keeps devices of virtual machines "
+    "apart: where GPUs are given to those it must stay.",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("acs-on", _port("gpu02", acs=0x1D), Subject("gpu02")),
+        Fault("requests-redirected", _port("gpu01", acs=0x04), Subject("gpu01")),
+        Fault("not-root", seeding.edit("gpu03", _not_root), Subject("gpu03"), Verdict.NOT_RUN),
+        Fault(
+            "configuration-hidden",
+            _port("gpu03", read_bytes=256, acs=None),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)
