@@ -40,8 +40,10 @@ def program(directory: Path, name: str, script: str) -> None:
 
 
 def test_a_machine_without_a_gpu_is_described(tmp_path: Path) -> None:
-    record = probe(parts=["host", "pci", "module", "nics", "rdma", "memory", "nvidia_smi", "container_gpus"])
+    parts = ["host", "pci", "module", "nics", "rdma", "infiniband", "memory", "nvidia_smi", "container_gpus"]
+    record = probe(parts=parts)
     assert record["errors"] == {}
+    assert record["infiniband"]["left_out"] == []
     assert record["host"]["kernel"] == os.uname().release
     assert record["memory"]["MemTotal"] > 0
     assert record["container_gpus"] == {"skipped": "no training image was named"}

@@ -52,7 +52,7 @@ def dcgm4(**status: str) -> dict[str, Any]:
             ],
         },
         "entity_groups": [
-            {"entities": [{"device_id": "20b0", "entity_id": n, "serial_num": f"13208200{n}"} for n in (0, 1)],
+            {"entities": [{"device_id": "20b0", "entity_id": n, "serial_num": f"13208{n}"} for n in (0, 1)],
              "entity_group": "GPU", "entity_group_id": 1},
         ],
         "metadata": {"Driver Version Detected": "580.95.05", "version": "4.2.3"},

@@ -210,6 +210,7 @@ def probe_record(node: int) -> dict[str, Any]:
             }
         ],
         "rdma": [],
+        "infiniband": {"devices": [], "left_out": []},
         **host_parts(),
         "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
         "storage": [room(path) for path in PLACES],

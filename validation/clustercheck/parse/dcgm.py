@@ -37,7 +37,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class DiagResult:
-    """One test on one GPU, or on the node (``gpu`` is None, and ``entity`` says on what part, where DCGM does).
+    """One test on one GPU, or on the node (``gpu`` is None, and ``entity`` says on what part of it).
 
     A test that passed and yet warns is a warning.
     """

@@ -27,6 +27,7 @@ from clustercheck.probe.cpu import cpu
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
 from clustercheck.probe.host import host, memory
+from clustercheck.probe.infiniband import infiniband
 from clustercheck.probe.kernel_log import kernel_log
 from clustercheck.probe.limits import limits
 from clustercheck.probe.name_service import name_service
@@ -68,6 +69,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "kernel_log": lambda: kernel_log(limit_s),
         "nics": nics,
         "rdma": rdma,
+        "infiniband": infiniband,
         "memory": memory,
         "virtual": lambda: virtual(limit_s),
         "firmware": firmware,
