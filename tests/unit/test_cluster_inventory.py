@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clustercheck.model import Mount
 from clusterctl.cluster import inventory, quarantine, spec
 from clusterctl.cluster.access import Password, Passwords, read_password, variables_file
 from clusterctl.cluster.directory import ClusterDirectory
@@ -164,6 +165,32 @@ def test_the_image_is_named_as_the_nodes_pull_it(
     directory: ClusterDirectory, variables: dict[str, Any], image: str
 ) -> None:
     assert spec.cluster_spec(made(directory, **variables)).image == image
+
+
+def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> None:
+    mounts = [{"path": "/data", "type": "nfs", "user": "{{ site_user }}"}, {"path": "/scratch"}]
+    told = spec.cluster_spec(made(directory, hardware_memory_gib="{{ 1024 }}", validation_mounts=mounts))
+    expected = (Mount("/data", "nfs", "ops"), Mount("/scratch"))
+    assert told.mounts == told.settings_of("gpu02").mounts == expected
+    assert [node.memory_gib for node in told.nodes] == [1024, 1024]
+    bare = spec.cluster_spec(made(directory))
+    assert (bare.mounts, bare.nodes[0].memory_gib) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("variables", "code"),
+    [
+        ({"hardware_memory_gib": "{{ 'much' }}"}, "inventory.memory"),
+        ({"validation_mounts": "{{ '/data' }}"}, "inventory.mounts"),
+        ({"validation_mounts": [{"type": "nfs"}]}, "inventory.mounts"),
+    ],
+)
+def test_what_a_template_makes_of_them_must_be_right(
+    directory: ClusterDirectory, variables: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(ClusterctlError) as caught:
+        spec.cluster_spec(made(directory, **variables))
+    assert caught.value.code == code
 
 
 def test_cdi_is_asked_for_where_the_settings_say_so(directory: ClusterDirectory) -> None:

@@ -89,6 +89,15 @@ class Coverage:
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A file system that must be there: of this type, and writable to this user, where they are named."""
+
+    path: str
+    type: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True)
 class NodeSettings:
     """What the settings ask of a node, where hosts may differ. ``image`` as in ClusterSpec."""
 
@@ -96,6 +105,7 @@ class NodeSettings:
     driver_branch: str = ""
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
+    mounts: tuple[Mount, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,11 +139,12 @@ class ClusterSpec:
     driver_branch: str = ""
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
+    mounts: tuple[Mount, ...] = ()
 
     def settings_of(self, name: str) -> NodeSettings:
         """What is asked of this node: its own settings, else the cluster's."""
         return self._settings.get(name) or NodeSettings(
-            self.driver_version, self.driver_branch, self.image, self.container_gpu_arguments
+            self.driver_version, self.driver_branch, self.image, self.container_gpu_arguments, self.mounts
         )
 
     @cached_property

@@ -14,7 +14,7 @@ from clustercheck.expect import profiles
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
-from clustercheck.sample_host import host_parts
+from clustercheck.sample_host import MOUNTS, host_parts
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -318,6 +318,7 @@ def spec(nodes: int = 3) -> ClusterSpec:
         driver_version=DRIVER,
         driver_branch="580",
         image=IMAGE,
+        mounts=MOUNTS,
     )
 
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from clustercheck.model import Mount
+
+MOUNTS = (Mount("/data", "nfs", "trainer"), Mount("/scratch", "xfs"))
+
 
 def host_parts() -> dict[str, Any]:
     """These parts of a healthy node's record."""
@@ -53,6 +57,14 @@ def host_parts() -> dict[str, Any]:
             for number in range(2)
         ],
         "pcie": _pcie(),
+        "mounts": [
+            {
+                "path": path,
+                "mounted": {"type": kind, "source": source},
+                "touched": {"rc": 0, "stdout": "", "stderr": "", "timed_out": False, "missing": False},
+            }
+            for path, kind, source in (("/data", "nfs4", "nas:/data"), ("/scratch", "xfs", "/dev/nvme0n1"))
+        ],
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -88,6 +88,7 @@ def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> d
         "image": settings.image,
         "gpu_arguments": list(settings.container_gpu_arguments),
         "ended_runs": list(ended_runs),
+        "mounts": [asdict(mount) for mount in settings.mounts],
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec
+from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
@@ -36,6 +36,7 @@ def cluster_spec(inventory: Inventory) -> ClusterSpec:
         driver_branch=settings.driver_branch,
         image=settings.image,
         container_gpu_arguments=settings.container_gpu_arguments,
+        mounts=settings.mounts,
     )
 
 
@@ -47,7 +48,21 @@ def _settings(host: Host, inventory: Inventory) -> NodeSettings:
         driver_branch=_text(host, "nvidia_driver_branch"),
         image=_image(host, inventory),
         container_gpu_arguments=CDI_ARGUMENTS if cdi else NodeSettings().container_gpu_arguments,
+        mounts=_mounts(host),
     )
+
+
+def _mounts(host: Host) -> tuple[Mount, ...]:
+    """Declared mounts. Raises ClusterctlError where a template makes them something else."""
+    declared = setting(host, "validation_mounts") or []
+    try:
+        return tuple(Mount(**{name: str(value or "") for name, value in each.items()}) for each in declared)
+    except (TypeError, AttributeError):
+        raise ClusterctlError(
+            f"validation_mounts of {host.name} is no list of mounts: {declared!r}",
+            code="inventory.mounts",
+            where=host.name,
+        ) from None
 
 
 def setting(host: Host, name: str, default: Any = None) -> Any:

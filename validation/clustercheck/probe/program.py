@@ -5,6 +5,7 @@ Options (one JSON object as first argument, all optional):
   gpu_arguments  what `docker run` needs to hand GPUs to a container
   parts          names of parts to collect; default: all of them (`parts_of`)
   ended_runs     ids of validations that are known to be over: what they left does not make a node busy
+  mounts         file systems to look at, each with path and user (who must be able to write, or empty)
   limit_s        limit of each command in seconds, default 30; the container part gets twice that
 
 A command that cannot be killed is abandoned, not awaited: a process stuck in the driver must not take the
@@ -30,6 +31,7 @@ from clustercheck.probe.host import host, memory
 from clustercheck.probe.infiniband import infiniband
 from clustercheck.probe.kernel_log import kernel_log
 from clustercheck.probe.limits import limits
+from clustercheck.probe.mounts import mounts
 from clustercheck.probe.name_service import name_service
 from clustercheck.probe.network import nics, rdma
 from clustercheck.probe.pages import huge_pages, memory_errors
@@ -79,6 +81,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "memory_errors": memory_errors,
         "storage": storage,
         "shared_memory": shared_memory,
+        "mounts": lambda: mounts(options.get("mounts") or [], limit_s),
         "name_service": lambda: name_service(image),
         "registry": lambda: registry(image),
         "clock": lambda: clock(limit_s),

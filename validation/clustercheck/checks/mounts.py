@@ -1,0 +1,102 @@
+"""Are the file systems that training needs mounted, answering, and writable to who needs it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Mount, Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, first_line
+
+NONE_DECLARED = "no mounts are declared (validation_mounts)"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Every declared mount. One that hangs hangs whoever touches it, and is told first."""
+    node = evidence.nodes[str(subject.node)]
+    declared = evidence.spec.settings_of(node.name).mounts
+    if not declared:
+        return excluded(NONE_DECLARED)
+    found = {record.get("path"): record for record in node.records("mounts")}
+    problems, hangs = [], False
+    for mount in declared:
+        record = found.get(mount.path)
+        if record is None:
+            raise CannotReadError(f"the probe did not look at {mount.path}")
+        problems += [f"{mount.path} {problem}" for problem in _problems(mount, record)]
+        hangs = hangs or bool(record["touched"].get("timed_out"))
+    more = {"mounts": {path: record.get("mounted") for path, record in found.items()}}
+    if problems:
+        remedy = HANGS if hangs else ""
+        sound, remedy = len(declared) - _bad(declared, problems), HANGS if hangs else ""
+        said = "; ".join(problems)
+        return bad(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
+    return good(len(declared), len(declared), unit="mounts", evidence=more)
+
+
+def _problems(mount: Mount, record: Mapping[str, Any]) -> list[str]:
+    """What is wrong with one mount. Raises CannotReadError where that cannot be told."""
+    touched, mounted = record.get("touched"), record.get("mounted")
+    if not isinstance(touched, Mapping) or not isinstance(mounted, Mapping | None) or touched.get("missing"):
+        raise CannotReadError(f"the probe could not look at {mount.path}")
+    if touched.get("timed_out"):
+        return ["does not answer"]
+    if not isinstance(touched.get("rc"), int):
+        raise CannotReadError(f"the probe could not look at {mount.path}")
+    if mounted is None:
+        return ["is not mounted"]
+    problems = []
+    kind = str(mounted.get("type"))
+    if mount.type and not kind.startswith(mount.type):  # nfs is also what the kernel calls nfs4
+        problems.append(f"is of type {kind}, {mount.type} is declared")
+    if touched["rc"] != 0:
+        who = f"cannot be written to as {mount.user}" if mount.user else "cannot be looked at"
+        problems.append(f"{who}: {first_line(str(touched.get('stderr'))) or 'it said nothing'}")
+    return problems
+
+
+def _bad(declared: Sequence[Mount], problems: Sequence[str]) -> int:
+    return sum(any(said.startswith(f"{mount.path} ") for said in problems) for mount in declared)
+
+
+def _mount(node: str, number: int, **how: Any) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["mounts"][number].update(how))
+
+
+def _touched(node: str, number: int, **how: Any) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["mounts"][number]["touched"].update(how))
+
+
+HANGS = (
+    "See whether the server answers (`showmount -e SERVER`, `ping`), and what the kernel says (`dmesg`: "
+    "server not responding). What hangs in it goes on when the server is back; `umount -f -l` gives it up."
+)
+CHECK = Check(
+    id="mounts",
+    title="Mounts",
+    scope=Scope.HOST,
+    measures="whether each declared file system is mounted, of the declared type, answers, and takes a file "
+    "of its declared user, which is read back and removed",
+    method="/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "
+    "limit of ten seconds, which is left alone where it hangs",
+    requires="validation_mounts; root, to become the user",
+    expectation="mounted at exactly that path, of that type, an answer in time, writable to that user",
+    remedy="Mount it (`mount PATH`, /etc/fstab or the automounter), and see to who may write there: a "
+    "server's root_squash makes root nobody, numbers of users must be the server's, and quotas have room.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("nfs-hangs", _touched("gpu02", 0, timed_out=True, rc=None), Subject("gpu02")),
+        Fault("not-mounted", _mount("gpu01", 0, mounted=None), Subject("gpu01")),
+        Fault("not-writable", _touched("gpu03", 0, rc=1, stderr="Permission denied\n"), Subject("gpu03")),
+        Fault(
+            "other-type",
+            _mount("gpu01", 1, mounted={"type": "ext4", "source": "/dev/sda1"}),
+            Subject("gpu01"),
+        ),
+        Fault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
+    ),
+)
