@@ -2,51 +2,122 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
 from clustercheck.checks.of_gpu import number_of
 from clustercheck.checks.xid import judge_messages, line
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.sxid import Severity, Sxid, switch_errors
+
+GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
+
+
+@cache
+def catalogue() -> Mapping[str, Any]:
+    """The table of SXids."""
+    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sxid.yml").read_text(encoding="utf-8"))
+    return table
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Fatal SXids, and every Xid whose address no GPU of this node has."""
+    """The switches' errors by their table, and every Xid whose address no GPU of this node has."""
     name = str(subject.node)
     node = evidence.nodes[name]
     xids = node.xids()
-    fatal = [xid for xid in xids if xid.switch and "non-fatal" not in xid.message.lower()]
-    if fatal:
-        last = fatal[-1]
-        codes = ", ".join(sorted({str(xid.code) for xid in fatal}))
-        return bad(
-            f"SXid {codes} of the NVSwitch at {last.address}, last at {last.when}: {last.message}",
-            codes,
-            "no fatal SXid",
-            remedy="Read the Fabric Manager's log; reset the GPUs and switches or reboot the node.",
-            evidence={"last": last.message, "address": last.address},
-        )
+    if (finding := of_switches(switch_errors(xids))) is not None:
+        return finding
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
     return judge_messages(strangers, node.mapping("kernel_log"))
 
 
-_SXID = (
-    "2026-11-20T10:00:00.000000+0000 host kernel: nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 20034, "
-    "Fatal, Link 30 LTSSM Fault Up"
-)
+def of_switches(errors: Sequence[Sxid]) -> Finding | None:
+    """Fail where one is a fault, not run where one is unknown, else None."""
+    codes: Mapping[int, Mapping[str, Any]] = catalogue()["codes"]
+    source = str(catalogue()["source"])
+    faults = [
+        error
+        for error in errors
+        if error.severity is Severity.FATAL or codes.get(error.code, {}).get("fault")
+    ]
+    if faults:
+        last = max(reversed(faults), key=lambda error: GRAVITY.index(_action(error)))
+        entry = codes.get(last.code, {})
+        listed = ", ".join(str(code) for code in sorted({error.code for error in faults}))
+        link = f", link {last.link}" if last.link is not None else ""
+        said = entry.get("name") or last.message
+        return bad(
+            f"SXid {listed} of the NVSwitch at {last.address}{link}, last at {last.when}: {said}",
+            listed,
+            "no fatal SXid",
+            source=source,
+            remedy=str(catalogue()["actions"][_action(last)]),
+            evidence={"last": last.message, "address": last.address, "link": last.link},
+        )
+    strange = sorted({error.code for error in errors if error.code not in codes})
+    if strange:
+        return unknown(
+            f"SXid {', '.join(map(str, strange))} is not in the table of codes",
+            source=source,
+            remedy="Look the code up in NVIDIA's Fabric Manager user guide; it may name a fault.",
+        )
+    return None
+
+
+def _action(error: Sxid) -> str:
+    """What the table asks for, or for what the driver alone calls fatal, a reset."""
+    entry = catalogue()["codes"].get(error.code, {})
+    return str(entry["action"]) if entry.get("fault") else "reset_fabric"
+
+
+def _says(code: int, message: str) -> str:
+    begin = "2026-11-20T10:00:00.000000+0000 host kernel: nvidia-nvswitch0"
+    return f"{begin}: SXid (PCI:0000:c4:00.0): {code}, {message}"
+
+
 CHECK = Check(
     id="kernel-log",
     title="NVSwitch and stray Xids",
     scope=Scope.HOST,
-    measures="fatal NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
+    measures="NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
     method="journalctl -k -b, else dmesg",
     requires="a readable kernel log",
-    expectation="no fatal message",
+    expectation="no SXid whose action is to reset, reboot or repair, and no stray Xid that asks for as much",
     remedy="Reboot the node; if the message comes again, call the supplier.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("sxid-fatal", seeding.kernel_says("gpu01", _SXID), Subject("gpu01")),
+        Fault(
+            "sxid-fatal",
+            seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM Fault Up")),
+            Subject("gpu01"),
+        ),
+        Fault(
+            "sxid-non-fatal-but-a-fault",
+            seeding.kernel_says(
+                "gpu01", _says(12028, "Non-fatal, Link 32 egress non-posted PRIV error (First)")
+            ),
+            Subject("gpu01"),
+        ),
+        Fault(
+            "sxid-unknown",
+            seeding.kernel_says("gpu03", _says(29999, "Non-fatal, Link 3 something new")),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "sxid-garbled",
+            seeding.kernel_says("gpu03", _says(20034, "Tödlich, Link 3")),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
         Fault("xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")),
     ),
 )

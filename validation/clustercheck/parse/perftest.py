@@ -99,7 +99,7 @@ def parse_write_bandwidth(text: str, asked: Asked) -> WriteBandwidth:
 
 
 def parse_write_bandwidth_json(text: str, asked: Asked) -> WriteBandwidth:
-    """Read the file of `--out_json`: it holds one size and does not name its unit, but the message rate tells.
+    """Read the file of `--out_json`: it holds one size and names no unit, but the message rate tells it.
 
     Raises CannotReadError as `parse_write_bandwidth` does.
     """
