@@ -69,16 +69,20 @@ def test_no_role_and_no_check_asks_where_it_runs(repository: Path) -> None:
 
 def test_jobs_carry_nothing_of_ours_to_a_node(repository: Path) -> None:
     jobs = repository / "validation/clustercheck/jobs"
+    sources = sorted(jobs.rglob("*.py"))
+    assert jobs / "backends" / "torch.py" in sources
     siblings = {path.stem for path in jobs.glob("*.py")}
     shipped = {f"clustercheck.jobs.{name}" for name in siblings}
     allowed = set(sys.stdlib_module_names) | siblings | {"paddle", "torch", "numpy"}
-    for path in sorted(jobs.glob("*.py")):
+    for path in sources:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module or ""]
+                if node.module == "clustercheck.jobs":
+                    names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
                 assert name.partition(".")[0] in allowed or name in shipped, f"{path.name}: {name}"
 
@@ -132,6 +136,7 @@ def later_than_nodes(text: str) -> list[str]:
 def test_what_runs_on_nodes_runs_with_the_oldest_python_of_a_node(repository: Path) -> None:
     rooms = ("modules", "module_utils", "probe")
     paths = [path for room in rooms for path in sorted((repository / "plugins" / room).glob("*.py"))]
+    paths += sorted((repository / "validation/clustercheck/jobs").rglob("*.py"))
     assert len(paths) > 40
     found = {}
     for path in paths:

@@ -130,7 +130,8 @@ def test_the_programs_and_their_arguments_are_shipped_whole():
     assert job["program"] == "all_reduce"
     assert job["timeout_s"] == 30.0
     assert job["ranks"][0]["environment"]["PADDLE_MASTER"] == "192.0.2.1:4000"
-    assert {"rank.py", "supervise.py", "all_reduce.py"} <= set(files)
+    assert {"rank.py", "supervise.py", "all_reduce.py", "gpu_gemm.py", "backends/paddle.py"} <= set(files)
+    assert "__init__.py" not in files
     assert start["labels"] == {
         "clusterctl.run": "r",
         "clusterctl.job": "all-reduce",

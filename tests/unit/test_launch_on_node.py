@@ -54,7 +54,10 @@ START = {
     "infiniband": False,
     "container_arguments": ["--gpus", "all"],
     "labels": {"clusterctl.run": "r1", "clusterctl.job": "all-reduce", "clusterctl.rank": "0"},
-    "files": {"rank.py": base64.b64encode(b"print()").decode()},
+    "files": {
+        "rank.py": base64.b64encode(b"print()").decode(),
+        "backends/paddle.py": base64.b64encode(b"pass").decode(),
+    },
 }
 
 
@@ -64,7 +67,12 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     directory = tmp_path / "jobs" / "r1" / "all-reduce"
     assert answer == {"ok": True, "container": "abc123", "directory": str(directory)}
     assert (directory / "rank.py").read_text() == "print()"
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert (directory / "backends" / "paddle.py").read_text() == "pass"
+    assert (
+        stat.S_IMODE(directory.stat().st_mode)
+        == stat.S_IMODE((directory / "backends").stat().st_mode)
+        == 0o700
+    )
     assert stat.S_IMODE((directory / "rank.py").stat().st_mode) == 0o600
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
     for pair in (

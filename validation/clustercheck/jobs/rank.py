@@ -126,6 +126,13 @@ def join(progress: Progress) -> World:
     return world
 
 
+def alone(progress: Progress, arguments: Mapping[str, Any], *, simulated: bool) -> Any:
+    """This rank's device by itself, for a program that measures one (``ALONE``): no group is met."""
+    progress.at("opening the device")
+    bench: Any = importlib.import_module("bench")
+    return bench.open_bench(progress, arguments, simulated=simulated)
+
+
 def device_says_simulated() -> bool:
     """Whether the GPU driver visible here prints that it is simulated."""
     program = shutil.which("nvidia-smi")
@@ -158,7 +165,10 @@ def run(directory: Path, program: str) -> int:
     try:
         arguments = json.loads((directory / "arguments.json").read_text(encoding="utf-8"))
         module = importlib.import_module(program)
-        world = join(progress)
+        if getattr(module, "ALONE", False):
+            world = alone(progress, arguments, simulated=verdict["simulated"])
+        else:
+            world = join(progress)
         verdict.update(world.describe())
         write_verdict(path, {**verdict, **module.run(world, arguments)})
     except Exception as error:  # noqa: BLE001 - whatever it was, the verdict says so

@@ -263,8 +263,11 @@ class DockerLauncher:
             return {"missing": _because(error), "exit_code": None}
 
     def _files(self, spec: JobSpec) -> dict[str, str]:
-        sources = [path for path in sorted(self._jobs.glob("*.py")) if path.name != "__init__.py"]
-        files = {path.name: _encoded(path.read_text(encoding="utf-8")) for path in sources}
+        sources = [path for path in sorted(self._jobs.rglob("*.py")) if path != self._jobs / "__init__.py"]
+        files = {
+            path.relative_to(self._jobs).as_posix(): _encoded(path.read_text(encoding="utf-8"))
+            for path in sources
+        }
         return files | {"arguments.json": _encoded(json.dumps(dict(spec.arguments)))}
 
 

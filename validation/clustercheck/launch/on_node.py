@@ -234,6 +234,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     for path in (JOBS_ROOT, JOBS_ROOT / request["run"], directory):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in request["files"].items():
+        (directory / name).parent.mkdir(mode=0o700, exist_ok=True)
         (directory / name).write_bytes(base64.b64decode(text))
     arguments = ["run", "-d", "--name", request["name"], "--user", "0:0"]
     arguments += ["--network", "host", "--ipc", "host"]

@@ -1,0 +1,269 @@
+"""A device by Paddle: a CUDA device on its current stream, or the CPU. For Paddle 2.6 and 3."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+PIECE = 1 << 26  # elements compared at once: what comparing takes beside the data stays below 1 GiB
+TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+# What Paddle does not tell: the L2 caches of its day are at most 126 MB (B200), so this is beyond them.
+COPY_BYTES = 1 << 30
+CONTEXT_BYTES = 1 << 30  # of the context and of libraries, which Paddle does not count as its own
+
+
+class PaddleDevice:
+    """A Device (see device.py)."""
+
+    simulated = False
+    # Paddle's add with a factor is two kernels: a factor of one is one, and moves as many bytes.
+    triad_scalar = 1.0
+    l2_bytes: int | None = None
+    pci_address: str | None = None
+    launching = "a store of one number"
+
+    def __init__(self, paddle: Any, place: str) -> None:
+        self._paddle = paddle
+        self._numpy: Any = importlib.import_module("numpy")  # comes with Paddle
+        self._devices = importlib.import_module(_beside("device"))
+        self._cuda = place != "cpu"
+        self.framework = f"paddle {paddle.__version__}"
+        self.kind = "gpu" if self._cuda else "cpu"
+        self.in_place = "out" in inspect.signature(paddle.matmul).parameters
+        paddle.device.set_device(place)
+        if self._cuda:
+            self._describe_cuda()
+        else:
+            self._describe_cpu()
+        self._one = paddle.zeros([1])
+
+    def _describe_cuda(self) -> None:
+        paddle = self._paddle
+        # Sums in half precision would be the framework's choice, and no fault of the device.
+        paddle.set_flags({"FLAGS_gemm_use_half_precision_compute_type": False})
+        base = importlib.import_module("paddle.base" if hasattr(paddle, "base") else "paddle.fluid")
+        self._core = base.core
+        found = paddle.device.cuda.get_device_properties()
+        self.name = str(found.name)
+        self.memory_bytes: int | None = int(found.total_memory)
+        self.sm_count: int | None = int(found.multi_processor_count)
+        ampere = (found.major, found.minor) >= (8, 0)
+        self.precisions: tuple[str, ...] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
+        self.defaults = {
+            "gemm_size": 8192,
+            "copy_bytes": COPY_BYTES,
+            "transfer_bytes": 256 << 20,
+            "pattern_bytes": 8 << 30,
+        }
+        self.event_timing = self._has_events()
+        self.timer = "CUDA events" if self.event_timing else "host clock"
+        self.copying = "copy engine, pinned memory"
+
+    def _describe_cpu(self) -> None:
+        self.name = platform.processor() or platform.machine()
+        self.memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.sm_count = None
+        self.precisions = ("fp64", "fp32")  # Paddle has no products in half precision on a CPU
+        self.defaults = {
+            "gemm_size": 256,
+            "copy_bytes": 8 << 20,
+            "transfer_bytes": 8 << 20,
+            "pattern_bytes": 4 << 20,
+        }
+        self.timer, self.event_timing = "host clock", False
+        self.copying = "copy by the CPU"
+
+    def _event(self) -> Any:
+        return self._paddle.device.cuda.Event(enable_timing=True)
+
+    def _has_events(self) -> bool:
+        """Whether this Paddle's events tell the time between them, with a fraction."""
+        start, end = self._event(), self._event()
+        if not hasattr(start, "elapsed_time"):
+            return False
+        start.record()
+        end.record()
+        end.synchronize()
+        return isinstance(start.elapsed_time(end), float)
+
+    def free_bytes(self) -> int:
+        """What Paddle has not taken; others' memory it does not see."""
+        if self._cuda:
+            taken = int(self._paddle.device.cuda.memory_reserved()) + CONTEXT_BYTES
+            return max(0, int(self.memory_bytes or 0) - taken)
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def random(self, rows: int, columns: int, precision: str, seed: int) -> Any:
+        """Uniform in [-1, 1)."""
+        self._paddle.seed(seed)
+        drawn = "float64" if precision == "fp64" else "float32"
+        return self._paddle.uniform([rows, columns], dtype=drawn, min=-1, max=1).astype(TYPES[precision])
+
+    def like(self, buffer: Any) -> Any:
+        """Another of its shape and type."""
+        return self._paddle.empty(buffer.shape, dtype=buffer.dtype)
+
+    def poison(self, buffer: Any) -> None:
+        """NaN, or all bits set; the buffer stays where it is."""
+        paddle = self._paddle
+        if buffer.dtype == paddle.uint8:
+            value: float = 255
+        else:
+            value = -1 if buffer.dtype == paddle.int32 else float("nan")
+        buffer.copy_(paddle.full(buffer.shape, value, dtype=buffer.dtype), True)
+
+    def matmul(self, left: Any, right: Any, out: Any, precision: str) -> Any:
+        """The product, in ``out`` where this Paddle can."""
+        if self._cuda:
+            self._core.set_cublas_switch(precision == "tf32")
+        if self.in_place:
+            self._paddle.matmul(left, right, out=out)
+            return out
+        return self._paddle.matmul(left, right)
+
+    def triad(self, left: Any, right: Any, out: Any) -> Any:
+        """left + right, in ``out`` where this Paddle can, one kernel."""
+        if self.in_place:
+            self._paddle.add(left, right, out=out)
+            return out
+        return self._paddle.add(left, right)
+
+    def rolled(self, matrix: Any, rows: int) -> Any:
+        """Rows moved down; by parts, for Paddle rolls no half precision everywhere."""
+        return self._paddle.concat([matrix[-rows:], matrix[:-rows]]) if rows else matrix.clone()
+
+    def values(self, matrix: Any, rows: Sequence[int], columns: Sequence[int]) -> list[list[float]]:
+        """Elements on the host."""
+        if rows:
+            found = self._numpy.stack([self._host(matrix[row]) for row in rows])
+            found = found[:, list(columns)] if columns else found
+        else:
+            found = self._numpy.stack([self._host(matrix[:, column]) for column in columns], axis=1)
+        listed: list[list[float]] = found.tolist()
+        return listed
+
+    def _host(self, tensor: Any) -> Any:
+        return tensor.astype("float64").numpy()
+
+    def differences(self, left: Any, right: Any, tolerance: float, most: int) -> Any:
+        """Where two buffers are apart, piece by piece."""
+        paddle, count, largest = self._paddle, 0, 0.0
+        first: list[int] = []
+        if left.dtype == paddle.uint8:
+            return self._bytes_apart(left.numpy(), right.numpy(), most)
+        wide = "float64" if left.dtype == paddle.float64 else "float32"
+        left, right = left.reshape([-1]), right.reshape([-1])
+        for begin in range(0, left.shape[0], PIECE):
+            ours, theirs = left[begin : begin + PIECE], right[begin : begin + PIECE]
+            apart = (ours.astype(wide) - theirs.astype(wide)).abs()
+            bad = paddle.logical_not(apart <= tolerance)  # NaN is in no order
+            found = int(bad.astype("int64").sum())
+            if found and len(first) < most:
+                places = paddle.nonzero(bad).reshape([-1])[: most - len(first)].tolist()
+                first += [begin + place for place in places]
+            count += found
+            worst = float(apart.max()) if not bool(paddle.isnan(apart).any()) else float("nan")
+            largest = worst if not worst <= largest else largest
+        finite = largest == largest and largest != float("inf")  # noqa: PLR0124 - NaN
+        return self._devices.Differences(count, largest if finite else None, tuple(first))
+
+    def _bytes_apart(self, left: Any, right: Any, most: int) -> Any:
+        """On the host: whatever has to do with page-locked memory, Paddle would first take to the device."""
+        places = self._numpy.flatnonzero(left != right)
+        apart = self._numpy.abs(left[places].astype("int64") - right[places])
+        largest = float(apart.max()) if len(places) else 0.0
+        return self._devices.Differences(len(places), largest, tuple(places[:most].tolist()))
+
+    def words(self, count: int) -> Any:
+        """Of 32 bits."""
+        return self._paddle.empty([count], dtype="int32")
+
+    def write_words(self, buffer: Any, start: int, step: int) -> None:
+        """start + i * step, piece by piece."""
+        if not step:
+            buffer.fill_(start)
+            return
+        for begin in range(0, buffer.shape[0], PIECE):
+            end = min(begin + PIECE, buffer.shape[0])
+            low, high = start + begin * step, start + end * step
+            buffer[begin:end] = self._paddle.arange(low, high, step, dtype="int32")
+
+    def wrong_words(self, buffer: Any, start: int, step: int, most: int) -> tuple[int, list[tuple[int, int]]]:
+        """What is not as written, piece by piece."""
+        paddle, count = self._paddle, 0
+        first: list[tuple[int, int]] = []
+        for begin in range(0, buffer.shape[0], PIECE):
+            piece = buffer[begin : begin + PIECE]
+            if step:
+                low = start + begin * step
+                expected = paddle.arange(low, low + piece.shape[0] * step, step, dtype="int32")
+            else:
+                expected = paddle.full([1], start, dtype="int32")
+            bad = piece != expected
+            found = int(bad.astype("int64").sum())
+            if found and len(first) < most:
+                places = paddle.nonzero(bad).reshape([-1])[: most - len(first)]
+                words = paddle.gather(piece, places).tolist()
+                first += [(begin + i, word) for i, word in zip(places.tolist(), words, strict=True)]
+            count += found
+        return count, first
+
+    def address(self, buffer: Any) -> int:
+        """Where it begins."""
+        return int(buffer.data_ptr())
+
+    def host_bytes(self, count: int, seed: int) -> Any:
+        """Random, page-locked for a GPU."""
+        drawn = self._numpy.random.RandomState(seed).randint(0, 256, count, dtype="uint8")
+        place = self._paddle.CUDAPinnedPlace() if self._cuda else self._paddle.CPUPlace()
+        return self._paddle.to_tensor(drawn, place=place)
+
+    def device_bytes(self, count: int) -> Any:
+        """Bytes on the device."""
+        return self._paddle.empty([count], dtype="uint8")
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Asynchronous, onto where the target is."""
+        target.copy_(source, False)
+
+    def launch(self) -> None:
+        """The smallest kernel."""
+        self._one.zero_()
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self._cuda:
+            self._paddle.device.cuda.synchronize()
+
+    def elapsed_s(self, work: Callable[[], None], repeat: int) -> float:
+        """Between two events on the current stream, or by the host's clock until the device is idle."""
+        self.synchronize()
+        if self.event_timing:
+            start, end = self._event(), self._event()
+            start.record()
+            for _ in range(repeat):
+                work()
+            end.record()
+            end.synchronize()
+            return float(start.elapsed_time(end)) / 1000
+        begun = time.perf_counter()
+        for _ in range(repeat):
+            work()
+        self.synchronize()
+        return time.perf_counter() - begun
+
+
+def _beside(name: str) -> str:
+    """A module that lies beside this package: shipped to a node it is in none."""
+    parent = str(__package__).rpartition(".")[0]
+    return f"{parent}.{name}" if parent else name
+
+
+def open_device(place: str) -> PaddleDevice:
+    """The CUDA device of this number, or the CPU."""
+    return PaddleDevice(importlib.import_module("paddle"), place)

@@ -1,0 +1,164 @@
+"""The means to measure on one device: phases, timing, figures and the verdict, for the programs gpu_*.py."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import device as devices
+    from clustercheck.jobs.rank import Progress
+else:  # shipped to a node they lie side by side, and are no package
+    devices = importlib.import_module(f"{__package__}.device" if __package__ else "device")
+
+# A sample shorter than this measures launches and the timer's steps; CUDA's events resolve 0.5 us
+# (CUDA Runtime API, cudaEventElapsedTime): 20 ms is 40,000 of them.
+SAMPLE_S = 0.02
+WARM_UP_S = 0.3  # a GPU raises its clocks within tens of milliseconds of load
+MOST_REPEATS = 1_000_000
+MOST_SAID = 5
+
+
+class MeasurementError(Exception):
+    """What was measured is no measurement."""
+
+
+class Bench:
+    """One device under measurement, as one rank sees it."""
+
+    def __init__(
+        self,
+        device: devices.Device,
+        progress: Progress,
+        *,
+        place: str,
+        rank: int = 0,
+        simulated: bool = False,
+    ) -> None:
+        self.device = device
+        self.rank = rank
+        self.place = place
+        self.simulated = simulated or device.simulated
+        self._progress = progress
+
+    def describe(self) -> dict[str, Any]:
+        """What every verdict says of where it was measured."""
+        device = self.device
+        return {
+            "rank": self.rank,
+            "world": 1,
+            "backend": device.kind,
+            "device": self.place,
+            "framework": device.framework,
+            "timer": device.timer,
+            "simulated": self.simulated,
+            "properties": {
+                "name": device.name,
+                "kind": device.kind,
+                "memory_bytes": device.memory_bytes,
+                "sm_count": device.sm_count,
+                "l2_bytes": device.l2_bytes,
+                "pci_address": device.pci_address,
+            },
+        }
+
+    def at(self, phase: str) -> None:
+        """Note where this rank is."""
+        self._progress.at(phase)
+
+    def barrier(self) -> None:
+        """Nobody else takes part."""
+
+    def size(self, name: str, arguments: Mapping[str, Any]) -> int:
+        """A size as asked for, else as it suits the device. Raises ValueError where it is none."""
+        size = int(arguments.get(name) or self.device.defaults[name])
+        if size <= 0:
+            raise ValueError(f"{name} must be more than nothing, not {size}")
+        return size
+
+    def elapsed_s(self, work: Callable[[], None], repeat: int = 1) -> float:
+        """Seconds of one ``work``. Raises MeasurementError where the timer says what cannot be."""
+        total = self.device.elapsed_s(work, repeat)
+        if not (math.isfinite(total) and total > 0):
+            raise MeasurementError(f"the timer says {total} s while {self._progress.phase}")
+        return total / repeat
+
+    def times_s(
+        self, work: Callable[[], None], *, samples: int, after: Callable[[], None] | None = None
+    ) -> list[float]:
+        """Seconds of one ``work``, so many times over, each from a whole sample of repeats; warmed up.
+
+        ``after`` is called after each sample, untimed: to look at what the last ``work`` left.
+        """
+        once = self.elapsed_s(work)  # the first run also compiles, loads and allocates
+        once = self.elapsed_s(work, repeats(WARM_UP_S, once))
+        repeat = repeats(SAMPLE_S, once)
+        times = []
+        for _ in range(max(1, samples)):
+            times.append(self.elapsed_s(work, repeat))
+            if after is not None:
+                after()
+        return times
+
+    def conclude(
+        self,
+        figures: Sequence[Mapping[str, Any]],
+        problems: Sequence[str],
+        arguments: Mapping[str, Any],
+        **more: Any,
+    ) -> dict[str, Any]:
+        """The verdict: right, and no figure beyond what the arguments ask (``floors``, ``ceilings``)."""
+        said = [*problems, *beyond(figures, arguments)]
+        left = len(said) - MOST_SAID
+        because = "; ".join(said[:MOST_SAID]) + (f"; and {left} more" if left > 0 else "")
+        return {"ok": not said, "because": because, "figures": list(figures), **more}
+
+
+def open_bench(progress: Progress, arguments: Mapping[str, Any], *, simulated: bool) -> Bench:
+    """The bench of this rank's own device: its GPU where it has one, else the CPU."""
+    gpu = os.environ.get("CLUSTERCTL_GPU")
+    place = "cpu" if gpu is None else f"gpu:{gpu}"
+    device = devices.load(place, arguments)
+    if gpu is not None and device.kind != "gpu":
+        raise devices.BackendError(f"asked for {place}, the backend gave {device.name}: a {device.kind}")
+    rank = int(os.environ["PADDLE_TRAINER_ID"])
+    return Bench(device, progress, place=place, rank=rank, simulated=simulated)
+
+
+def repeats(least_s: float, once_s: float) -> int:
+    """How often a work of ``once_s`` fills ``least_s``."""
+    return max(1, min(MOST_REPEATS, math.ceil(least_s / once_s)))
+
+
+def figure(metric: str, values: Sequence[float], unit: str, method: str, **more: Any) -> dict[str, Any]:
+    """One figure of a verdict: the median, its range and how it was measured."""
+    if not values or not all(math.isfinite(value) for value in values):
+        raise MeasurementError(f"{metric} is not a number: {list(values)[:3]}")
+    return {
+        "metric": metric,
+        "value": statistics.median(values),
+        "unit": unit,
+        "minimum": min(values),
+        "maximum": max(values),
+        "samples": len(values),
+        "method": method,
+        **more,
+    }
+
+
+def beyond(figures: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> list[str]:
+    """What is below a floor or above a ceiling of the arguments, or was not measured though one is set."""
+    measured = {figure["metric"]: figure for figure in figures}
+    said = []
+    for limit, sign, words in (("floors", 1, "at least"), ("ceilings", -1, "at most")):
+        for metric, value in (arguments.get(limit) or {}).items():
+            if metric not in measured:
+                said.append(f"{metric} was not measured, {words} {value:g} is asked")
+            elif sign * measured[metric]["value"] < sign * value:
+                found = measured[metric]
+                said.append(f"{metric} {found['value']:.4g} {found['unit']}, {words} {value:g} is asked")
+    return said
