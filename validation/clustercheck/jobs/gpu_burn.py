@@ -1,0 +1,94 @@
+"""One product over and over for a time: does the device stay right, and does it stay fast?
+
+TFLOPS as in gpu_gemm.py: 2 n^3 operations a product. Every window's last product is compared with the first
+one, element by element, and its output is poisoned beforehand.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import bench as benches
+    from clustercheck.jobs import gpu_gemm
+else:  # shipped to a node they lie side by side, and are no package
+    benches, gpu_gemm = (
+        importlib.import_module(f"{__package__}.{name}" if __package__ else name)
+        for name in ("bench", "gpu_gemm")
+    )
+
+ALONE = True
+PREFERRED = ("bf16", "fp16", "tf32", "fp32", "fp64")  # what draws most power goes first
+MOST_WINDOWS = 300
+# The slowest window's part of the fastest, once warm. A power cap lowers clocks a little; hardware slowdown
+# halves them (NVML, nvmlClocksEventReasonHwSlowdown: by a factor of 2 or more). This lies between.
+STEADY = 0.7
+
+
+def window_s(seconds: float) -> float:
+    """How long a window lasts: a second or so, and longer where there would be too many."""
+    return max(min(1.0, seconds / 10), seconds / MOST_WINDOWS)
+
+
+def unsteady(tflops: Sequence[float], steady: float) -> str:
+    """What is wrong where the slowest window, the first aside, falls behind the fastest."""
+    warm = tflops[1:] or tflops
+    slowest, fastest = min(warm), max(warm)
+    if slowest >= steady * fastest:
+        return ""
+    number = warm.index(slowest) + len(tflops) - len(warm)
+    return f"window {number} of {len(tflops)} gave {slowest:.4g} TFLOPS, the fastest {fastest:.4g}"
+
+
+def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments: seconds, precision, gemm_size, steady (0: any), seed, floors {metric: TFLOPS}."""
+    device, seconds = bench.device, float(arguments.get("seconds", 60))
+    if not seconds > 0:
+        raise ValueError(f"seconds must be more than nothing, not {seconds}")
+    possible = [precision for precision in PREFERRED if precision in device.precisions]
+    precision = str(arguments.get("precision") or possible[0])
+    if precision not in possible:
+        raise ValueError(f"{device.name} with {device.framework} has no products in {precision}")
+    size, seed = bench.size("gemm_size", arguments), int(arguments.get("seed", 1))
+    bench.at(f"first product in {precision}")
+    product = gpu_gemm.Product(device, precision, size, seed)
+    compared = product.compared(seed + 2)
+    once = bench.elapsed_s(product.work)
+    once = bench.elapsed_s(product.work, benches.repeats(benches.WARM_UP_S, once))
+    windows: list[dict[str, Any]] = []
+    burned = 0.0
+    while burned < seconds:
+        bench.at(f"burning, second {burned:.0f} of {seconds:.0f}")
+        repeat = benches.repeats(window_s(seconds), once)
+        product.poison()
+        once = bench.elapsed_s(product.work, repeat)
+        burned += once * repeat
+        tflops = gpu_gemm.flops(size) / once / 1e12
+        windows.append({"at_s": burned, "tflops": tflops, "wrong": product.unlike_first()})
+    bench.at("comparing all once more, computed elsewhere")
+    moved, places = product.moved()
+    wrong, speeds = sum(each["wrong"] for each in windows), [each["tflops"] for each in windows]
+    problems = []
+    if compared.wrong:
+        problems.append(f"{compared.wrong} of {compared.checked} elements of the first: {compared.first}")
+    if wrong:
+        bad = sum(1 for each in windows if each["wrong"])
+        problems.append(
+            f"{wrong} elements differ from the first product's, in {bad} of {len(windows)} windows"
+        )
+    if moved:
+        problems.append(f"{moved} elements differ when computed elsewhere: {', '.join(places)}")
+    # Without a GPU others share the processor: its unevenness is nobody's fault.
+    steady = float(arguments.get("steady", STEADY if device.kind == "gpu" else 0.0))
+    if said := unsteady(speeds, steady):
+        problems.append(said)
+    method = f"sustained GEMM of random data, {size} x {size}, {device.timer}, median of windows"
+    figure = benches.figure(f"burn_{precision}", speeds, "TFLOPS", method, size=size)
+    return bench.conclude(
+        [figure],
+        problems,
+        arguments,
+        burn={"seconds": burned, "errors": wrong + compared.wrong + moved, "windows": windows},
+    )

@@ -1,0 +1,95 @@
+"""Copies between host and device: how fast each way, and does every byte arrive?
+
+Bytes over the link are those of the buffer, once: GB/s (1e9 bytes a second) = size / time, as in NVIDIA's
+CUDA samples, bandwidthTest, and nvbandwidth. What a copy gives depends on who makes it: a copy engine out of
+page-locked memory reaches the link's rate, a kernel that stores to the host does not; each figure names it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs import bench as benches
+else:  # shipped to a node they lie side by side, and are no package
+    benches = importlib.import_module(f"{__package__}.bench" if __package__ else "bench")
+
+ALONE = True
+PCI = Path("/sys/bus/pci/devices")
+
+
+def cpus_of(listed: str) -> set[int]:
+    """The CPUs of a kernel's list such as 0-3,8."""
+    cpus: set[int] = set()
+    for part in filter(None, listed.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
+
+
+@contextmanager
+def near(pci_address: str | None, pci: Path = PCI) -> Iterator[str]:
+    """Run on the CPUs of the device's own NUMA node: memory is taken there. Says where, or why not."""
+    before = os.sched_getaffinity(0)
+    try:
+        place = pci / str(pci_address)
+        number = (place / "numa_node").read_text(encoding="utf-8").strip()
+        local = cpus_of((place / "local_cpulist").read_text(encoding="utf-8")) & before
+    except (OSError, ValueError):
+        yield "NUMA node not known"
+        return
+    if number == "-1":
+        yield "no NUMA nodes"
+        return
+    if not local:
+        yield f"not on NUMA node {number}: none of its CPUs is allowed here"
+        return
+    os.sched_setaffinity(0, local)
+    try:
+        yield f"on NUMA node {number}"
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measure(
+    bench: benches.Bench, arguments: Mapping[str, Any], where: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Both ways over one size: the figures, and what is wrong."""
+    device, samples = bench.device, int(arguments.get("samples", 10))
+    size, seed = bench.size("transfer_bytes", arguments), int(arguments.get("seed", 1))
+    bench.at("making data for transfers")
+    source, back = device.host_bytes(size, seed), device.host_bytes(size, seed + 1)
+    there = device.device_bytes(size)
+    method = f"{device.copying}, {where}, {size} bytes, {device.timer}, median"
+    figures = []
+    for metric, origin, target in (
+        ("host_to_device", source, there),
+        ("device_to_host", there, back),
+    ):
+        bench.at(f"timing {metric.replace('_', ' ')}")
+        device.poison(target)
+        times = bench.times_s(lambda: device.copy(origin, target), samples=samples)  # noqa: B023 - run here
+        gbps = [size / time_s / 1e9 for time_s in times]
+        figures.append(benches.figure(metric, gbps, "GB/s", method, bytes=size))
+    bench.at("comparing what came back")
+    device.synchronize()
+    wrong = device.differences(back, source, 0.0, 1)
+    problems = []
+    if wrong.count:
+        problems.append(
+            f"{wrong.count} of {size} bytes came back from the device otherwise than they went, "
+            f"the first at {wrong.first[0]}"
+        )
+    return figures, problems
+
+
+def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments: transfer_bytes, samples, seed, floors {metric: GB/s}."""
+    with near(bench.device.pci_address) as where:
+        figures, problems = measure(bench, arguments, where)
+    return bench.conclude(figures, problems, arguments, numa=where)
