@@ -115,6 +115,13 @@ def test_other_versions_and_other_ways_of_writing_are_read() -> None:
     assert read(latest).joined == read(GOOD).joined
 
 
+def test_ranks_that_a_switch_reduces_for_are_read() -> None:
+    log = read(log_of(more="CollNet 00/0 : 3 [send] via COLLNET/SHARP/1/GDRDMA"))
+    assert log.collnet == {(3, "SHARP", True)}
+    with pytest.raises(CannotReadError, match="unknown form"):
+        read(log_of(more="CollNet 00/0 : 3 [send] via COLLNET/"))
+
+
 # --- what is wrong is found
 
 

@@ -19,7 +19,7 @@ ROADS = ("P2P", "SHM", "NET")
 RING = 4  # of NCCL_TOPO_PATTERN_*
 
 _LINE = re.compile(
-    r"(?:\[\d+,\d+\]<\w+>:\s?)?(?:\[[^\]]{0,40}\] )?(\S{1,255}?):(\d+):(\d+) \[-?\d+\] (?:\S+:\d+ )?"
+    r"(?:\[\d+,\d+\]<\w+>:\s?|\d+: )?(?:\[[^\]]{0,40}\] )?(\S{1,255}?):(\d+):(\d+) \[-?\d+\] (?:\S+:\d+ )?"
     r"(?:\([^)]{0,80}\) )?NCCL (INFO|WARN) (.*)"
 )
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)\S*$")
@@ -29,6 +29,9 @@ _JOINED = re.compile(
 )
 _ROAD = re.compile(r"(P2P|SHM|NET)/(.+)$")
 _NET = re.compile(r"(\S.*?)/(\d+)(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(?:/Shared)?$")
+_COLLNET = re.compile(
+    r"CollNet \d+/\d+ : (\d+) \[(send|receive)\] via COLLNET/(\S.*?)/(\d+)(/GDRDMA)?(?:\(PCI\))?$"
+)
 _RING = re.compile(r"Channel (\d+)/(\d+) :((?: +\d+)+)( *\.\.\.)?$")
 _TREES = re.compile(r"Trees((?: \[\d+\] (?:-?\d+/){2}-?\d+->\d+->-?\d+)+)$")
 _TREE = re.compile(r"\[(\d+)\] (-?\d+)/(-?\d+)/(-?\d+)->(\d+)->(-?\d+)")
@@ -69,7 +72,8 @@ class NcclLog:
 
     ``joined`` are the connections; ``adapters`` and ``sockets`` are what NCCL found to talk over,
     ``gpudirect`` whether an adapter may read GPU memory, ``patterns`` the kind of graph with its worst path
-    within a node and between nodes, ``connected`` rings and trees where all of them are.
+    within a node and between nodes, ``connected`` rings and trees where all of them are, ``collnet`` the
+    ranks that a switch reduces for, by which network, and whether with GPUDirect.
     """
 
     version: str = ""
@@ -82,6 +86,7 @@ class NcclLog:
     dma_buf: frozenset[str] = frozenset()
     no_adapter: frozenset[str] = frozenset()
     nvls: frozenset[str] = frozenset()
+    collnet: frozenset[tuple[int, str, bool]] = frozenset()
     connected: frozenset[str] = frozenset()
     patterns: frozenset[tuple[int, str, str]] = frozenset()
     environment: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -140,7 +145,7 @@ def _hear(host: str, message: str, heard: _Heard, ranks: int) -> None:
             if match := pattern.search(message):
                 reader(match, host, heard, ranks)
                 return
-            if pattern in (_JOINED, _READY, _TREES, _GDR, _PATTERN):
+            if pattern in (_COLLNET, _JOINED, _READY, _TREES, _GDR, _PATTERN):
                 raise CannotReadError(f"NCCL says in an unknown form: {message[:120]!r}")
 
 
@@ -175,6 +180,11 @@ def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
         raise CannotReadError(
             f"NCCL joins rank {sender} and rank {receiver} in two ways on channel {channel}"
         )
+
+
+def _collnet(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
+    """To the switch that reduces by itself, and from it."""
+    heard.log.collnet |= {(int(match[1]), match[3], match[5] is not None)}
 
 
 def _ring(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
@@ -243,7 +253,8 @@ def _connected(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> No
 _Reader = Callable[[re.Match[str], str, _Heard, int], None]
 _READERS: tuple[tuple[re.Pattern[str], str, _Reader], ...] = (
     (_READY, "Init COMPLETE", _ready),
-    (_JOINED, " via ", _joined),
+    (_COLLNET, "via COLLNET/", _collnet),
+    (_JOINED, "] via ", _joined),
     (_RING, "Channel ", _ring),
     (_TREES, "Trees [", _trees),
     (_ADAPTERS, "NET/IB : Using", _adapters),
