@@ -16,6 +16,7 @@ from tests.unit.played_device import PlayedDevice
 import clustercheck.jobs
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer
+from clustercheck.jobs.backends import driver
 from clustercheck.jobs.device import MEMBERS, BackendError, load
 
 JOBS = Path(clustercheck.jobs.__file__).parent
@@ -340,3 +341,54 @@ def test_figures_that_are_no_numbers_are_refused():
     for values in ([], [math.nan], [1.0, math.inf]):
         with pytest.raises(benches.MeasurementError):
             benches.figure("x", values, "us", "median")
+
+
+class Cuda:
+    """The driver's functions, one of which may refuse."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self._refuses = refuses
+
+    def _answer(self, name: str) -> int:
+        return 999 if name == self._refuses else 0
+
+    def cuInit(self, flags):
+        return self._answer("cuInit")
+
+    def cuDeviceGet(self, device, number):
+        device._obj.value = number + 10
+        return self._answer("cuDeviceGet")
+
+    def cuDeviceGetPCIBusId(self, text, length, device):
+        assert device.value == 12
+        assert length == len(text)
+        text.value = b"0000:3B:00.0"
+        return self._answer("cuDeviceGetPCIBusId")
+
+    def cuDeviceGetAttribute(self, value, attribute, device):
+        assert (attribute, device.value) == (38, 12)
+        value._obj.value = 41943040
+        return self._answer("cuDeviceGetAttribute")
+
+    def cuMemGetInfo_v2(self, free, total):
+        free._obj.value, total._obj.value = 3 << 32, 5 << 32
+        return self._answer("cuMemGetInfo_v2")
+
+
+def test_the_driver_tells_what_paddle_does_not():
+    device = driver.Driver(2, Cuda())
+    told = (device.pci_address(), device.l2_bytes(), device.free_bytes())
+    assert told == ("0000:3b:00.0", 41943040, 3 << 32)
+    for name, place in (("cuDeviceGetPCIBusId", 0), ("cuDeviceGetAttribute", 1), ("cuMemGetInfo_v2", 2)):
+        device = driver.Driver(2, Cuda(name))
+        each = (device.pci_address(), device.l2_bytes(), device.free_bytes())
+        assert [i for i, one in enumerate(each) if one is None] == [place]
+    for name in ("cuInit", "cuDeviceGet"):
+        device = driver.Driver(2, Cuda(name))
+        assert (device.pci_address(), device.l2_bytes(), device.free_bytes()) == (None, None, None)
+
+
+def test_a_machine_without_the_driver_tells_nothing(monkeypatch):
+    monkeypatch.setattr(driver, "LIBRARY", "libnone.so.0")
+    device = driver.Driver(0)
+    assert (device.pci_address(), device.l2_bytes(), device.free_bytes()) == (None, None, None)

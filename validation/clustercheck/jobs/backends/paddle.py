@@ -7,14 +7,15 @@ import inspect
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs.device import Device
 
 PIECE = 1 << 26  # elements compared at once: what comparing takes beside the data stays below 1 GiB
 TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-# What Paddle does not tell: the L2 caches of its day are at most 126 MB (B200), so this is beyond them.
-COPY_BYTES = 1 << 30
-CONTEXT_BYTES = 1 << 30  # of the context and of libraries, which Paddle does not count as its own
+COPY_BYTES = 1 << 30  # beyond every L2 cache of its day: a B200's has 126 MB
 
 
 class PaddleDevice:
@@ -23,8 +24,6 @@ class PaddleDevice:
     simulated = False
     # Paddle's add with a factor is two kernels: a factor of one is one, and moves as many bytes.
     triad_scalar = 1.0
-    l2_bytes: int | None = None
-    pci_address: str | None = None
     launching = "a store of one number"
 
     def __init__(self, paddle: Any, place: str) -> None:
@@ -37,12 +36,12 @@ class PaddleDevice:
         self.in_place = "out" in inspect.signature(paddle.matmul).parameters
         paddle.device.set_device(place)
         if self._cuda:
-            self._describe_cuda()
+            self._describe_cuda(place)
         else:
             self._describe_cpu()
         self._one = paddle.zeros([1])
 
-    def _describe_cuda(self) -> None:
+    def _describe_cuda(self, place: str) -> None:
         paddle = self._paddle
         # Sums in half precision would be the framework's choice, and no fault of the device.
         paddle.set_flags({"FLAGS_gemm_use_half_precision_compute_type": False})
@@ -52,11 +51,15 @@ class PaddleDevice:
         self.name = str(found.name)
         self.memory_bytes: int | None = int(found.total_memory)
         self.sm_count: int | None = int(found.multi_processor_count)
+        driver = importlib.import_module(f"{__package__}.driver")
+        self._driver: Any = driver.Driver(int(place.partition(":")[2] or 0))
+        self.l2_bytes: int | None = self._driver.l2_bytes()
+        self.pci_address: str | None = self._driver.pci_address()
         ampere = (found.major, found.minor) >= (8, 0)
-        self.precisions: tuple[str, ...] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
-        self.defaults = {
+        self.precisions: Sequence[str] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
+        self.defaults: Mapping[str, int] = {
             "gemm_size": 8192,
-            "copy_bytes": COPY_BYTES,
+            "copy_bytes": max(COPY_BYTES, 8 * (self.l2_bytes or 0)),
             "transfer_bytes": 256 << 20,
             "pattern_bytes": 8 << 30,
         }
@@ -67,7 +70,7 @@ class PaddleDevice:
     def _describe_cpu(self) -> None:
         self.name = platform.processor() or platform.machine()
         self.memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self.sm_count = None
+        self.sm_count = self.l2_bytes = self.pci_address = None
         self.precisions = ("fp64", "fp32")  # Paddle has no products in half precision on a CPU
         self.defaults = {
             "gemm_size": 256,
@@ -92,10 +95,13 @@ class PaddleDevice:
         return isinstance(start.elapsed_time(end), float)
 
     def free_bytes(self) -> int:
-        """What Paddle has not taken; others' memory it does not see."""
+        """Memory that can still be allocated. Raises RuntimeError where the driver does not tell."""
         if self._cuda:
-            taken = int(self._paddle.device.cuda.memory_reserved()) + CONTEXT_BYTES
-            return max(0, int(self.memory_bytes or 0) - taken)
+            self._paddle.device.cuda.empty_cache()  # what is kept for later is not free to the driver
+            free: int | None = self._driver.free_bytes()
+            if free is None:
+                raise RuntimeError("the driver does not tell how much memory is free")
+            return free
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     def random(self, rows: int, columns: int, precision: str, seed: int) -> Any:
@@ -264,6 +270,6 @@ def _beside(name: str) -> str:
     return f"{parent}.{name}" if parent else name
 
 
-def open_device(place: str) -> PaddleDevice:
+def open_device(place: str) -> Device:
     """The CUDA device of this number, or the CPU."""
     return PaddleDevice(importlib.import_module("paddle"), place)

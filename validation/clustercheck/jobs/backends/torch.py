@@ -6,8 +6,11 @@ import importlib
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.jobs.device import Device
 
 PIECE = 1 << 26  # elements compared at once: what comparing takes beside the data stays below 1 GiB
 TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -47,9 +50,9 @@ class TorchDevice:
         if hasattr(found, "pci_bus_id"):
             self.pci_address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
         ampere = (found.major, found.minor) >= (8, 0)
-        self.precisions: tuple[str, ...] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
+        self.precisions: Sequence[str] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
         beyond_l2 = 8 * (self.l2_bytes or 0)
-        self.defaults = {
+        self.defaults: Mapping[str, int] = {
             "gemm_size": 8192,
             "copy_bytes": max(1 << 30, beyond_l2),
             "transfer_bytes": 256 << 20,
@@ -80,6 +83,7 @@ class TorchDevice:
     def free_bytes(self) -> int:
         """Memory that can still be allocated."""
         if self._cuda:
+            self._torch.cuda.empty_cache()  # what is kept for later is not free to the driver
             return int(self._torch.cuda.mem_get_info(self._place)[0])
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -226,6 +230,6 @@ def _beside(name: str) -> str:
     return f"{parent}.{name}" if parent else name
 
 
-def open_device(place: str) -> TorchDevice:
+def open_device(place: str) -> Device:
     """The CUDA device of this number, or the CPU."""
     return TorchDevice(importlib.import_module("torch"), place)

@@ -1,0 +1,58 @@
+"""What NVIDIA's driver tells of a device that a framework does not: its place on PCI, its cache, free memory.
+
+By the CUDA driver API in this process, so that devices have the numbers that the framework gives them. What
+cannot be had is None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+LIBRARY = "libcuda.so.1"
+L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h
+SUCCESS = 0
+ADDRESS_BYTES = 32
+
+
+class Driver:
+    """One device by the driver's own functions."""
+
+    def __init__(self, number: int, library: Any = None) -> None:
+        try:
+            self._cuda = library or ctypes.CDLL(LIBRARY)
+        except OSError:
+            self._cuda = None
+        self._device = ctypes.c_int()
+        if self._cuda is not None and (
+            self._cuda.cuInit(0) != SUCCESS
+            or self._cuda.cuDeviceGet(ctypes.byref(self._device), number) != SUCCESS
+        ):
+            self._cuda = None
+
+    def pci_address(self) -> str | None:
+        """As the kernel writes it: domain:bus:device.function."""
+        if self._cuda is None:
+            return None
+        text = ctypes.create_string_buffer(ADDRESS_BYTES)
+        if self._cuda.cuDeviceGetPCIBusId(text, ADDRESS_BYTES, self._device) != SUCCESS:
+            return None
+        return text.value.decode("ascii", "replace").lower()
+
+    def l2_bytes(self) -> int | None:
+        """The size of its L2 cache."""
+        value = ctypes.c_int()
+        if self._cuda is None or (
+            self._cuda.cuDeviceGetAttribute(ctypes.byref(value), L2_CACHE_SIZE, self._device) != SUCCESS
+        ):
+            return None
+        return value.value or None
+
+    def free_bytes(self) -> int | None:
+        """What nobody has taken of the memory of the device that is in use."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        if self._cuda is None or (
+            self._cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) != SUCCESS
+        ):
+            return None
+        return free.value
