@@ -138,7 +138,9 @@ def test_a_fabric_log_of_unknown_form_is_refused(text: str) -> None:
 @given(text=st.one_of(meddled(KERNEL), misprinted(KERNEL), st.text(max_size=200)))
 def test_a_kernel_log_after_a_mishap_is_read_or_refused(text: str) -> None:
     found = read_or_refused(read, text)
-    if found is not None and all(f"{code}, Fatal" in text for code in (20034, 10003)):
+    if found is not None and all(
+        f": SXid (PCI:0000:05:00.0): {code}, Fatal" in text for code in (20034, 10003)
+    ):
         finding = of_switches(found)
         assert finding is not None and finding.verdict is not Verdict.PASS
 

@@ -15,7 +15,6 @@ from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 32 * 1024 * 1024
 LONGEST_LINE = 8192
-ROADS = ("P2P", "SHM", "NET")
 RING = 4  # of NCCL_TOPO_PATTERN_*
 
 _LINE = re.compile(
@@ -27,8 +26,11 @@ _READY = re.compile(r"comm 0x[0-9a-f]+ rank (\d+) n[rR]anks (\d+) .*- Init COMPL
 _JOINED = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-f]+\] -> (\d+)\[[0-9a-f]+\] (?:\[(send|receive)\] )?via (\S.*)$"
 )
-_ROAD = re.compile(r"(P2P|SHM|NET)/(.+)$")
-_NET = re.compile(r"(\S.*?)/(\d+)(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(?:/Shared)?$")
+_ROAD = re.compile(
+    r"(P2P)/((?:IPC|CUMEM|MNNVL|direct pointer|indirect/\d+\[[0-9a-f]+\])(?:/read)?(?:/CE)?)$"
+    r"|(SHM)/((?:direct|CE)(?:/(?:direct|CE))?)$|(NET)/(.+)$"
+)
+_NET = re.compile(r"([A-Za-z][\w .-]*?)/(\d+)(?:\(\d+\))?(/GDRDMA(?:\(PCI\))?)?(?:/Shared)?$", re.ASCII)
 _COLLNET = re.compile(
     r"CollNet \d+/\d+ : (\d+) \[(send|receive)\] via COLLNET/(\S.*?)/(\d+)(/GDRDMA)?(?:\(PCI\))?$"
 )
@@ -159,9 +161,10 @@ def _ready(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
 
 def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
     channel, sender, receiver, side = int(match[1]), int(match[3]), int(match[4]), match[5] or ""
-    road = _ROAD.match(match[6])
-    net = _NET.fullmatch(road[2]) if road and road[1] == "NET" else None
-    if road is None or (road[1] == "NET") != (net is not None) or bool(net) != bool(side):
+    said_road = _ROAD.match(match[6])
+    road, how = [part for part in said_road.groups() if part] if said_road else ("", "")
+    net = _NET.fullmatch(how) if road == "NET" else None
+    if not road or (road == "NET") != (net is not None) or bool(net) != bool(side):
         raise CannotReadError(f"NCCL joins ranks by an unknown road: {match[6][:60]!r}")
     if sender >= ranks or receiver >= ranks or sender == receiver:
         raise CannotReadError(f"NCCL joins rank {sender} and rank {receiver} in a group of {ranks}")
@@ -169,8 +172,8 @@ def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
         channel,
         sender,
         receiver,
-        road[1],
-        net[1] if net else road[2].strip(),
+        road,
+        net[1] if net else how,
         side,
         int(net[2]) if net else -1,
         bool(net and net[3]),

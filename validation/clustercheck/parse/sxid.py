@@ -69,6 +69,8 @@ def parse_fabric_log(text: str) -> tuple[Sxid, ...]:
     lines = readable(text, "the Fabric Manager's log").splitlines()
     if not any(_FABRIC_TIME.match(line) for line in lines):
         raise CannotReadError("the Fabric Manager's log has no line of the Fabric Manager")
+    if lines and "detected NVSwitch " in lines[-1] and not text.endswith("\n"):
+        raise CannotReadError("the Fabric Manager's log ends within a line")
     for line in lines:
         if "detected NVSwitch " not in line or " error " not in line:
             continue
