@@ -1,1 +1,1 @@
-"""Readers of what tools print: nvidia-smi, nccl-tests, kernel log."""
+"""Readers of what tools print or write: nvidia-smi, nccl-tests, NCCL, DCGM, perftest, the kernel, its /sys."""
