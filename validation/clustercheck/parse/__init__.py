@@ -1,1 +1,1 @@
-"""Readers of what tools print or write: nvidia-smi, nccl-tests, NCCL, DCGM, perftest, the kernel, its /sys."""
+"""Readers of what tools print or write: nvidia-smi, nccl-tests, NCCL, DCGM, perftest, the kernel."""
