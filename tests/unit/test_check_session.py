@@ -209,7 +209,7 @@ def lost_gpu(gpu: int) -> dict[str, Any]:
 
     evidence = seeding.lose_gpu("gpu02", gpu, from_bus=True)(sample.healthy())
     record = copy.deepcopy(dict(evidence.nodes["gpu02"].raw))
-    for part in ("nvlink", "container_gpus"):
+    for part in ("nvlink", "container_gpus", "container_gpus_as_user"):
         lines = record[part]["stdout"].split("GPU ")
         record[part]["stdout"] = "GPU ".join(line for n, line in enumerate(lines) if n != gpu + 1)
     return record
@@ -380,7 +380,8 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     record["nvidia_smi"]["stdout"] = sample.smi_xml(1, gpus=1)
     record["nvlink"]["stdout"] = sample.nvlink_text(1, gpus=1)
     record["topology"]["stdout"] = sample.topology_text(gpus=1)
-    record["container_gpus"]["stdout"] = record["container_gpus"]["stdout"].splitlines()[0]
+    for part in ("container_gpus", "container_gpus_as_user"):
+        record[part]["stdout"] = record[part]["stdout"].splitlines()[0]
     record["pci"] = [d for d in record["pci"] if d["class"] != "0x030200" or "07:00" in d["address"]]
     document = run(dict.fromkeys(names, record), spec=spec)
     assert document["coverage"]["expected"] == 300 * (PER_GPU + PER_NODE) + 1

@@ -187,8 +187,9 @@ def probe_record(node: int) -> dict[str, Any]:
         },
         "fabric_manager": {"unit": unit, "version": program(f"Fabric Manager version is : {DRIVER}\n")},
         "toolkit": program("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"),
-        "docker": program('{"ServerVersion": "20.10.24"}\n'),
+        "docker": program('{"ServerVersion": "20.10.24", "CgroupDriver": "cgroupfs"}\n'),
         "container_gpus": program(listed),
+        "container_gpus_as_user": program(listed),
         "kernel_log": {
             "source": "journal",
             "rc": 0,

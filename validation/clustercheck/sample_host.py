@@ -57,6 +57,10 @@ def host_parts() -> dict[str, Any]:
             for number in range(2)
         ],
         "pcie": _pcie(),
+        "device_links": [
+            {"path": f"/dev/nvidia{name}", "link": f"/dev/char/195:{number}", "there": True}
+            for name, number in (*((str(gpu), gpu) for gpu in range(8)), ("ctl", 255))
+        ],
         "mounts": [
             {
                 "path": path,

@@ -33,10 +33,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
         how = "could not be started with GPUs" if record.get("rc") in _ENGINE else "cannot use the GPUs"
         return bad(f"a container {how}: {said}", 0, len(outside))
-    return _compare(_listed(str(record.get("stdout") or "")), numbers)
+    return _compare(listed(str(record.get("stdout") or "")), numbers)
 
 
-def _listed(text: str) -> list[str]:
+def listed(text: str) -> list[str]:
     """UUIDs in the output of `nvidia-smi -L`. Raises CannotReadError."""
     readable(text, "nvidia-smi -L in the container")
     lines = [line for line in text.splitlines() if line.startswith("GPU ")]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import Any
 
-from clustercheck.probe.programs import command
+from clustercheck.probe.programs import command, listing
+
+NOBODY = "65534:65534"
 
 
-def container_gpus(options: dict[str, Any], limit_s: float) -> dict[str, Any]:
-    """Which GPUs a container of the training image sees."""
+def container_gpus(options: dict[str, Any], limit_s: float, user: str = "0:0") -> dict[str, Any]:
+    """Which GPUs a container of the training image sees, as that user of it."""
     image = options.get("image")
     if not image:
         return {"skipped": "no training image was named"}
-    name = f"clusterctl-probe-{os.getpid()}-{int(time.time())}"
+    name = f"clusterctl-probe-{os.getpid()}-{int(time.time())}-{user.partition(':')[0]}"
     found = command(["docker", "image", "inspect", "--format", "{{.Id}}", image], limit_s)
     if found["rc"] != 0:
         why = "the training image is not on this node"
@@ -30,6 +33,8 @@ def container_gpus(options: dict[str, Any], limit_s: float) -> dict[str, Any]:
             name,
             "--network",
             "none",
+            "--user",
+            user,
             "--label",
             "clusterctl.probe=1",
             *options.get("gpu_arguments", ["--gpus", "all"]),
@@ -43,3 +48,15 @@ def container_gpus(options: dict[str, Any], limit_s: float) -> dict[str, Any]:
     if ran["timed_out"]:
         command(["docker", "rm", "--force", name], 10.0)
     return ran
+
+
+def device_links(root: str = "") -> list[dict[str, Any]]:
+    """NVIDIA's device files, and whether /dev/char has the link by number that runc may look for."""
+    found = []
+    for name in listing(root + "/dev"):
+        if not re.match("nvidia([0-9]+|ctl|-uvm|-uvm-tools|-modeset)$", name):
+            continue
+        number = os.stat(f"{root}/dev/{name}").st_rdev  # noqa: PTH116
+        link = f"/dev/char/{os.major(number)}:{os.minor(number)}"
+        found.append({"path": f"/dev/{name}", "link": link, "there": os.path.exists(root + link)})  # noqa: PTH110
+    return found

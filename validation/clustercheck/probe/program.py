@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from clustercheck.probe.busy import busy
 from clustercheck.probe.clock import clock
-from clustercheck.probe.containers import container_gpus
+from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
@@ -68,6 +68,8 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "toolkit": lambda: command(["nvidia-ctk", "--version"], limit_s),
         "docker": lambda: command(["docker", "info", "--format", "{{json .}}"], limit_s),
         "container_gpus": lambda: container_gpus(options, limit_s),
+        "container_gpus_as_user": lambda: container_gpus(options, limit_s, NOBODY),
+        "device_links": device_links,
         "kernel_log": lambda: kernel_log(limit_s),
         "nics": nics,
         "rdma": rdma,

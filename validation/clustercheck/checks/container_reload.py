@@ -1,0 +1,96 @@
+"""Do containers keep their GPUs when systemd reads its units anew?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, program_output
+
+SOURCE = (
+    "NVIDIA Container Toolkit, troubleshooting: containers losing access to GPUs (NVML Unknown Error); "
+    "github.com/NVIDIA/nvidia-container-toolkit/issues/48"
+)
+CDI = "nvidia.com/gpu"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Systemd takes away devices that it was not told of; a hook adds them unseen, CDI tells them."""
+    node = evidence.nodes[str(subject.node)]
+    info = _docker(node)
+    driver, runtime = info.get("CgroupDriver"), info.get("DefaultRuntime")
+    if driver not in ("cgroupfs", "systemd", "none"):
+        raise CannotReadError(f"docker info names {driver!r} as its cgroup driver")
+    arguments = evidence.spec.settings_of(node.name).container_gpu_arguments
+    by_cdi = any(CDI in word for word in arguments)
+    how = f"{driver}, GPUs by {'CDI' if by_cdi else 'hook'}"
+    expected, more = "cgroupfs, or GPUs by CDI", {"default_runtime": runtime}
+    if driver != "systemd":
+        return good(how, expected, source=SOURCE, evidence=more)
+    if not by_cdi and runtime == "nvidia":
+        return unknown("NVIDIA's runtime is the default: how it gives GPUs is not known here", evidence=more)
+    if not by_cdi:
+        because = "systemd manages the containers' devices and is not told of the GPUs, which a hook adds"
+        return bad(because, how, expected, source=SOURCE, evidence=more)
+    missing = [
+        str(link.get("path")) for link in node.records("device_links") if link.get("there") is not True
+    ]
+    if missing:
+        because = f"/dev/char has no link to {', '.join(missing[:4])}: some runc do not tell systemd then"
+        return unknown(because, source=SOURCE, evidence={**more, "without_link": missing}, remedy=LINKS)
+    return good(how, expected, source=SOURCE, evidence=more)
+
+
+def _docker(node: NodeEvidence) -> dict[str, Any]:
+    try:
+        info = json.loads(program_output(node.part("docker"), "docker info"))
+    except ValueError:
+        raise CannotReadError("docker info printed no JSON") from None
+    if not isinstance(info, dict):
+        raise CannotReadError("docker info printed no description")
+    return info
+
+
+def _info(node: str, **how: Any) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["docker"].update(stdout=json.dumps(how)))
+
+
+LINKS = (
+    "`nvidia-ctk system create-dev-char-symlinks --create-all`, at every boot after the driver is loaded; "
+    "and a runc that is up to date."
+)
+CHECK = Check(
+    id="container-reload",
+    title="GPUs after a daemon-reload",
+    scope=Scope.HOST,
+    measures="whether containers that run would lose their GPUs at the next `systemctl daemon-reload`, as "
+    "any package's installation brings it",
+    method="judged by the known cause, since trying it would harm who works there: cgroup driver of docker "
+    "info, the way GPUs are given to containers, links in /dev/char",
+    requires="Docker that runs",
+    expectation="cgroup driver cgroupfs, or GPUs by CDI with links in /dev/char",
+    remedy="Give GPUs by CDI: nvidia_container_toolkit_mode: cdi, where Docker knows it; or keep systemd "
+    "out: container_runtime_daemon_options with exec-opts: [native.cgroupdriver=cgroupfs]. "
+    "Then clusterctl apply --only runtime.",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("hook-and-systemd", _info("gpu02", CgroupDriver="systemd"), Subject("gpu02")),
+        Fault(
+            "nvidia-runtime",
+            _info("gpu01", CgroupDriver="systemd", DefaultRuntime="nvidia"),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "docker-silent",
+            seeding.program_fails("gpu03", "docker", rc=1, stderr="Cannot connect to the Docker daemon"),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)

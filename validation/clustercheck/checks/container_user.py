@@ -1,0 +1,75 @@
+"""Does a container see the GPUs also where it does not run as root?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.container_gpus import listed
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, first_line, program_output
+
+PART = "container_gpus_as_user"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The same GPUs as root sees in a container; whether those are all is another check's question."""
+    node = evidence.nodes[str(subject.node)]
+    record = node.mapping(PART)
+    if record.get("skipped"):
+        return unknown(str(record["skipped"]), remedy="Bring the image here: clusterctl apply --only images")
+    try:
+        of_root = listed(program_output(node.part("container_gpus"), "nvidia-smi -L in a container as root"))
+    except CannotReadError as error:
+        return unknown(f"nothing to compare with: {error}", remedy="See the check container-gpus first.")
+    if record.get("timed_out"):
+        return bad("the container did not end within its time limit", "hangs", len(of_root))
+    if record.get("missing") or not isinstance(record.get("rc"), int):
+        raise CannotReadError("the probe could not start a container")
+    if record["rc"] != 0:
+        said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+        return bad(f"a container that is not root's cannot use the GPUs: {said}", 0, len(of_root))
+    seen = listed(str(record.get("stdout") or ""))
+    if not of_root or set(seen) - set(of_root):
+        raise CannotReadError("a container that is not root's sees more GPUs than one that is")
+    if set(of_root) - set(seen):
+        because = f"a container sees {len(seen)} GPU(s) where it is not root's, {len(of_root)} where it is"
+        return bad(because, len(seen), len(of_root))
+    return good(len(seen), len(of_root))
+
+
+def _without_last(raw: seeding.Raw) -> None:
+    raw[PART]["stdout"] = "".join(raw[PART]["stdout"].splitlines(keepends=True)[:-1])
+
+
+CHECK = Check(
+    id="container-user",
+    title="GPUs in containers, not as root",
+    scope=Scope.HOST,
+    measures="which GPUs a container of the training image sees whose user is not root",
+    method="docker run --rm --user 65534:65534, nvidia-smi -L in the training image, compared by UUID with "
+    "the same as root",
+    requires="the training image, Docker, the NVIDIA Container Toolkit, GPUs in containers as root",
+    expectation="every GPU that a container sees as root",
+    remedy="Look at the device files (`ls -l /dev/nvidia*`, 0666 by default): NVreg_DeviceFileMode, "
+    "NVreg_DeviceFileGID in /etc/modprobe.d or a udev rule may keep users out; then give the group "
+    "with --group-add, or the files to all.",
+    subjects=every_gpu_node,
+    judge=judge,
+    faults=(
+        Fault("sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
+        Fault(
+            "not-permitted",
+            seeding.program_fails(
+                "gpu02", PART, rc=4, stderr="Failed to initialize NVML: Insufficient Permissions"
+            ),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "no-container-at-all",
+            seeding.program_fails("gpu03", "container_gpus", rc=125, stderr="docker: Error response"),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)
