@@ -40,6 +40,9 @@ RDMA = Noise(
     "sigma: nccl-tests on 8 x A100, one size in place and out of place, from 64 MiB on, differs by at most "
     "0.5 % (all-reduce) and 6 % (all-gather, mostly systematic); outliers: assumed, not measured",
 )
+HARSH = Noise(
+    0.05, 0.05, (0.3, 0.8), 0.8, (0.3, 0.75), "made up, to see where it begins to fail: faults near the limit"
+)
 TCP = Noise(
     0.08,
     0.02,

@@ -6,8 +6,10 @@ import gzip
 import hashlib
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import fat_image
+import locate_figures
 import pull_figures
 import pytest
 
@@ -49,3 +51,28 @@ def test_the_table_of_pulls_stands_between_its_marks(tmp_path: Path) -> None:
     document.write_text("no marks", encoding="utf-8")
     with pytest.raises(ValueError, match="no place"):
         pull_figures.write(document, {}, "the command")
+
+
+def test_the_tables_and_the_picture_of_the_search_are_made_of_its_figures(tmp_path: Path) -> None:
+    document = tmp_path / "performance.md"
+    document.write_text("before\n{}\n{}\nafter\n".format(*locate_figures.MARKS), encoding="utf-8")
+    one = {
+        "right": 3,
+        "unsure": 1,
+        "false": 0,
+        "rounds": [7, 8, 8, 9],
+        "trials": 40,
+        "bound": 14,
+        "tellable": True,
+    }
+    large = {**one, "right": 4, "unsure": 0, "rounds": [9, 9, 9, 11], "bound": 20}
+    kept = {"8": {"node": {"1": one, "2": one}}, "64": {"node": {"1": large}}}
+    locate_figures.write(document, kept, "the command")
+    text = document.read_text(encoding="utf-8")
+    assert "| 8 | 8 | 6 (75.00%) | 2 (25.00%) | 0 (0.00%) | 9 | 14 |" in text
+    assert "| 8 | node | 75 % / 75 % | 25 % / 25 % | 0 / 0 | 8, 9 | 14 | 40 | 4 / 4 |" in text
+    root = ElementTree.fromstring(locate_figures.picture(kept, ["node"]))  # noqa: S314 - our own
+    lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 2
+    heights = [[float(point.partition(",")[2]) for point in line.attrib["points"].split()] for line in lines]
+    assert all(bound < seen for bound, seen in zip(*heights, strict=True))  # the bound lies above

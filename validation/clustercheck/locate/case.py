@@ -10,6 +10,7 @@ from clustercheck.locate.measured import Measured
 from clustercheck.locate.trials import Layout, Trial, trial_of
 
 PARTNERS = 2  # known-good ones with whom a suspect is slow, before it is blamed
+PARTNERS_OF_MANY = 4  # with whom nodes are slow that are fast together: outliers are likelier than that
 SMALLEST_BLOCK = 4  # nodes: of fewer, a bad switch is as likely as so many bad nodes
 
 # A stage asks for trials, and goes on when all of them have been run.
@@ -64,9 +65,9 @@ class Case:
         return [trial for trial in self.measured.pairs(bad=True) if core.issuperset(trial.nodes)]
 
     def is_decided(self, component: list[str]) -> bool:
-        """Whether it was slow with two partners of the core that it had not met, or with two at all."""
+        """Whether it was slow with enough of the core that it had not met; where there are none, with two."""
         asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
-        return self._slow_with(component, asked) >= PARTNERS or (
+        return self._slow_with(component, asked) >= _enough(component) or (
             self.fresh(component) is None and self._slow_with(component, None) >= PARTNERS
         )
 
@@ -74,7 +75,7 @@ class Case:
         """A trial of it with a partner of the core that it has not met: first of its own block, then not."""
         tries = sum(not set(component).isdisjoint(trial.nodes) for trial in self.asked)
         node, core = component[tries % len(component)], self.core()
-        if tries >= 2 * PARTNERS or not core or node in busy:
+        if tries >= 2 * _enough(component) or not core or node in busy:
             return None
         begin = 7919 * len(self.asked) % len(core)
         block = self.layout.blocks.get(node)
@@ -91,15 +92,16 @@ class Case:
         return met
 
     def bad_blocks(self) -> dict[str, list[str]]:
-        """Blocks of which every node is outside the core."""
+        """Blocks of which every node is outside the core, and fast with no node of a good block."""
         core = set(self.core())
-        if not core:
-            return {}
-        return {
+        found = {
             block: members
             for block, members in self.layout.members().items()
-            if len(members) >= SMALLEST_BLOCK and core.isdisjoint(members)
+            if core and len(members) >= SMALLEST_BLOCK and core.isdisjoint(members)
         }
+        inside = {node for members in found.values() for node in members}
+        beyond = {node for c in self.outside() if not inside.issuperset(c) for node in c}
+        return {block: members for block, members in found.items() if beyond.isdisjoint(members)}
 
     def suspects(self) -> list[str]:
         """Nodes that are slow with known-good partners, each by itself, and not for their switch."""
@@ -112,3 +114,7 @@ class Case:
         pairs = self.measured.pairs(bad=True) if trials is None else trials
         bad = [t for t in pairs if self.measured.is_bad(t) and not members.isdisjoint(t.nodes)]
         return len({node for trial in bad for node in trial.nodes if node in core})
+
+
+def _enough(component: list[str]) -> int:
+    return PARTNERS if len(component) == 1 else PARTNERS_OF_MANY

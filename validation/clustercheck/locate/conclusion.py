@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from clustercheck.locate.case import Case
 from clustercheck.locate.located import Located, Named
 from clustercheck.locate.partners import LINK_MEASURES
@@ -64,9 +66,17 @@ def _whole(case: Case, node: str) -> Named:
 
 
 def _of_links(case: Case) -> list[Named]:
+    """Slow pairs of the core. A node in several of them, fast with others, is no link and no slow node."""
     found = []
+    ends = Counter(node for trial in case.links() for node in trial.nodes)
+    for node, count in sorted(ends.items()):
+        if count > 1:
+            because = f"slow with {count} nodes and fast with others: near the limit, or {count} bad links"
+            found.append(Named("node", (node,), because, sure=False))
     for trial in case.links():
         a, b = trial.pair
+        if ends[a] > 1 or ends[b] > 1:
+            continue
         because = f"only the pair {a} and {b} is slow, each is fast with others"
         sure = case.measured.times(trial) >= LINK_MEASURES
         found.append(Named("link", (a, b), because if sure else f"{because}, as far as measured", sure=sure))

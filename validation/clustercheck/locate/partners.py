@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustercheck.locate.case import Case, Stage
+from clustercheck.locate.case import PARTNERS, Case, Stage
 from clustercheck.locate.rounds import round_robin
 from clustercheck.locate.trials import neighbours, trial_of
 
@@ -31,11 +31,13 @@ def meet_the_core(case: Case) -> Stage:
     while True:
         wanted, busy = [], set[str]()
         for component in case.outside() if case.core() else []:
-            trial = None if case.is_decided(component) else case.fresh(component, busy)
-            if trial is not None:
-                wanted.append(trial)
-                busy.update(trial.nodes)
-                case.asked.add(trial)
+            if case.is_decided(component):
+                continue
+            for _ in component[:PARTNERS]:
+                if (trial := case.fresh(component, busy)) is not None:
+                    wanted.append(trial)
+                    busy.update(trial.nodes)
+                    case.asked.add(trial)
         if not wanted:
             return
         yield wanted
