@@ -56,7 +56,7 @@ def tree(root: Path, *, acs: int = 0, size: int = 4096, group: str | None = "ide
         (listed / address).symlink_to(os.path.relpath(place, listed))
     (root / "sys/class/iommu/dmar0").mkdir(parents=True)
     (root / "proc").mkdir()
-    (root / "proc/cmdline").write_text("quiet\n")
+    (root / "proc/cmdline").write_text("quiet root=x amd_iommu=on iommu=pt\n")
     return str(root)
 
 
@@ -79,7 +79,7 @@ def test_the_way_up_from_each_gpu_is_read(tmp_path: Path) -> None:
         (DOWN0, "downstream", 0x1D),
         (DOWN1, "downstream", 0x1D),
     ]
-    assert (found["iommus"], found["command_line"]) == (["dmar0"], "quiet")
+    assert (found["iommus"], found["command_line"]) == (["dmar0"], "amd_iommu=on iommu=pt")
 
 
 def test_an_rdma_adapter_is_a_peer_and_another_device_is_not(tmp_path: Path) -> None:
