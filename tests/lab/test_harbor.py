@@ -118,6 +118,7 @@ def test_images_go_in_as_one_robot_and_the_node_pulls_as_another(harbor: Running
     image = f"{HOST}:443/site/paddle@{digest(harbor)}"
     stranger = inside(harbor, f"docker pull -q {image} 2>&1", host=NODE, check=False)
     assert re.search("unauthorized|denied", stranger), stranger
+    inside(harbor, "docker image prune --all --force", host=NODE)
     applied = harbor.clusterctl("apply", "--yes", "--json")
     assert applied.returncode == 0, applied.stderr
     (pull,) = json_lines(applied)[-1]["pulls"]
