@@ -92,7 +92,7 @@ class Course:
         return kept
 
     def hear(self, line: str) -> None:
-        """One line: which layers came, and when the last one had. Of an image that is here, Docker names none."""
+        """One line: which layers came, and when the last one had. An image that is here has none."""
         found = LINE.match(line)
         if not found:
             return
