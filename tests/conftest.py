@@ -33,8 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _place(file: str) -> int:
-    """What looks at hosts as the lab makes them comes before what applies a site to them."""
-    early = ("test_bare_nodes", "test_lab_lifecycle")
+    """What looks at hosts as the lab makes them comes before what applies a site to them.
+
+    Then what judges no bandwidth: beside it Harbor's road runs, in a lab of its own (script/test).
+    """
+    early = (
+        "test_bare_nodes", "test_lab_lifecycle", "test_apply_manners", "test_driver_role", "test_failures",
+        "test_fast_apply",
+    )  # fmt: skip
     return early.index(file) if file in early else len(early)
 
 

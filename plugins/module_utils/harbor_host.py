@@ -117,6 +117,12 @@ def running_services() -> set[str]:
     return set(out.split()) if rc == 0 else set()
 
 
+def containers_left() -> bool:
+    """Whether any container of Harbor is there, running or not; also where Docker does not answer."""
+    rc, out, _ = run_bounded(["docker", "ps", "--all", "--quiet", "--filter", OURS], LOOK_S)
+    return rc != 0 or bool(out.strip())
+
+
 def runs() -> bool:
     """Whether a Harbor of ours takes pushes now."""
     return {"core", "proxy"} <= running_services()

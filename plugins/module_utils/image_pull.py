@@ -17,7 +17,7 @@ from ansible.module_utils.manifest_fetch import fetcher
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10
-LINE = re.compile(r"([0-9a-f]{12}): (Already exists|Download complete|Pull complete)")
+LINE = re.compile(r"([0-9a-f]{12}): (Download complete|Pull complete)")
 
 
 def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[str, int]:
@@ -78,7 +78,7 @@ class Course:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began = clock()
-        self.there: set[str] = set()
+        self.came: set[str] = set()
         self.download_s = 0.0
         self.seconds = 0.0
 
@@ -92,17 +92,18 @@ class Course:
         return kept
 
     def hear(self, line: str) -> None:
-        """One line: which layers were here already, and when the last one had come."""
+        """One line: which layers came, and when the last one had. An image that is here has none."""
         found = LINE.match(line)
-        if found and found[2] == "Already exists":
-            self.there.add(found[1])
-        elif found and found[2] == "Download complete":
+        if not found:
+            return
+        self.came.add(found[1])
+        if found[2] == "Download complete":
             self.download_s = self._clock() - self._began
 
     def told(self, before: dict[str, Any]) -> dict[str, Any]:
         """What was known before the pull, and how it went; layers that were here did not move."""
         layers = before.get("layers") or {}
-        moved = {d: size for d, size in layers.items() if d.removeprefix("sha256:")[:12] not in self.there}
+        moved = {d: size for d, size in layers.items() if d.removeprefix("sha256:")[:12] in self.came}
         known = {"bytes": sum(moved.values()), "layers": moved} if layers else {}
         course = {"seconds": round(self.seconds, 3), "download_s": round(self.download_s, 3)}
         return {**before, **known, **course}

@@ -66,6 +66,12 @@ def assert_found(document: dict[str, Any], *expected: Expected) -> None:
         assert each.remedy in culprit["remedy"], culprit
 
 
+def assert_blamed_alone(document: dict[str, Any], nodes: set[str]) -> None:
+    """These nodes are blamed and no other; where one is, the test says what for."""
+    blamed = {culprit["node"] for culprit in document["culprits"]}
+    assert blamed == nodes, [(c["node"], c["because"]) for c in document["culprits"]]
+
+
 def assert_clean(lab: Any) -> None:
     """A validation passes, and blames nobody."""
     code, document = validated(lab)
@@ -87,7 +93,7 @@ def test_a_fault_is_found_on_its_node_and_nowhere_else_and_a_clean_run_follows(
     code, document = validated(broken)
     assert (code, document["verdict"]) == (1, "fail")
     assert_found(document, expected)
-    assert {culprit["node"] for culprit in document["culprits"]} == {expected.node}
+    assert_blamed_alone(document, {expected.node})
     assert document["coverage"]["pass"] > 0
     broken.clear_faults()
     assert_clean(broken)
@@ -113,7 +119,7 @@ def test_two_faults_at_once_are_both_found(broken: Any, pair: tuple[tuple[str, s
         for node, kind in pair
     ]
     assert_found(document, *wanted)
-    assert {culprit["node"] for culprit in document["culprits"]} == {node for node, _ in pair}
+    assert_blamed_alone(document, {node for node, _ in pair})
 
 
 def test_a_gpu_and_a_link_are_found_beside_a_fault_of_another_host(broken: Any) -> None:

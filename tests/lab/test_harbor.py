@@ -32,7 +32,7 @@ from .harbor_host import (
 )
 from .on_node import Apply, inside
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.beside]
 
 NODE = "gpu01"
 PULL, PUSH = "repository:pull", "repository:push"
@@ -118,6 +118,7 @@ def test_images_go_in_as_one_robot_and_the_node_pulls_as_another(harbor: Running
     image = f"{HOST}:443/site/paddle@{digest(harbor)}"
     stranger = inside(harbor, f"docker pull -q {image} 2>&1", host=NODE, check=False)
     assert re.search("unauthorized|denied", stranger), stranger
+    inside(harbor, "docker image prune --all --force", host=NODE)
     applied = harbor.clusterctl("apply", "--yes", "--json")
     assert applied.returncode == 0, applied.stderr
     (pull,) = json_lines(applied)[-1]["pulls"]

@@ -30,15 +30,21 @@ SOME_BYTES = 2_000_000
 NOBODY = "192.0.2.1"
 
 
-@pytest.fixture
-def site(applied_lab: RunningLab) -> Iterator[RunningLab]:
-    """The applied lab; settings that a test adds go with it, and faults too."""
-    folder = applied_lab.cluster / "host_vars"
+@pytest.fixture(scope="module")
+def images_lab(applied_lab: RunningLab) -> Iterator[RunningLab]:
+    """The applied lab, applied again after the last of these tests: each brings about what it starts from."""
     yield applied_lab
+    applied_lab.done("apply", "--yes")
+
+
+@pytest.fixture
+def site(images_lab: RunningLab) -> Iterator[RunningLab]:
+    """The lab; settings that a test adds go with it, and faults too."""
+    folder = images_lab.cluster / "host_vars"
+    yield images_lab
     for path in folder.glob("*.yml"):
         path.unlink()
-    applied_lab.clear_faults()
-    applied_lab.done("apply", "--yes")
+    images_lab.clear_faults()
 
 
 def declare(lab: RunningLab, **settings: Any) -> None:

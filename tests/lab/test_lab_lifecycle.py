@@ -50,9 +50,18 @@ def test_all_hosts_run_and_each_is_itself(lab: RunningLab) -> None:
 
 
 def test_a_second_up_changes_nothing(lab: RunningLab) -> None:
-    before = docker("ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}", "--filter", "label=clusterlab.lab")
+    suffix = json.loads((lab.directory / "state.json").read_text())["suffix"]
+    asked = (
+        "ps",
+        "--no-trunc",
+        "--format",
+        "{{.ID}} {{.Names}}",
+        "--filter",
+        f"label=clusterlab.lab={suffix}",
+    )
+    before = docker(*asked)
     lab.lab("up", "--nodes", "3")
-    after = docker("ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}", "--filter", "label=clusterlab.lab")
+    after = docker(*asked)
     assert set(before.splitlines()) == set(after.splitlines())
 
 

@@ -174,6 +174,24 @@ def test_the_migrated_settings_with_their_passwords_are_nowhere_that_others_can_
     assert not (Path(wanted["release"]) / "harbor.yml.migrated").exists()
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_a_network_that_docker_keeps_is_in_nobodys_way_and_a_container_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bool
+) -> None:
+    wanted = programs(tmp_path, monkeypatch, INSTALL)
+    older(tmp_path, wanted)
+    composes(
+        tmp_path, monkeypatch, 'case "$*" in *down) echo "network has active endpoints" >&2; exit 1 ;; esac'
+    )
+    docker_does(tmp_path, 'case "$*" in *--all*) echo c0ffee ;; esac' if left else "")
+    done = play("harbor_release", **wanted, upgrade=True)
+    if left:
+        assert "v2.14.3 does not stop: network has active endpoints" in done["msg"]
+        assert not any(line.startswith("install") for line in lines(tmp_path))
+    else:
+        assert harbor_host.read_record(wanted["directory"])["version"] == "v2.15.2"
+
+
 def test_images_that_are_pulled_have_the_installers_time_and_a_message_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,10 @@ def test_the_course_tells_the_download_from_the_unpacking_and_what_was_here() ->
     assert told == {
         "layers": {B: 7}, "bytes": 7, "link_mbps": 10, "seconds": 20.0, "download_s": 12.5,
     }  # fmt: skip
+    # By another name all of it was here: Docker names no layer then, and none has moved.
+    nothing = image_pull.Course()
+    nothing.follow(["Digest: sha256:x", "Status: Downloaded newer image for x"])
+    assert nothing.told({"layers": {A: 5}, "bytes": 5})["bytes"] == 0
     assert image_pull.Course().told({"unknown": "why"}) == {
         "unknown": "why",
         "seconds": 0.0,

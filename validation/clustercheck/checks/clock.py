@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -31,9 +33,12 @@ class Offset:
         """The best guess."""
         return (self.low + self.high) / 2
 
-    def least_from(self, reference: float) -> float:
-        """How far it is from another offset at the least; negative where it is behind."""
-        return max(self.low - reference, 0.0) + min(self.high - reference, 0.0)
+    def least_from(self, other: Offset) -> float:
+        """How far it is from another at the least; negative where it is behind."""
+        return max(self.low - other.high, 0.0) + min(self.high - other.low, 0.0)
+
+
+HERE = Offset(0.0, 0.0)
 
 
 def offset_of(node: NodeEvidence) -> Offset:
@@ -59,25 +64,28 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return unknown(
             f"the log-in took {mine.high - mine.low:.0f} s: the clock cannot be compared", evidence=more
         )
-    peers = _middles(evidence)
-    reference = median(peers.values()) if len(peers) >= QUORUM else 0.0
+    peers = _offsets(evidence)
+    reference = _median(peers) if len(peers) >= QUORUM else HERE
     among = f"most of {len(peers)} nodes" if len(peers) >= QUORUM else "this machine"
     if abs(least := mine.least_from(reference)) > PEERS_S:
         return bad(_said(least, among), round(least, 1), PEERS_S, unit="s", evidence=more)
-    if abs(least := mine.least_from(0.0)) > CONTROLLER_S:
+    if abs(least := mine.least_from(HERE)) > CONTROLLER_S:
         because = f"{_said(least, 'this machine')}, like the other nodes"
         return bad(because, round(least, 1), CONTROLLER_S, unit="s", evidence=more, remedy=ALL_WRONG)
     return good(round(mine.least_from(reference), 1), PEERS_S, unit="s", source=among, evidence=more)
 
 
-def _middles(evidence: Evidence) -> dict[str, float]:
-    found = {}
+def _offsets(evidence: Evidence) -> list[Offset]:
+    found = []
     for name in evidence.reachable:
-        try:
-            found[name] = offset_of(evidence.nodes[name]).middle
-        except CannotReadError:
-            continue
+        with contextlib.suppress(CannotReadError):
+            found.append(offset_of(evidence.nodes[name]))
     return found
+
+
+def _median(offsets: Sequence[Offset]) -> Offset:
+    """Where the median of the true offsets lies: it grows with each of them, so between these two."""
+    return Offset(median(each.low for each in offsets), median(each.high for each in offsets))
 
 
 def _said(least: float, of: str) -> str:

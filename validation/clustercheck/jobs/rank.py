@@ -153,12 +153,19 @@ def write_verdict(path: Path, verdict: Mapping[str, Any]) -> None:
     temporary.replace(path)
 
 
+def _print_stacks_to(path: Path) -> None:
+    """On SIGUSR1, and on a crash. The file is there when the handler is: before, SIGUSR1 would kill."""
+    nascent = path.with_suffix(".part")
+    stream = nascent.open("w")
+    faulthandler.enable(stream)
+    faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
+    nascent.replace(path)
+
+
 def run(directory: Path, program: str) -> int:
     """Run one rank to its verdict. 0 where the program came to its end, whatever it found."""
     rank = int(os.environ["PADDLE_TRAINER_ID"])
-    stack = (directory / f"rank-{rank}.stack").open("w")
-    faulthandler.enable(stack)
-    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+    _print_stacks_to(directory / f"rank-{rank}.stack")
     progress = Progress(directory / f"rank-{rank}.progress")
     verdict: dict[str, Any] = {"rank": rank, "simulated": device_says_simulated()}
     path = directory / f"rank-{rank}.verdict.json"

@@ -16,12 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 GRACE_AFTER_FAILURE_S = 3.0  # peers of a dead rank raise within about a second: let them say so themselves
 STACK_S = 2.0
 LOOK_S = 1.0
+PASSING_STATES = "DZ"  # of a process that writes, or ends
 # Of the job's time: no healthy phase takes so much of it, and a hang need not be waited out.
 STALL_PART = 0.4
 
@@ -47,16 +49,31 @@ class Rank:
                 start_new_session=True,
             )
 
-    def dump_stack(self) -> None:
-        """Ask for the stack, and wait until it is written or the time for it is over."""
+    def seen(self) -> str:
+        """Have it print its stack; returns the kernel's letter for it (R, S, D, T), nothing where it ended.
+
+        D is told of what stays so alone: whatever writes or ends is in D, then in Z, for a moment.
+        """
         stack = self._directory / f"rank-{self.number}.stack"
-        if not stack.exists():
-            return  # not so far yet: SIGUSR1 would only kill it
-        before = stack.stat().st_size
-        self.process.send_signal(signal.SIGUSR1)
-        deadline = time.monotonic() + STACK_S
-        while stack.stat().st_size == before and time.monotonic() < deadline:
-            time.sleep(0.05)
+        before = stack.stat().st_size if stack.exists() else None
+        if before is not None:  # else not so far yet: SIGUSR1 would only kill it
+            self.process.send_signal(signal.SIGUSR1)
+        begun = settled_at = time.monotonic()
+        settled = ""
+        while not self.has_ended():
+            state, now = self.state(), time.monotonic()
+            if state not in PASSING_STATES:
+                settled, settled_at = state, now
+                if before is None or stack.stat().st_size != before:
+                    return state
+            if now - begun >= STACK_S:
+                return state if now - settled_at >= STACK_S / 2 else settled
+            time.sleep(0.05)  # neither a file's growth nor a process's state can be waited for
+        return ""
+
+    def has_ended(self) -> bool:
+        """Whether it came to its own end."""
+        return self.process.returncode is not None
 
     def progress(self) -> bytes:
         """What it last noted of where it is."""
@@ -135,13 +152,12 @@ def _announce_end(rank: Rank, events: queue.Queue[tuple[str, int]]) -> None:
 
 
 def _end_all(running: Mapping[int, Rank], order: int, why: str) -> None:
-    states = {number: rank.state() for number, rank in running.items()}
-    dumps = [threading.Thread(target=rank.dump_stack) for rank in running.values()]
-    for dump in dumps:
-        dump.start()
-    for dump in dumps:
-        dump.join()
+    with ThreadPoolExecutor(max(1, len(running))) as looks:
+        states = dict(zip(running, looks.map(Rank.seen, running.values()), strict=True))
     for number, rank in running.items():
+        if rank.has_ended():  # by itself, while we looked: it is what its exit code says
+            rank.record_end(order, "", "")
+            continue
         rank.process.kill()
         rank.process.wait()
         rank.record_end(order, why, states[number])
