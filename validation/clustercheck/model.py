@@ -28,6 +28,29 @@ class Scope(StrEnum):
     GROUP = "group"
 
 
+class Severity(StrEnum):
+    """What a check's failure means to who uses the cluster: for order and display.
+
+    It turns no verdict: whatever fails makes the validation fail.
+    """
+
+    CRITICAL = "critical"
+    MAJOR = "major"
+    MINOR = "minor"
+
+    @property
+    def means(self) -> str:
+        """In a phrase."""
+        return _MEANS[self]
+
+
+_MEANS = {
+    Severity.CRITICAL: "jobs cannot run there, or their results may be wrong",
+    Severity.MAJOR: "jobs run slower than they should, or may fail later",
+    Severity.MINOR: "jobs run; it is not as intended",
+}
+
+
 @dataclass(frozen=True, order=True)
 class Subject:
     """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""

@@ -22,6 +22,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.commands import validate_explained
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, listed
@@ -45,13 +46,17 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
 
 @click.command("validate")
 @click.option(
-    "--suite", default="quick", show_default=True, metavar="NAME", help="Which checks: quick or standard."
+    "--suite", default="quick", show_default=True, metavar="NAME", help="Which checks; --list explains them."
 )
 @click.option(
     "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
 )
 @click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
 @click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
+@click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; asks no host.")
+@click.option(
+    "--self-test", is_flag=True, help="Plant into healthy evidence what each check must catch; asks no host."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the result.")
 @password_options
 @click.pass_obj
@@ -59,6 +64,8 @@ def command(
     named: Path | None,
     *,
     suite: str,
+    listing: bool,
+    self_test: bool,
     limit: str | None,
     force_busy: bool,
     yes: bool,
@@ -70,6 +77,12 @@ def command(
     Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
     is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
+    if listing and self_test:
+        raise click.UsageError("--list and --self-test are two requests: make one of them")
+    if listing:
+        return validate_explained.list_checks(suite, as_json=as_json)
+    if self_test:
+        return validate_explained.self_test(as_json=as_json)
     suites.load(suite)
     found = pinned(opened(named))
     warn(found)

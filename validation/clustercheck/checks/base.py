@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clustercheck.evidence import GPUS_IDLE, Evidence
-from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.model import Result, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
@@ -50,6 +50,7 @@ class Check:
     """One thing measured. ``subjects`` are those that the declaration expects, whatever was found.
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
+    ``severity`` says what a failure means.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Check:
     judge: Callable[[Evidence, Subject], Finding]
     faults: tuple[Fault, ...]
     job: str = ""
+    severity: Severity = Severity.MAJOR
 
     @property
     def heavy(self) -> bool:

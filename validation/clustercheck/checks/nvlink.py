@@ -9,7 +9,7 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excl
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.profiles import NvLink
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
 
@@ -69,6 +69,7 @@ CHECK = Check(
     id="nvlink",
     title="NVLink",
     scope=Scope.LINK,
+    severity=Severity.CRITICAL,
     measures="state and rate of every NVLink of every GPU",
     method="nvidia-smi nvlink -s",
     requires="GPUs with NVLink, MIG off",
