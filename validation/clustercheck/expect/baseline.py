@@ -88,7 +88,7 @@ def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
 
 def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a result document as a baseline, in JSON values."""
-    nodes = document["environment"]["nodes"]
+    nodes = document["environment"].get("nodes") or {}
     return {
         "schema": SCHEMA,
         "run": document["run"],
