@@ -40,7 +40,7 @@ def _notes(evidence: Evidence) -> list[str]:
         notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")
     if evidence.not_comparable:
         notes.append(f"compared with no baseline: {evidence.not_comparable}")
-    return notes
+    return notes + [exclusion.lapsed for exclusion in evidence.lapsed]
 
 
 def _job(outcome: JobOutcome) -> dict[str, Any]:

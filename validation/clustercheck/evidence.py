@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from clustercheck.exclusions import Exclusion
 from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
 from clustercheck.launch.model import JobOutcome
@@ -187,7 +188,8 @@ class Evidence:
     failed before one was run again without the nodes to blame, which ``dropped`` names with the reason.
     ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
     with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
-    is why the whole of a baseline is left aside.
+    is why the whole of a baseline is left aside. ``exclusions`` are those in force, ``lapsed`` those that
+    were.
     """
 
     spec: ClusterSpec
@@ -202,6 +204,8 @@ class Evidence:
     baseline: Baseline | None = None
     replaced: Mapping[tuple[str | None, int | None], str] = field(default_factory=dict)
     not_comparable: str = ""
+    exclusions: tuple[Exclusion, ...] = ()
+    lapsed: tuple[Exclusion, ...] = ()
 
     @cached_property
     def pairs(self) -> MeasuredPairs:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clustercheck.exclusions import Exclusion
     from clustercheck.expect.figures import Judged
 
 
@@ -171,6 +172,7 @@ class ClusterSpec:
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
     mounts: tuple[Mount, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
     def settings_of(self, name: str) -> NodeSettings:
         """What is asked of this node: its own settings, else the cluster's."""

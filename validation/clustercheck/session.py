@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from clustercheck import exclusions
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
 from clustercheck.comparison import replaced, unfit
@@ -48,7 +49,7 @@ def validate(
     """
     chosen = load(suite)
     known = {node.profile: profiles.load(node.profile) for node in spec.nodes if node.profile}
-    started = _now()
+    started, today = _now(), datetime.now(UTC).date()
     names = [node.name for node in spec.nodes if not node.excluded]
     on_event(
         {"type": "suite", "suite": chosen.name, "nodes": names, "checks": [c.id for c in chosen.selected()]}
@@ -62,7 +63,11 @@ def validate(
         on_event=on_event,
     )
     evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
-    evidence = _compared_with(baseline, evidence)
+    evidence = replace(
+        _compared_with(baseline, evidence),
+        exclusions=exclusions.in_force(spec.exclusions, today),
+        lapsed=exclusions.lapsed(spec.exclusions, today),
+    )
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = run_jobs(chosen, evidence, launcher, on_event)

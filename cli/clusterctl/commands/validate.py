@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from clustercheck import session, suites
+from clustercheck.exclusions import lapsed
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
@@ -99,13 +101,7 @@ def command(
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
     before = baselines.chosen(directory, baseline)
-    nodes = [node.name for node in spec.nodes if not node.excluded]
-    console.say(f"validate {counted(len(nodes), 'node')} with the {suite} suite: {listed(nodes) or 'none'}")
-    for node in spec.nodes:
-        if node.excluded:
-            console.say(f"{node.name}: left out, {node.excluded}")
-    if before is not None:
-        console.say(f"figures are compared with {before.named}")
+    _announce(spec, suite, before)
     if force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
@@ -143,6 +139,19 @@ def _save(directory: ClusterDirectory, document: Mapping[str, Any]) -> None:
         console.say(f"not saved as the baseline: the verdict is {document['verdict']}")
         return
     console.say(f"saved as the baseline: {baselines.save(directory, document)}")
+
+
+def _announce(spec: ClusterSpec, suite: str, baseline: Baseline | None) -> None:
+    """What will be judged, what is left out of it, and with what it is compared."""
+    nodes = [node.name for node in spec.nodes if not node.excluded]
+    console.say(f"validate {counted(len(nodes), 'node')} with the {suite} suite: {listed(nodes) or 'none'}")
+    for node in spec.nodes:
+        if node.excluded:
+            console.say(f"{node.name}: left out, {node.excluded}")
+    for exclusion in lapsed(spec.exclusions, datetime.now(UTC).date()):
+        console.say(exclusion.lapsed)
+    if baseline is not None:
+        console.say(f"figures are compared with {baseline.named}")
 
 
 def _left_on_nodes(run: Run) -> str:

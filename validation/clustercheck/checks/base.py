@@ -200,6 +200,9 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
 
 def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | None:
     """Why this subject is not judged at all, None where it is."""
+    for exclusion in evidence.exclusions:
+        if exclusion.covers(check.id, subject):
+            return excluded(exclusion.reason)
     if subject.node is None:
         return None
     spec, node = evidence.declared.get(subject.node), evidence.nodes.get(subject.node)
