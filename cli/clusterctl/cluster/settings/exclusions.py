@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from datetime import date
 from pathlib import Path
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from clustercheck.exclusions import EVERYWHERE
 from clusterctl.cluster.settings.options import did_you_mean
@@ -28,7 +28,11 @@ def check(file: Path, variables: MappingNode, hosts: Collection[str] | None) -> 
 
 
 def _entry(file: Path, item: MappingNode, hosts: Collection[str] | None) -> Iterator[SettingsProblem]:
-    given = {key.value: value for key, value in entries(item) if _is_plain(value)}
+    given = {
+        key.value: value
+        for key, value in entries(item)
+        if isinstance(value, ScalarNode) and not is_template(value.value)
+    }
     if "check" in given:
         yield from _check(file, given["check"], given.get("gpu"))
     if "node" in given and hosts is not None:
@@ -59,10 +63,6 @@ def _check(file: Path, node: ScalarNode, gpu: ScalarNode | None) -> Iterator[Set
     elif gpu is not None and known.scope not in (Scope.GPU, Scope.LINK):
         hint = "Leave out gpu, and the whole node is excluded from it."
         yield at(file, gpu, f"{NAME}: the check {known.id} is not of single GPUs", hint, CODE)
-
-
-def _is_plain(value: Node) -> bool:
-    return isinstance(value, ScalarNode) and not is_template(value.value)
 
 
 def _is_day(text: str) -> bool:
