@@ -41,6 +41,11 @@ def _notes(evidence: Evidence) -> list[str]:
         notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")
     if evidence.not_comparable:
         notes.append(f"compared with no baseline: {evidence.not_comparable}")
+    seen_to = [
+        f"{n.name} ({n.acknowledged:%Y-%m-%d %H:%M} UTC)" for n in evidence.spec.nodes if n.acknowledged
+    ]
+    if seen_to:
+        notes.append(f"Xids and SXids count since they were acknowledged: {', '.join(seen_to)}")
     return notes + [exclusion.lapsed for exclusion in evidence.lapsed]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -37,6 +38,14 @@ def _read(read: Callable[[], T]) -> T | CannotReadError:
         return read()
     except CannotReadError as error:
         return error
+
+
+def _is_before(xid: Xid, moment: datetime) -> bool:
+    try:
+        when = datetime.fromisoformat(xid.when)
+    except ValueError:
+        return False
+    return when.tzinfo is not None and when < moment
 
 
 def _known(found: T | CannotReadError) -> T:
@@ -277,6 +286,15 @@ class Evidence:
                 ]
                 slots[name] = max(alike)[1] if alike else bus
         return slots
+
+    def open_xids(self, node: str) -> tuple[Xid, ...]:
+        """Xids and SXids since boot, or since the operator has seen to them. Raises CannotReadError.
+
+        A message whose time cannot be told counts.
+        """
+        since = self.declared[node].acknowledged
+        found = self.nodes[node].xids()
+        return found if since is None else tuple(xid for xid in found if not _is_before(xid, since))
 
     def kind(self, node: str) -> tuple[str, str, int]:
         """What makes nodes equal: profile, model and number of GPUs, as declared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,8 @@ class NodeSettings:
 class NodeSpec:
     """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
 
-    ``settings`` are its own; None where they are the cluster's.
+    ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
+    count; None where all since boot do.
     """
 
     name: str
@@ -155,6 +157,7 @@ class NodeSpec:
     excluded: str = ""
     settings: NodeSettings | None = None
     memory_gib: int | None = None
+    acknowledged: datetime | None = None
 
 
 @dataclass(frozen=True)

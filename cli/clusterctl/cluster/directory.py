@@ -47,6 +47,11 @@ class ClusterDirectory:
         return self.state / "baseline.json"
 
     @property
+    def acknowledged_file(self) -> Path:
+        """From when on a node's kernel messages count."""
+        return self.state / "acknowledged.yml"
+
+    @property
     def runs(self) -> Path:
         """One directory a run."""
         return self.state / "runs"

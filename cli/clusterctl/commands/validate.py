@@ -19,6 +19,7 @@ from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
 from clusterctl import console
+from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory
@@ -62,6 +63,12 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
     help="What to compare figures with. Default: the saved baseline, else the last run that passed.",
 )
 @click.option("--save-baseline", is_flag=True, help="Keep this validation to compare with, where it passes.")
+@click.option(
+    "--acknowledge",
+    metavar="HOSTS",
+    help="Xids and SXids on these hosts until now are seen to: note that, and judge nothing.",
+)
+@click.option("--since-ack", is_flag=True, help="Xids and SXids count since they were acknowledged.")
 @click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; asks no host.")
 @click.option(
     "--self-test", is_flag=True, help="Plant into healthy evidence what each check must catch; asks no host."
@@ -75,6 +82,8 @@ def command(
     suite: str,
     baseline: str | None,
     save_baseline: bool,
+    acknowledge: str | None,
+    since_ack: bool,
     listing: bool,
     self_test: bool,
     limit: str | None,
@@ -95,17 +104,22 @@ def command(
     if self_test:
         return validate_explained.self_test(as_json=as_json)
     suites.load(suite)
+    if acknowledge is not None:
+        return _acknowledge(named, acknowledge)
     found = pinned(opened(named))
     warn(found)
     inventory = found.inventory
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
+    if since_ack:
+        spec = acknowledged_in(spec, directory)
     before = baselines.chosen(directory, baseline)
     _announce(spec, suite, before)
     if force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
     arguments = ["--suite", suite, *(["--limit", limit] if limit else [])]
+    arguments += ["--since-ack"] if since_ack else []
     store = RunStore(directory)
     with mutex.held(directory, "validate"):
         run = store.create("validate", [*arguments, *(["--force-busy"] if force_busy else [])])
@@ -139,6 +153,24 @@ def _save(directory: ClusterDirectory, document: Mapping[str, Any]) -> None:
         console.say(f"not saved as the baseline: the verdict is {document['verdict']}")
         return
     console.say(f"saved as the baseline: {baselines.save(directory, document)}")
+
+
+def _acknowledge(named: Path | None, hosts: str) -> int:
+    inventory = opened(named)
+    names = {host.name for host in inventory.matching(hosts)}
+    nodes = [host.name for host in inventory.gpu_nodes if host.name in names]
+    when = acknowledged.acknowledge(inventory.directory, nodes)
+    console.say(
+        f"with --since-ack, Xids and SXids on {listed(nodes) or 'no node'} count from {when:%F %T} UTC"
+    )
+    return EXIT_GOOD
+
+
+def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:
+    """The cluster with the time from which each node's kernel messages count."""
+    times = acknowledged.times(directory)
+    nodes = tuple(replace(node, acknowledged=times.get(node.name)) for node in spec.nodes)
+    return replace(spec, nodes=nodes)
 
 
 def _announce(spec: ClusterSpec, suite: str, baseline: Baseline | None) -> None:

@@ -32,7 +32,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The switches' errors by their table, and every Xid whose address no GPU of this node has."""
     name = str(subject.node)
     node = evidence.nodes[name]
-    xids = node.xids()
+    xids = evidence.open_xids(name)
     if (finding := of_switches(switch_errors(xids))) is not None:
         return finding
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]

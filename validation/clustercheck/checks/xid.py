@@ -31,7 +31,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     slots = evidence.slots(node)
     if gpu >= len(slots):
         raise CannotReadError("where this GPU sits on the PCI bus is not known")
-    mine = [xid for xid in evidence.nodes[node].xids() if not xid.switch and xid.address == slots[gpu]]
+    mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
     return judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
 
 
