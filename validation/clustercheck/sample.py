@@ -96,6 +96,7 @@ def _gpu_xml(node: int, gpu: int) -> str:
         + _leaves(gpu_recovery_action="None")
         + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info></pci>"
         + f"<clocks_event_reasons>{reasons}</clocks_event_reasons>"
+        + f"<utilization>{_leaves(gpu_util='0 %')}</utilization>"
         + f"<fb_memory_usage>{_leaves(total='81920 MiB', used='0 MiB')}</fb_memory_usage>"
         + f"<ecc_mode>{_leaves(current_ecc='Enabled', pending_ecc='Enabled')}</ecc_mode>"
         + f"<ecc_errors><volatile>{errors}</volatile><aggregate>{errors}"
@@ -120,6 +121,16 @@ def topology_text(gpus: int = 8) -> str:
     ]
     head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
+
+
+def peer_access(gpus: int = 8) -> dict[str, Any]:
+    """What `nvidia-smi topo -p2p` prints for reading, writing and NVLink."""
+    names = [f"GPU{gpu}" for gpu in range(gpus)]
+    rows = [
+        "\t".join([f" {name}", *("X" if name == other else "OK" for other in names), ""]) for name in names
+    ]
+    text = "\n".join(["\t".join([" ", *names, ""]), *rows, "", "Legend:", "", "  X    = Self", ""])
+    return {way: program(text) for way in ("r", "w", "n")}
 
 
 def pci_devices() -> list[dict[str, Any]]:
@@ -180,6 +191,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "nvidia_smi": program(smi_xml(node)),
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
+        "peer_access": peer_access(),
         "pci": pci_devices(),
         "module": {
             "proc": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}",

@@ -55,6 +55,9 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
+        "peer_access": lambda: {
+            way: command(["nvidia-smi", "topo", "-p2p", way], limit_s) for way in ("r", "w", "n")
+        },
         "pci": pci,
         "pcie": pcie,
         "module": lambda: {
