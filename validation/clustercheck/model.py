@@ -135,7 +135,8 @@ class NodeSettings:
 class NodeSpec:
     """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
 
-    ``settings`` are its own; None where they are the cluster's.
+    ``settings`` are its own; None where they are the cluster's. ``rdma_ports`` InfiniBand or RoCE ports must
+    be up, each at ``rdma_gbps`` Gb/s; None where that is not declared.
     """
 
     name: str
@@ -146,6 +147,8 @@ class NodeSpec:
     excluded: str = ""
     settings: NodeSettings | None = None
     memory_gib: int | None = None
+    rdma_ports: int | None = None
+    rdma_gbps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.sample_host import MOUNTS, host_parts
+from clustercheck.sample_links import link_parts, rdma_devices, storage_nic
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -134,10 +135,10 @@ def peer_access(gpus: int = 8) -> dict[str, Any]:
 
 
 def pci_devices() -> list[dict[str, Any]]:
-    """The bus as sysfs shows it: 8 GPUs and 6 NVSwitches."""
+    """The bus as sysfs shows it: 8 GPUs, 6 NVSwitches and 3 RDMA adapters."""
     gpus = [("0x030200", "0x20b2", bus, "16.0 GT/s PCIe", "16") for bus in BUSES]
     switches = [("0x068000", "0x1af1", bus, "8.0 GT/s PCIe", "2") for bus in SWITCH_BUSES]
-    return [
+    nvidia = [
         {
             "address": f"0000:{bus}:00.0",
             "vendor": "0x10de",
@@ -153,6 +154,7 @@ def pci_devices() -> list[dict[str, Any]]:
         }
         for kind, device, bus, speed, width in gpus + switches
     ]
+    return nvidia + rdma_devices()
 
 
 def room(path: str) -> dict[str, Any]:
@@ -220,10 +222,11 @@ def probe_record(node: int) -> dict[str, Any]:
                 "addresses": [f"192.0.2.{node}/24"],
                 "default_route": True,
                 "physical": True,
-            }
+            },
+            storage_nic(node),
         ],
         "rdma": [],
-        "infiniband": {"devices": [], "left_out": []},
+        **link_parts(node),
         **host_parts(),
         "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
         "storage": [room(path) for path in PLACES],

@@ -27,6 +27,7 @@ from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
+from clustercheck.probe.flow_control import flow_control
 from clustercheck.probe.host import host, memory
 from clustercheck.probe.infiniband import infiniband
 from clustercheck.probe.kernel_log import kernel_log
@@ -77,6 +78,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nics": nics,
         "rdma": rdma,
         "infiniband": infiniband,
+        "flow_control": lambda: flow_control(limit_s),
         "memory": memory,
         "virtual": lambda: virtual(limit_s),
         "firmware": firmware,
