@@ -14,6 +14,7 @@ from clustercheck.expect import profiles
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
+from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
 from clustercheck.sample_links import link_parts, rdma_devices, storage_nic
 
@@ -226,6 +227,7 @@ def probe_record(node: int) -> dict[str, Any]:
             storage_nic(node),
         ],
         "rdma": [],
+        "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
         **link_parts(node),
         **host_parts(),
         "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
+from clustercheck.diagnose import diagnose
 from clustercheck.document import Document
 from clustercheck.environment import describe
 from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
@@ -60,6 +61,7 @@ def validate(
     )
     evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
+    evidence = diagnose(chosen, evidence, transport)
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
     results += _judge(chosen, evidence, on_event, with_jobs=True)
