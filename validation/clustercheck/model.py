@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.exclusions import Exclusion
+    from clustercheck.expect.figures import Judged
 
 
 class Verdict(StrEnum):
@@ -70,6 +74,8 @@ class Result:
 
     ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
     not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
+    ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
+    measurement with the parts of its expectation, each judged by itself.
     """
 
     check: str
@@ -86,6 +92,9 @@ class Result:
     remedy: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     simulated: bool = False
+    severity: Severity = Severity.MAJOR
+    margin: float | None = None
+    figures: tuple[Judged, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +175,7 @@ class ClusterSpec:
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
     mounts: tuple[Mount, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
     def settings_of(self, name: str) -> NodeSettings:
         """What is asked of this node: its own settings, else the cluster's."""

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec
+from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
@@ -37,6 +38,7 @@ def cluster_spec(inventory: Inventory) -> ClusterSpec:
         image=settings.image,
         container_gpu_arguments=settings.container_gpu_arguments,
         mounts=settings.mounts,
+        exclusions=exclusions({host.name: setting(host, "validation_exclusions") for host in nodes}),
     )
 
 
