@@ -144,7 +144,6 @@ CHECK = Check(
             ),
             Subject("gpu03", 7),
         ),
-        Fault("at-rest", _generations("gpu03", 6, "1"), Subject("gpu03", 6), Verdict.PASS),
         Fault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
     ),
 )
