@@ -43,7 +43,8 @@ class FakeTransport:
 
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
         assert argv[:2] == ["python3", "-"]
-        assert json.loads(argv[2])["gpu_arguments"] == ["--gpus", "all"]
+        asked = json.loads(argv[2])
+        assert asked.get("parts") == ["dcgm"] or asked["gpu_arguments"] == ["--gpus", "all"]
         assert "nvidia-smi" in stdin
         record = self.records[node]
         if callable(record):

@@ -173,7 +173,10 @@ def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> No
     expected = (Mount("/data", "nfs", "ops"), Mount("/scratch"))
     assert told.mounts == told.settings_of("gpu02").mounts == expected
     assert [node.memory_gib for node in told.nodes] == [1024, 1024]
+    rails = spec.cluster_spec(made(directory, hardware_rdma_ports="{{ 8 }}", hardware_rdma_gbps=200))
+    assert {(node.rdma_ports, node.rdma_gbps) for node in rails.nodes} == {(8, 200)}
     bare = spec.cluster_spec(made(directory))
+    assert bare.nodes[0].rdma_ports is bare.nodes[0].rdma_gbps is None
     assert (bare.mounts, bare.nodes[0].memory_gib) == ((), None)
 
 
@@ -181,6 +184,7 @@ def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> No
     ("variables", "code"),
     [
         ({"hardware_memory_gib": "{{ 'much' }}"}, "inventory.memory"),
+        ({"hardware_rdma_ports": "{{ 'all' }}"}, "inventory.rdma"),
         ({"validation_mounts": "{{ '/data' }}"}, "inventory.mounts"),
         ({"validation_mounts": [{"type": "nfs"}]}, "inventory.mounts"),
     ],

@@ -36,6 +36,8 @@ OF_GPUS = frozenset(
         "remap-pending",
         "nvlink-down",
         "throttled",
+        "pcie-narrow",
+        "peer-access-off",
     ]
 )
 OF_NODES = frozenset(

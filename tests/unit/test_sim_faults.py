@@ -14,7 +14,10 @@ from clusterlab.faults import driver_version_skew, fabricmanager_version_skew, g
 from clusterlab.faults.base import Fault, FaultTarget
 
 KINDS = faults.known()
-OF_GPU = ["gpu-missing", "gpu-fell-off-bus", "ecc-uncorrectable", "remap-pending", "nvlink-down", "throttled"]
+OF_GPU = [
+    "gpu-missing", "gpu-fell-off-bus", "ecc-uncorrectable", "remap-pending", "nvlink-down", "throttled",
+    "pcie-narrow", "peer-access-off",
+]  # fmt: skip
 OF_NODE = ["driver-version-skew", "toolkit-broken"]
 OF_FABRIC_MANAGER = ["fabricmanager-stopped", "fabricmanager-version-skew"]
 

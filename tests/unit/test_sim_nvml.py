@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustercheck.parse.p2p import parse_peer_access
 from clusterlab import hardware
 from clusterlab.hardware.model import ClockReason
 from clusterlab.simulated.nvml import health, smi
@@ -256,6 +257,15 @@ def test_topology_is_a_square_of_links(machine: Machine) -> None:
     for number, row in enumerate(rows):
         assert row[1 + number].strip() == "X"
         assert {cell for at, cell in enumerate(row[1:9]) if at != number} == {"NV12"}
+
+
+def test_peer_access_reads_as_real(machine: Machine) -> None:
+    for way in ("r", "w", "n"):
+        assert parse_peer_access(machine.run("topo", "-p2p", way), 8).refused == ()
+    machine.edit(lambda built: setattr(built.gpu(3), "peer_access", False))
+    found = parse_peer_access(machine.run("topo", "-p2p", "r"), 8)
+    assert len(found.refused) == 14 and all(3 in pair for pair in found.refused)
+    assert {found.words[pair] for pair in found.refused} == {"CNS"}
 
 
 def test_a_declared_process_makes_the_gpu_busy(machine: Machine) -> None:

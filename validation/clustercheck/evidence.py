@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -12,9 +13,11 @@ from typing import Any, TypeVar
 from clustercheck.exclusions import Exclusion
 from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
+from clustercheck.expect.rdma import Fabric, compare
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.model import ClusterSpec, NodeSpec
+from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import Xid, parse_kernel_log
 from clustercheck.parse.nvidia_smi import SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinks, parse_nvlink
@@ -121,6 +124,14 @@ class NodeEvidence:
         """Xid and SXid messages since boot. Raises CannotReadError."""
         return _known(self._xids)
 
+    @cached_property
+    def _rdma(self) -> tuple[RdmaAdapter, ...] | CannotReadError:
+        return _read(lambda: parse_infiniband(self.part("infiniband")))
+
+    def rdma(self) -> tuple[RdmaAdapter, ...]:
+        """InfiniBand and RoCE adapters. Raises CannotReadError."""
+        return _known(self._rdma)
+
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""
         return self._nvidia(GPU_CLASSES)
@@ -221,6 +232,20 @@ class Evidence:
     def pairs(self) -> MeasuredPairs:
         """What pairs of nodes reached. Raises KeyError where they were not run."""
         return measured_pairs(self.jobs["pairs"])
+
+    @cached_property
+    def compared(self) -> dict[tuple[object, str], Any]:
+        """What comparisons have read of nodes, by what was read and node: a thousand ask for the same."""
+        return {}
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """What the RDMA adapters of all nodes that could be read have in common."""
+        found: dict[str, tuple[RdmaAdapter, ...]] = {}
+        for name in self.reachable:
+            with suppress(CannotReadError):
+                found[name] = self.nodes[name].rdma()
+        return compare(found, {name: self.kind(name) for name in found})
 
     @cached_property
     def declared(self) -> Mapping[str, NodeSpec]:

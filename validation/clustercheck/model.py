@@ -146,7 +146,8 @@ class NodeSpec:
     """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
 
     ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
-    count; None where all since boot do.
+    count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
+    ``rdma_gbps`` Gb/s; None where that is not declared.
     """
 
     name: str
@@ -158,6 +159,8 @@ class NodeSpec:
     settings: NodeSettings | None = None
     memory_gib: int | None = None
     acknowledged: datetime | None = None
+    rdma_ports: int | None = None
+    rdma_gbps: int | None = None
 
 
 @dataclass(frozen=True)

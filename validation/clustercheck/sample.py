@@ -14,7 +14,9 @@ from clustercheck.expect import profiles
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
+from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
+from clustercheck.sample_links import link_parts, rdma_devices, storage_nic
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -96,6 +98,7 @@ def _gpu_xml(node: int, gpu: int) -> str:
         + _leaves(gpu_recovery_action="None")
         + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info></pci>"
         + f"<clocks_event_reasons>{reasons}</clocks_event_reasons>"
+        + f"<utilization>{_leaves(gpu_util='0 %')}</utilization>"
         + f"<fb_memory_usage>{_leaves(total='81920 MiB', used='0 MiB')}</fb_memory_usage>"
         + f"<ecc_mode>{_leaves(current_ecc='Enabled', pending_ecc='Enabled')}</ecc_mode>"
         + f"<ecc_errors><volatile>{errors}</volatile><aggregate>{errors}"
@@ -122,11 +125,21 @@ def topology_text(gpus: int = 8) -> str:
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
 
 
+def peer_access(gpus: int = 8) -> dict[str, Any]:
+    """What `nvidia-smi topo -p2p` prints for reading, writing and NVLink."""
+    names = [f"GPU{gpu}" for gpu in range(gpus)]
+    rows = [
+        "\t".join([f" {name}", *("X" if name == other else "OK" for other in names), ""]) for name in names
+    ]
+    text = "\n".join(["\t".join([" ", *names, ""]), *rows, "", "Legend:", "", "  X    = Self", ""])
+    return {way: program(text) for way in ("r", "w", "n")}
+
+
 def pci_devices() -> list[dict[str, Any]]:
-    """The bus as sysfs shows it: 8 GPUs and 6 NVSwitches."""
+    """The bus as sysfs shows it: 8 GPUs, 6 NVSwitches and 3 RDMA adapters."""
     gpus = [("0x030200", "0x20b2", bus, "16.0 GT/s PCIe", "16") for bus in BUSES]
     switches = [("0x068000", "0x1af1", bus, "8.0 GT/s PCIe", "2") for bus in SWITCH_BUSES]
-    return [
+    nvidia = [
         {
             "address": f"0000:{bus}:00.0",
             "vendor": "0x10de",
@@ -142,6 +155,7 @@ def pci_devices() -> list[dict[str, Any]]:
         }
         for kind, device, bus, speed, width in gpus + switches
     ]
+    return nvidia + rdma_devices()
 
 
 def room(path: str) -> dict[str, Any]:
@@ -180,6 +194,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "nvidia_smi": program(smi_xml(node)),
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
+        "peer_access": peer_access(),
         "pci": pci_devices(),
         "module": {
             "proc": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}",
@@ -208,10 +223,12 @@ def probe_record(node: int) -> dict[str, Any]:
                 "addresses": [f"192.0.2.{node}/24"],
                 "default_route": True,
                 "physical": True,
-            }
+            },
+            storage_nic(node),
         ],
         "rdma": [],
-        "infiniband": {"devices": [], "left_out": []},
+        "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
+        **link_parts(node),
         **host_parts(),
         "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
         "storage": [room(path) for path in PLACES],

@@ -12,6 +12,7 @@ from clustercheck.burn_in import passes
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
 from clustercheck.comparison import replaced, unfit
+from clustercheck.diagnose import diagnose
 from clustercheck.document import Document
 from clustercheck.environment import describe
 from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
@@ -72,6 +73,7 @@ def validate(
         lapsed=exclusions.lapsed(spec.exclusions, today),
     )
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
+    evidence = diagnose(chosen, evidence, transport)
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = passes(chosen, evidence, launcher, on_event)
     if chosen.repeat_min:

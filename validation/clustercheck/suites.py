@@ -25,6 +25,15 @@ class SuiteJob(BaseModel):
     nccl_arguments: dict[str, Any] = Field(default_factory=dict)
 
 
+class Diagnostic(BaseModel):
+    """DCGM's diagnostic: its level, and when it is ended."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: int = Field(ge=1, le=4)
+    limit_s: float = Field(gt=0)
+
+
 class Suite(BaseModel):
     """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
 
@@ -40,6 +49,7 @@ class Suite(BaseModel):
     repeat_min: float = Field(default=0, ge=0)
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
+    dcgm: Diagnostic | None = None
     jobs: dict[str, SuiteJob]
 
     @property

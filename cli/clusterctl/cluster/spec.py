@@ -86,6 +86,8 @@ def _node(host: Host, inventory: Inventory) -> NodeSpec:
         excluded=f"quarantined: {host.quarantined}" if host.quarantined is not None else "",
         settings=_settings(host, inventory),
         memory_gib=_number(host, "hardware_memory_gib", code="inventory.memory"),
+        rdma_ports=_number(host, "hardware_rdma_ports", code="inventory.rdma"),
+        rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
     )
 
 

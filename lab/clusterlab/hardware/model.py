@@ -183,6 +183,7 @@ class Gpu(Strict):
     module_id: Count
     pcie: PcieLink
     nvlinks: list[NvLink] = []
+    peer_access: bool = Field(default=True, description="whether other GPUs may reach its memory")
     clocks: Clocks
     clock_reasons: list[ClockReason] = ["gpu_idle"]
     temperature_c: int = 33

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from clustercheck.checks.base import Finding, bad, excluded, good, unknown
 from clustercheck.evidence import Evidence, NodeEvidence
@@ -73,6 +74,14 @@ def _difference(trait: str, mine: Traits, everywhere: list[Traits], nodes: int) 
 
 
 def _told(evidence: Evidence, name: str, traits_of: Callable[[NodeEvidence], Traits]) -> Traits | None:
+    reader = traits_of.func if isinstance(traits_of, partial) else traits_of  # partial: over this evidence
+    if (reader, name) not in evidence.compared:
+        evidence.compared[reader, name] = _read(evidence, name, traits_of)
+    found: Traits | None = evidence.compared[reader, name]
+    return found
+
+
+def _read(evidence: Evidence, name: str, traits_of: Callable[[NodeEvidence], Traits]) -> Traits | None:
     if name not in evidence.reachable:
         return None
     try:

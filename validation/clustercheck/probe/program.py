@@ -5,6 +5,7 @@ Options (one JSON object as first argument, all optional):
   gpu_arguments  what `docker run` needs to hand GPUs to a container
   parts          names of parts to collect; default: all of them (`parts_of`)
   ended_runs     ids of validations that are known to be over: what they left does not make a node busy
+  dcgm           level of DCGM's diagnostic and its limit_s; without it none is run
   mounts         file systems to look at, each with path and user (who must be able to write, or empty)
   limit_s        limit of each command in seconds, default 30; the container part gets twice that
 
@@ -25,8 +26,10 @@ from clustercheck.probe.busy import busy
 from clustercheck.probe.clock import clock
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
+from clustercheck.probe.dcgm import dcgm
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
+from clustercheck.probe.flow_control import flow_control
 from clustercheck.probe.host import host, memory
 from clustercheck.probe.infiniband import infiniband
 from clustercheck.probe.kernel_log import kernel_log
@@ -55,6 +58,9 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
+        "peer_access": lambda: {
+            way: command(["nvidia-smi", "topo", "-p2p", way], limit_s) for way in ("r", "w", "n")
+        },
         "pci": pci,
         "pcie": pcie,
         "module": lambda: {
@@ -74,6 +80,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nics": nics,
         "rdma": rdma,
         "infiniband": infiniband,
+        "flow_control": lambda: flow_control(limit_s),
         "memory": memory,
         "virtual": lambda: virtual(limit_s),
         "firmware": firmware,
@@ -86,6 +93,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "mounts": lambda: mounts(options.get("mounts") or [], limit_s),
         "name_service": lambda: name_service(image),
         "registry": lambda: registry(image),
+        "dcgm": lambda: dcgm(options, limit_s),
         "clock": lambda: clock(limit_s),
         "busy": lambda: busy(limit_s, options.get("ended_runs") or ()),
     }

@@ -173,8 +173,10 @@ def _reset(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
 
 
 def _topo(node: nvml.Node, gpus: list[dict[str, Any]], options: argparse.Namespace) -> str:
+    if options.p2p in ("r", "w", "n"):
+        return tables.peer_access(node, gpus, options.p2p)
     if not options.matrix:
-        raise nvml.NvmlError("topo: only -m is simulated", 2)
+        raise nvml.NvmlError("topo: only -m, and -p2p r, w and n are simulated", 2)
     return tables.topology(node, gpus)
 
 

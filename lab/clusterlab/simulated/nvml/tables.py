@@ -103,6 +103,38 @@ def topology(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n" + legend + "\nSimulated by clusterlab.\n\n"
 
 
+PEER_LEGEND = """
+Legend:
+
+  X    = Self
+  OK   = Status Ok
+  CNS  = Chipset not supported
+  GNS  = GPU not supported
+  TNS  = Topology not supported
+  NS   = Not supported
+  U    = Unknown
+"""
+
+
+def peer_access(node: nvml.Node, gpus: list[dict[str, Any]], way: str) -> str:
+    """`nvidia-smi topo -p2p r`, `w` or `n`: over NVLink, GPUs reach each other through NVSwitches alone."""
+
+    def word(one: dict[str, Any], other: dict[str, Any]) -> str:
+        if one is other:
+            return "X"
+        if not (one.get("peer_access", True) and other.get("peer_access", True)):
+            return "CNS"
+        over_nvlink = bool(node.switches) and min(_active(one), _active(other)) > 0
+        return "OK" if way != "n" or over_nvlink else "NS"
+
+    heads = [f"GPU{gpu['index']}" for gpu in gpus]
+    rows = [
+        "\t".join([f" {head}", *(word(gpu, other) for other in gpus), ""])
+        for head, gpu in zip(heads, gpus, strict=True)
+    ]
+    return "\n".join(["\t".join([" ", *heads, ""]), *rows]) + f"\n{PEER_LEGEND}\nSimulated by clusterlab.\n\n"
+
+
 def _connection(node: nvml.Node, one: dict[str, Any], other: dict[str, Any]) -> str:
     if one is other:
         return " X "

@@ -1,0 +1,238 @@
+"""InfiniBand and RoCE: who is to blame for a port that is down, slow or noisy, and where nobody is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustercheck import sample
+from clustercheck.checks import seeding
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.of_rdma import edit_port, lose_adapter
+from clustercheck.evidence import Evidence
+from clustercheck.model import Result, Verdict
+from clustercheck.parse.flow_control import parse_flow_control, words
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.probe import flow_control as probe
+
+PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
+CHECKS = (
+    "infiniband-port",
+    "infiniband-errors",
+    "infiniband-firmware",
+    "rails-alike",
+    "roce",
+    "roce-flow-control",
+)
+DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
+
+
+def judged(check: str, evidence: Evidence) -> list[Result]:
+    return evaluate(BY_ID[check], evidence)
+
+
+def verdicts(check: str, evidence: Evidence) -> list[Verdict]:
+    return [result.verdict for result in judged(check, evidence)]
+
+
+def without_adapters(*nodes: str) -> seeding.Inject:
+    return seeding.chain(*(seeding.edit(n, lambda raw: raw["infiniband"].update(devices=[])) for n in nodes))
+
+
+def declared(evidence: Evidence, **what: Any) -> Evidence:
+    nodes = tuple(replace(node, **what) for node in evidence.spec.nodes)
+    return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_nodes_without_adapters_are_excluded_by_name(check: str) -> None:
+    none = without_adapters("gpu01", "gpu02", "gpu03")(sample.healthy())
+    results = judged(check, none)
+    assert {result.verdict for result in results} == {EXCLUDED}
+    if check != "rails-alike":
+        assert "hardware_rdma_ports is not declared" in results[0].because
+        assert "0000:0c:00.0" in results[0].because
+
+
+@pytest.mark.parametrize("check", ["infiniband-port", "infiniband-errors", "roce"])
+def test_adapters_that_are_declared_or_that_equal_nodes_have_are_missed(check: str) -> None:
+    none = without_adapters("gpu01", "gpu02", "gpu03")(sample.healthy())
+    assert set(verdicts(check, declared(none, rdma_ports=2))) == {FAIL}
+    assert set(verdicts(check, declared(none, rdma_ports=0))) == {EXCLUDED}
+    assert verdicts(check, without_adapters("gpu02")(sample.healthy())) == [PASS, FAIL, PASS]
+
+
+def test_of_two_nodes_the_one_whose_port_is_down_is_named() -> None:
+    two = edit_port("gpu02", 1, **DOWN)(sample.healthy(2))
+    first, second = judged("infiniband-port", two)
+    assert (first.verdict, second.verdict) == (PASS, FAIL)
+    assert second.because == "mlx5_1/1 is DOWN (Polling); up on 1 equal nodes"
+
+
+def test_a_port_that_is_down_everywhere_was_never_cabled_unless_it_is_declared() -> None:
+    everywhere = seeding.chain(*(edit_port(f"gpu0{n}", 1, **DOWN) for n in (1, 2, 3)))(sample.healthy())
+    assert set(verdicts("infiniband-port", everywhere)) == {PASS}
+    assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=3))) == {FAIL}
+    alone = edit_port("gpu01", 1, **DOWN)(sample.healthy(1))
+    (result,) = judged("infiniband-port", alone)
+    assert result.verdict is NOT_RUN and "hardware_rdma_ports" in result.remedy
+    assert verdicts("infiniband-port", declared(alone, rdma_ports=2)) == [PASS]
+
+
+def test_a_declared_number_does_not_hide_the_port_that_equal_nodes_have() -> None:
+    down = declared(edit_port("gpu02", 0, **DOWN)(sample.healthy()), rdma_ports=2)
+    assert verdicts("infiniband-port", down) == [PASS, FAIL, PASS]
+
+
+def test_no_port_up_at_all_is_never_green() -> None:
+    dark = sample.healthy()
+    for node in ("gpu01", "gpu02", "gpu03"):
+        dark = seeding.chain(*(edit_port(node, number, **DOWN) for number in range(3)))(dark)
+    assert set(verdicts("infiniband-port", dark)) == {NOT_RUN}
+    assert set(verdicts("infiniband-errors", dark)) == {EXCLUDED}
+    assert set(verdicts("roce", dark)) == {EXCLUDED}
+
+
+def test_a_port_without_subnet_manager_is_said_with_its_own_remedy() -> None:
+    waiting = edit_port("gpu01", 0, state="2: INIT")(sample.healthy(1))
+    (result,) = judged("infiniband-port", waiting)
+    assert result.verdict is FAIL and "opensm" in result.remedy
+
+
+@pytest.mark.parametrize(
+    ("rate", "layer", "verdict"),
+    [
+        ("100 Gb/sec (2X HDR)", "InfiniBand", PASS),
+        ("50 Gb/sec (2X EDR)", "InfiniBand", FAIL),
+        ("25 Gb/sec (1X EDR)", "InfiniBand", FAIL),
+        ("25 Gb/sec (1X EDR)", "Ethernet", PASS),
+    ],
+)
+def test_lanes_that_a_whole_cable_may_have(rate: str, layer: str, verdict: Verdict) -> None:
+    alike = sample.healthy()
+    for node in ("gpu01", "gpu02", "gpu03"):
+        alike = seeding.chain(*(edit_port(node, number, rate=rate, link_layer=layer) for number in (0, 1)))(
+            alike
+        )
+    assert set(verdicts("infiniband-port", alike)) == {verdict}
+
+
+def test_one_fast_port_makes_no_others_slow() -> None:
+    fast = edit_port("gpu01", 0, rate="400 Gb/sec (4X NDR)")(sample.healthy())
+    assert set(verdicts("infiniband-port", fast)) == {PASS}
+    assert set(verdicts("infiniband-port", declared(sample.healthy(), rdma_ports=2, rdma_gbps=200))) == {PASS}
+
+
+@pytest.mark.parametrize(
+    ("counter", "count", "layer", "verdict"),
+    [
+        ("symbol_error", "10", "InfiniBand", PASS),
+        ("symbol_error", "11", "InfiniBand", FAIL),
+        ("symbol_error", "11", "Ethernet", FAIL),
+        ("port_xmit_discards", "101", "InfiniBand", FAIL),
+        ("port_xmit_discards", "999", "Ethernet", PASS),
+        ("link_downed", "4", "InfiniBand", PASS),
+        ("link_downed", "5", "InfiniBand", FAIL),
+    ],
+)
+def test_errors_are_judged_by_their_thresholds(
+    counter: str, count: str, layer: str, verdict: Verdict
+) -> None:
+    evidence = edit_port("gpu01", 0, link_layer=layer, counters={counter: count})(sample.healthy(1))
+    assert verdicts("infiniband-errors", evidence) == [verdict]
+
+
+def test_flaps_of_weeks_are_weighed_otherwise_than_those_of_a_day() -> None:
+    old = seeding.edit("gpu01", lambda raw: raw["host"].update(uptime_s=1e6))
+    for count, verdict in (("10", PASS), ("11", FAIL)):
+        flapped = edit_port("gpu01", 0, counters={"link_downed": count})
+        assert verdicts("infiniband-errors", seeding.chain(old, flapped)(sample.healthy(1))) == [verdict]
+
+
+def test_of_two_versions_of_firmware_nobody_can_tell_which_is_meant() -> None:
+    def older(raw: seeding.Raw) -> None:
+        for device in raw["infiniband"]["devices"]:
+            device["fw_ver"] = "20.28.1002"
+
+    two = seeding.edit("gpu02", older)(sample.healthy(2))
+    results = judged("infiniband-firmware", two)
+    assert [result.verdict for result in results] == [FAIL, FAIL]
+    assert "cannot tell which is meant" in results[0].because
+
+
+def test_an_adapter_without_its_like_has_nothing_to_compare_with() -> None:
+    alone = lose_adapter("gpu01", 0)(sample.healthy(1))
+    assert verdicts("infiniband-firmware", alone) == [EXCLUDED]
+    assert verdicts("rails-alike", alone) == [EXCLUDED]
+    assert verdicts("roce", alone) == verdicts("roce-flow-control", alone) == [PASS]
+
+
+def test_a_port_whose_addresses_name_no_interface_cannot_be_judged() -> None:
+    def nameless(device: seeding.Raw) -> None:
+        for gid in device["ports"][0]["gids"]:
+            gid["interface"] = ""
+
+    evidence = seeding.edit("gpu01", lambda raw: nameless(raw["infiniband"]["devices"][2]))(sample.healthy(1))
+    assert verdicts("roce", evidence) == verdicts("roce-flow-control", evidence) == [NOT_RUN]
+
+
+# --- flow control: the probe and its reader
+
+# The lines that dcb/dcb_pfc.c of iproute2 6.x prints.
+TEXT = "pfc-cap 8 macsec-bypass off delay 0\nprio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:on 7:off\n"
+PRIORITIES = [str(number) for number in range(8)]
+
+
+def record(text: str, **ecn: Any) -> dict[str, Any]:
+    return {"ens5": {"pfc": sample.program(text), "ecn": {"roce_np": None, "roce_rp": None, **ecn}}}
+
+
+def test_flow_control_is_read() -> None:
+    found = parse_flow_control(record(TEXT, roce_np=["3"], roce_rp=[]), "ens5")
+    assert (found.paused, found.receiver, found.sender) == ((3, 6), (3,), ())
+    assert [words(each) for each in (found.paused, found.sender, None)] == ["3, 6", "none", "not told"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "prio-pfc 0:off\n", TEXT + TEXT, TEXT.replace("7:off", "6:off"), TEXT.replace("on", "an")]
+)
+def test_what_dcb_does_not_print_is_not_read(text: str) -> None:
+    with pytest.raises(CannotReadError):
+        parse_flow_control(record(text), "ens5")
+    assert parse_flow_control(record(text, roce_np=["3"]), "ens5").paused is None
+
+
+NAMES = st.sampled_from(["ens5", "pfc", "ecn", "roce_np", "stdout", "rc"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8) | st.sampled_from([*PRIORITIES, TEXT]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(said=JSON)
+def test_a_record_may_be_anything(said: Any) -> None:
+    try:
+        parse_flow_control(said, "ens5")
+    except CannotReadError:
+        return
+
+
+def test_the_interface_of_an_adapter_is_found_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "infiniband/mlx5_2/device/net/ens5").mkdir(parents=True)
+    (tmp_path / "infiniband/mlx5_0/device").mkdir(parents=True)
+    for role, on in (("roce_np", "3"), ("roce_rp", "")):
+        room = tmp_path / "net/ens5/ecn" / role / "enable"
+        room.mkdir(parents=True)
+        for number in PRIORITIES:
+            (room / number).write_text("1\n" if number == on else "0\n")
+    found = probe.flow_control(5.0, str(tmp_path))
+    assert list(found) == ["ens5"]
+    assert found["ens5"]["ecn"] == {"roce_np": ["3"], "roce_rp": []}
+    assert probe.flow_control(5.0, str(tmp_path / "missing")) == {}

@@ -1,0 +1,73 @@
+"""Have equal InfiniBand and RoCE adapters the same firmware, on all nodes?"""
+
+from __future__ import annotations
+
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.of_rdma import edit_adapter, unread, without_adapter
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """More than half of the adapters of one board id are right; where no half agrees, all differ."""
+    adapters = evidence.nodes[str(subject.node)].rdma()
+    if not adapters:
+        return without_adapter(evidence, subject)
+    on_bus = [adapter for adapter in adapters if adapter.address]
+    if not on_bus:
+        return excluded("the node's RDMA adapters are software: they have no firmware")
+    if silent := [each.name for each in on_bus if not each.firmware or not each.board]:
+        raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
+    more = {"firmware": {each.name: f"{each.firmware} ({each.board})" for each in on_bus}}
+    wrong, compared = [], 0
+    for adapter in on_bus:
+        versions = evidence.fabric.firmware[adapter.board]
+        compared += versions.total() > 1
+        ((usual, count),) = versions.most_common(1)
+        if 2 * count <= versions.total():
+            others = " and ".join(sorted(set(versions) - {adapter.firmware}))
+            if others:
+                said = f"{adapter.name} has {adapter.firmware}, others {others}: cannot tell which is meant"
+                wrong.append((said, adapter.firmware, others))
+        elif adapter.firmware != usual:
+            said = (
+                f"{adapter.name} has {adapter.firmware}, {count} of {versions.total()} such adapters {usual}"
+            )
+            wrong.append((said, adapter.firmware, usual))
+    if wrong:
+        return bad("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)
+    if not compared:
+        return excluded("no other adapter of its board is anywhere: nothing to compare with", evidence=more)
+    versions_here = ", ".join(sorted({each.firmware for each in on_bus}))
+    return good(versions_here, "as on equal adapters", evidence=more)
+
+
+CHECK = Check(
+    id="infiniband-firmware",
+    title="RDMA firmware alike",
+    scope=Scope.HOST,
+    measures="firmware of every RDMA adapter, by its board id",
+    method="fw_ver and board_id in /sys/class/infiniband, compared among all adapters of one board id",
+    requires="a second adapter of the same board id, on this node or another",
+    expectation="as on more than half of the equal adapters; where no half agrees, all differ",
+    remedy="Bring the adapters to one version: `mlxfwmanager --query`, then `mlxfwmanager -u` and a reboot; "
+    "the board id (PSID) names the image.",
+    severity=Severity.MINOR,
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault(
+            "firmware-differs",
+            edit_adapter("gpu02", 1, lambda device: device.update(fw_ver="20.28.1002")),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "firmware-not-told",
+            edit_adapter("gpu03", 0, lambda device: device.update(fw_ver=None)),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+        Fault("not-in-time", unread("gpu01"), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,202 @@
+"""InfiniBand and RoCE ports: up, at full rate, on all lanes of the cable and of PCI Express."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.checks.of_rdma import (
+    Link,
+    edit_port,
+    links_of,
+    lose_adapter,
+    name_of,
+    place_of,
+    rate,
+    unread,
+    without_adapter,
+)
+from clustercheck.evidence import Evidence
+from clustercheck.expect.rdma import LANES, lanes_missing
+from clustercheck.model import Scope, Severity, Subject, Verdict
+
+DECLARED = "hardware_rdma_ports and hardware_rdma_gbps"
+PEERS = "ports at the same place on equal nodes, and ports of equal adapters"
+SUBNET_MANAGER = (
+    "The cable is good and no subnet manager has configured the port: start opensm (or the switch's own), "
+    "look at `sminfo` on a node whose port is active, and at the partition of this port."
+)
+DECLARE = (
+    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none): nobody else can tell a "
+    "port that was never cabled from one whose cable is out."
+)
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """As many ports up as declared, and those of equal nodes; and each that is up as good as it can be."""
+    node = str(subject.node)
+    declared = evidence.declared[node].rdma_ports
+    if declared == 0:
+        return excluded("hardware_rdma_ports says that no port need be up")
+    links = links_of(evidence, subject)
+    if not links:
+        return without_adapter(evidence, subject)
+    up = [link for link in links if link[1].up]
+    more = {
+        "ports": {
+            name_of(link): f"{link[1].state} {link[1].physical_state} {rate(link[1])} {link[1].link_layer}"
+            for link in links
+        }
+    }
+    finding = _not_up(evidence, subject, links, up) or _poor(evidence, node, up)
+    if finding is not None:
+        return replace(finding, evidence=more)
+    if not up:
+        return excluded("no Ethernet port that could do RDMA is up, on any equal node", evidence=more)
+    slowest = min(up, key=lambda link: link[1].rate_gbps)
+    source = DECLARED if declared is not None else PEERS
+    return good(
+        f"{len(up)} ports, {rate(slowest[1])}", _expected(evidence, node), source=source, evidence=more
+    )
+
+
+def _not_up(
+    evidence: Evidence, subject: Subject, links: Sequence[Link], up: Sequence[Link]
+) -> Finding | None:
+    """What is wrong with how many ports are up; None where nothing is."""
+    node = str(subject.node)
+    declared = evidence.declared[node].rdma_ports
+    waiting = [link for link in links if link[1].physical_state == "LinkUp" and not link[1].up]
+    waiting = [link for link in waiting if link[1].link_layer == "InfiniBand"]
+    remedy = SUBNET_MANAGER if waiting else ""
+    down = [link for link in links if not link[1].up]
+    if declared is not None and len(up) < declared:
+        because = f"{len(up)} of {declared} ports are up: {_states(down) or f'there are {len(links)} ports'}"
+        return bad(because, len(up), declared, unit="ports", source=DECLARED, remedy=remedy)
+    wanted = evidence.fabric.wanted(node)
+    places = {place_of(link): link for link in links}
+    guilty = [link for place, link in places.items() if link in down and (place in wanted or link in waiting)]
+    gone = [place for place in wanted if place not in places]
+    if guilty or gone:
+        missing = [f"no adapter is at {address} (port {number})" for address, number in gone]
+        told = [_states(guilty), *missing] if guilty else missing
+        others = [wanted[place] for place in (*gone, *map(place_of, guilty)) if place in wanted]
+        because = "; ".join(told) + (f"; up on {min(others)} equal nodes" if others else "")
+        expected = len({*(place_of(link) for link in up), *wanted, *map(place_of, waiting)})
+        return bad(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
+    unsure = [link for link in down if link[1].link_layer == "InfiniBand"]
+    if unsure and declared is None and not (up and evidence.fabric.equals(node)):
+        return unknown(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
+    return None
+
+
+def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
+    """What is wrong with the ports that are up; None where nothing is."""
+    spec = evidence.declared[node]
+    if spec.rdma_gbps is not None:
+        fast = [link for link in up if link[1].rate_gbps >= spec.rdma_gbps]
+        needed = spec.rdma_ports if spec.rdma_ports is not None else len(up)
+        if len(fast) < needed:
+            slow = ", ".join(f"{name_of(link)} {rate(link[1])}" for link in up if link not in fast)
+            because = f"{len(fast)} of {needed} ports have {spec.rdma_gbps} Gb/s: {slow}"
+            return bad(because, len(fast), needed, unit="ports", source=DECLARED)
+    for link in up:
+        adapter, port = link
+        usual = evidence.fabric.usual_gbps(adapter, port)
+        if lanes_missing(port):
+            because = f"{name_of(link)} runs on {port.lanes} lanes: {rate(port)}"
+            return bad(because, port.lanes, LANES, unit="lanes", source="InfiniBand: a cable has 4 lanes")
+        if port.rate_gbps < usual:
+            because = f"{name_of(link)} has {rate(port)}, most ports of such adapters {usual:g} Gb/s"
+            return bad(
+                because, port.rate_gbps, usual, unit="Gb/s", source=f"equal adapters ({adapter.board})"
+            )
+    for device in evidence.nodes[node].records("pci"):
+        names = [adapter.name for adapter, _ in up if adapter.address == device.get("address")]
+        for what, now, most in (
+            ("lanes", "link_width", "max_link_width"),
+            ("speed", "link_speed", "max_link_speed"),
+        ):
+            if names and (said := _less(device.get(now), device.get(most))):
+                because = f"{names[0]} has not all of its PCI Express {what}: {said}"
+                return bad(because, device.get(now), device.get(most), source="sysfs", remedy=SLOT)
+    return None
+
+
+SLOT = (
+    "Put the adapter into a slot of its width and generation, look at the slot's settings in "
+    "the BIOS, and seat it anew."
+)
+
+
+def _less(now: object, most: object) -> str:
+    """How a PCI Express link is less than it can be, of two texts of sysfs; empty where none can be told."""
+    numbers = []
+    for text in (now, most):
+        first = str(text or "").split(" ", 1)[0]
+        try:
+            numbers.append(float(first))
+        except ValueError:
+            return ""
+    if 0 < numbers[0] < numbers[1] and numbers[1] < 100:
+        return f"{now} of {most}"
+    return ""
+
+
+def _states(links: Sequence[Link]) -> str:
+    return ", ".join(f"{name_of(link)} is {link[1].state} ({link[1].physical_state})" for link in links)
+
+
+def _expected(evidence: Evidence, node: str) -> str:
+    spec = evidence.declared[node]
+    if spec.rdma_ports is None:
+        return "as on equal nodes" if evidence.fabric.equals(node) else "every InfiniBand port up"
+    return f"{spec.rdma_ports} ports" + (f", {spec.rdma_gbps} Gb/s" if spec.rdma_gbps else "")
+
+
+def _declare(ports: int, gbps: int | None = None) -> seeding.Inject:
+    """The operator says what every node must have."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        nodes = tuple(replace(each, rdma_ports=ports, rdma_gbps=gbps) for each in evidence.spec.nodes)
+        return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+    return inject
+
+
+def _narrow(raw: seeding.Raw) -> None:
+    at = raw["infiniband"]["devices"][1]["address"]
+    next(each for each in raw["pci"] if each["address"] == at)["link_width"] = "8"
+
+
+_DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
+_EVERYWHERE = seeding.chain(*(edit_port(f"gpu0{n}", 1, **_DOWN) for n in (1, 2, 3)))
+CHECK = Check(
+    id="infiniband-port",
+    title="InfiniBand and RoCE ports",
+    scope=Scope.HOST,
+    measures="state, rate and lanes of every port of every RDMA adapter, and the adapter's PCI Express link",
+    method="/sys/class/infiniband and sysfs of the PCI bus; against what is declared, ports at the same "
+    "place on equal nodes, and ports of equal adapters (same board id)",
+    requires="an RDMA adapter, here or declared; hardware_rdma_ports, or a second node of the same kind",
+    expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port)",
+    remedy="Look at cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
+    "then the switch port; where the port stays bad, have the adapter replaced.",
+    severity=Severity.CRITICAL,
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("port-down", edit_port("gpu02", 0, **_DOWN), Subject("gpu02")),
+        Fault("no-subnet-manager", edit_port("gpu01", 1, state="2: INIT"), Subject("gpu01")),
+        Fault("half-the-rate", edit_port("gpu03", 0, rate="100 Gb/sec (4X EDR)"), Subject("gpu03")),
+        Fault("one-lane", edit_port("gpu03", 1, rate="50 Gb/sec (1X HDR)"), Subject("gpu03")),
+        Fault("adapter-gone", lose_adapter("gpu02", 1), Subject("gpu02")),
+        Fault("narrow-pcie", seeding.edit("gpu01", _narrow), Subject("gpu01")),
+        Fault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
+        Fault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
+        Fault("none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED),
+        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

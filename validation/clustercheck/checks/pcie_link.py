@@ -1,0 +1,149 @@
+"""Has each GPU all of its PCI Express lanes, at the generation that it and its slot can do?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.reading import CannotReadError, whole_number
+
+WIDTHS = (1, 2, 4, 8, 12, 16, 32)  # of PCI Express
+GENERATIONS = range(1, 8)
+LOADED_PERCENT = 50  # of utilization: below it the GPU may have put its link to a lower generation
+SLOT = (
+    "The slot, riser or cable offers less than the GPU can do: look in the BIOS at bifurcation and speed of "
+    "the slot, and whether the GPU is in the right one."
+)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A GPU's link as the driver tells it; ``*_max`` is what GPU and slot can do together."""
+
+    generation: int
+    generation_max: int
+    width: int
+    width_max: int
+    loaded: bool
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Lanes are never lost at rest; the generation is, and is judged where the GPU works."""
+    gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
+    link = link_of(gpu)
+    width = profile.pcie.width if profile is not None else link.width_max
+    generation = profile.pcie.generation if profile is not None else link.generation_max
+    now = f"PCIe generation {link.generation} x{link.width}"
+    expected = f"PCIe generation {generation} x{width}"
+    more = {
+        "generation": link.generation, "generation_max": link.generation_max,
+        "width": link.width, "width_max": link.width_max, "under_load": link.loaded,
+    }  # fmt: skip
+    words = {
+        "source": "the hardware profile"
+        if profile is not None
+        else "what the driver says GPU and slot can do"
+    }
+    seen = _seen_by_kernel(evidence, subject, gpu)
+    narrow = min(link.width, seen) if seen is not None else link.width
+    because, remedy = "", ""
+    if link.width_max < width:
+        because, remedy = f"GPU and slot can do x{link.width_max}, not x{width}", SLOT
+    elif narrow < width:
+        because = f"{narrow} of {width} lanes are in use"
+    elif link.generation_max < generation:
+        because = f"GPU and slot can do PCIe generation {link.generation_max}, not {generation}"
+        remedy = SLOT
+    elif link.loaded and link.generation < generation:
+        because = f"PCIe generation {link.generation} under load, not {generation}"
+    if because:
+        return bad(because, now, expected, evidence=more, remedy=remedy, **words)
+    return good(now, expected, evidence=more, **words)
+
+
+def link_of(gpu: Gpu) -> Link:
+    """The link. Raises CannotReadError where the driver does not tell it, or tells what no link is."""
+    said: Mapping[str, str] = gpu.pcie or {}
+    generation, generation_max = (
+        _number(said, f"pcie_gen/{name}_link_gen", GENERATIONS) for name in ("current", "max")
+    )
+    width, width_max = (
+        _number(said, f"link_widths/{name}_link_width", WIDTHS) for name in ("current", "max")
+    )
+    if width > width_max or generation > generation_max:
+        raise CannotReadError("nvidia-smi says that the PCIe link is better than it can be")
+    busy = whole_number(gpu.utilization)
+    return Link(generation, generation_max, width, width_max, busy is not None and busy >= LOADED_PERCENT)
+
+
+def _number(said: Mapping[str, str], name: str, known: range | tuple[int, ...]) -> int:
+    match = re.fullmatch(r"(\d{1,2})x?", said.get(name, ""))
+    if match is None or int(match[1]) not in known:
+        raise CannotReadError(f"nvidia-smi says {said.get(name, '')[:20]!r} of {name.rpartition('/')[2]}")
+    return int(match[1])
+
+
+def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: Gpu) -> int | None:
+    """The lanes that sysfs shows, None where it shows no number that a link can have."""
+    for device in evidence.nodes[str(subject.node)].records("pci"):
+        if device.get("address") == gpu.address:
+            width = whole_number(str(device.get("link_width") or ""))
+            return width if width in WIDTHS else None
+    return None
+
+
+def _widths(node: str, gpu: int, now: str, most: str = "16x") -> seeding.Inject:
+    at = "pci/pci_gpu_link_info/link_widths/"
+    return seeding.chain(
+        seeding.smi(node, gpu, at + "current_link_width", now),
+        seeding.smi(node, gpu, at + "max_link_width", most),
+    )
+
+
+def _generations(node: str, gpu: int, now: str, most: str = "4") -> seeding.Inject:
+    at = "pci/pci_gpu_link_info/pcie_gen/"
+    return seeding.chain(
+        seeding.smi(node, gpu, at + "current_link_gen", now),
+        seeding.smi(node, gpu, at + "max_link_gen", most),
+    )
+
+
+def _lost_for_the_kernel(raw: seeding.Raw) -> None:
+    raw["pci"][3]["link_width"] = "4"
+
+
+CHECK = Check(
+    id="pcie-link",
+    title="PCIe link of the GPU",
+    scope=Scope.LINK,
+    measures="lanes and generation of each GPU's PCI Express link, and what GPU and slot can do together",
+    method="nvidia-smi -q -x, pci_gpu_link_info, and current_link_width in sysfs; a lower generation now is "
+    f"judged where the GPU is busy ({LOADED_PERCENT} % utilization): at rest it saves power",
+    requires="nothing",
+    expectation="all lanes, and a slot of the generation that the hardware profile says",
+    remedy="Drain the node, power it off, and seat GPU, riser and cable anew; where lanes are missing in "
+    "another slot too, have the GPU replaced.",
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
+        Fault("lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)),
+        Fault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
+        Fault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
+        Fault(
+            "slow-under-load",
+            seeding.chain(
+                _generations("gpu03", 7, "1"), seeding.smi("gpu03", 7, "utilization/gpu_util", "98 %")
+            ),
+            Subject("gpu03", 7),
+        ),
+        Fault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Have equal nodes the same RDMA adapters at the same places? NCCL joins rail k of all nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clustercheck.checks.alike import Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, every_node
+from clustercheck.checks.of_rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+
+
+def traits(node: NodeEvidence) -> Traits:
+    """What must be alike. Raises CannotReadError."""
+    adapters = node.rdma()
+    boards = Counter(
+        f"{each.board or each.name} ({', '.join(sorted({port.link_layer for port in each.ports}))})"
+        for each in adapters
+    )
+    return {
+        "adapters": ", ".join(f"{count} x {board}" for board, count in sorted(boards.items())) or "none",
+        "rails": ", ".join(_place(each.name, each.address, each.numa_node) for each in adapters) or "none",
+    }
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Compared with equal nodes, also where there is none here and some there."""
+    compared = judge_alike(evidence, subject, traits)
+    if compared.verdict is Verdict.FAIL or evidence.nodes[str(subject.node)].rdma():
+        return compared
+    return without_adapter(evidence, subject)
+
+
+def _place(name: str, address: str, numa: int | None) -> str:
+    return f"{name} at {address or 'no bus'}" + ("" if numa is None else f" (NUMA node {numa})")
+
+
+CHECK = Check(
+    id="rails-alike",
+    title="Rails alike",
+    scope=Scope.HOST,
+    measures="RDMA adapters by board id and link layer, their names, PCI addresses and NUMA nodes",
+    method="/sys/class/infiniband, compared with nodes declared to be of the same kind",
+    requires="RDMA adapters, a second node of the same kind",
+    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
+    remedy="Put adapters into the same slots, and give them the same names on all nodes (rdma-core's udev "
+    "rule 60-rdma-persistent-naming.rules); where a port has another link layer, set LINK_TYPE_P1 with "
+    "`mlxconfig` and reboot.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("rail-missing", lose_adapter("gpu02", 0), Subject("gpu02")),
+        Fault("rail-is-ethernet", edit_port("gpu03", 1, link_layer="Ethernet"), Subject("gpu03")),
+        Fault(
+            "rail-elsewhere",
+            edit_adapter("gpu01", 1, lambda device: device.update(address="0000:e1:00.0", numa_node="1")),
+            Subject("gpu01"),
+        ),
+        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

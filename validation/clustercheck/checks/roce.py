@@ -1,0 +1,109 @@
+"""RoCE ports: an address of version 2, and the same MTU on all nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clustercheck.checks import seeding
+from clustercheck.checks.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.of_rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.infiniband import Gid, Port
+from clustercheck.parse.reading import CannotReadError
+
+V2 = "RoCE v2"
+SOURCE = "NCCL_IB_GID_INDEX and NCCL_IB_ROCE_VERSION_NUM of NCCL's guide: it takes version 2 by default"
+NO_ROCE = "no port of the node is an Ethernet port that is up: there is no RoCE"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Every Ethernet port of an RDMA adapter that is up."""
+    links = links_of(evidence, subject)
+    if not links:
+        return without_adapter(evidence, subject)
+    roce = roce_links(links)
+    if not roce:
+        return excluded(NO_ROCE)
+    node = evidence.nodes[str(subject.node)]
+    more = {
+        name_of(link): {
+            "addresses": sorted({gid.type for gid in link[1].gids}),
+            "interface": interface_of(link),
+        }
+        for link in roce
+    }
+    for link in roce:
+        if not any(gid.type == V2 for gid in link[1].gids):
+            types = " and ".join(sorted({gid.type for gid in link[1].gids})) or "no address at all"
+            return bad(
+                f"{name_of(link)} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=more
+            )
+    compared = judge_alike(evidence, subject, traits)
+    if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
+        return good(", ".join(f"{name} {said}" for name, said in traits(node).items()), V2, evidence=more)
+    return replace(compared, evidence={**compared.evidence, "ports": more})
+
+
+def roce_links(links: list[Link]) -> list[Link]:
+    """Those whose port is of Ethernet and up."""
+    return [link for link in links if link[1].link_layer == "Ethernet" and link[1].up]
+
+
+def interface_of(link: Link) -> str:
+    """The network interface behind a port. Raises CannotReadError where no address of it names one."""
+    names = [gid.interface for gid in _newest_first(link[1]) if gid.interface]
+    if not names:
+        raise CannotReadError(f"{name_of(link)} does not say which network interface it belongs to")
+    return names[0]
+
+
+def traits(node: NodeEvidence) -> Traits:
+    """The MTU by port. Raises CannotReadError where it is not told."""
+    mtus = {nic.get("name"): nic.get("mtu") for nic in node.records("nics")}
+    found = {}
+    for adapter in node.rdma():
+        for link in roce_links([(adapter, port) for port in adapter.ports]):
+            mtu = mtus.get(interface_of(link))
+            if not isinstance(mtu, int) or mtu <= 0:
+                raise CannotReadError(f"the MTU of {interface_of(link)} is not known")
+            found[f"MTU of {name_of(link)}"] = str(mtu)
+    return found
+
+
+def _newest_first(port: Port) -> list[Gid]:
+    return sorted(port.gids, key=lambda gid: gid.type != V2)
+
+
+def _first_version(device: seeding.Raw) -> None:
+    for gid in device["ports"][0]["gids"]:
+        gid["type"] = "IB/RoCE v1"
+
+
+def _mtu(mtu: int | None) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        next(nic for nic in raw["nics"] if nic["name"] == "ens2f0np0")["mtu"] = mtu
+
+    return seeding.edit("gpu02", change)
+
+
+CHECK = Check(
+    id="roce",
+    title="RoCE addresses and MTU",
+    scope=Scope.HOST,
+    measures="kinds of addresses (GIDs) of every RoCE port, and the MTU of the network interface behind it",
+    method="gid_attrs in /sys/class/infiniband, mtu in /sys/class/net, compared with equal nodes",
+    requires="a RoCE port that is up",
+    expectation="an address of RoCE v2, and the MTU of more than half of the equal nodes",
+    remedy="Where version 2 is missing: give the interface an IP address, and look at `show_gids` (or "
+    "`rdma link`). Bring the MTU of all nodes and switch ports to one value.",
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("only-version-1", edit_adapter("gpu01", 2, _first_version), Subject("gpu01")),
+        Fault("mtu-differs", _mtu(1500), Subject("gpu02")),
+        Fault("mtu-not-told", _mtu(None), Subject("gpu02"), Verdict.NOT_RUN),
+        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

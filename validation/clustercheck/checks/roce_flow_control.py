@@ -1,0 +1,76 @@
+"""Flow control of RoCE: the same priorities on all nodes, or some lose packets where others wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clustercheck.checks import seeding
+from clustercheck.checks.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded, good
+from clustercheck.checks.of_rdma import links_of, name_of, without_adapter
+from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
+from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.flow_control import parse_flow_control, words
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """No set of priorities is right everywhere: what is judged is that equal nodes have the same."""
+    links = links_of(evidence, subject)
+    if not links:
+        return without_adapter(evidence, subject)
+    if not roce_links(links):
+        return excluded(NO_ROCE)
+    compared = judge_alike(evidence, subject, traits)
+    if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
+        said = traits(evidence.nodes[str(subject.node)])
+        return good(", ".join(f"{name}: {value}" for name, value in said.items()), evidence=dict(said))
+    return replace(compared, source="")
+
+
+def traits(node: NodeEvidence) -> Traits:
+    """By port: priorities with flow control and with notification. Raises CannotReadError."""
+    record, found = node.mapping("flow_control"), {}
+    for adapter in node.rdma():
+        for link in roce_links([(adapter, port) for port in adapter.ports]):
+            told = parse_flow_control(record, interface_of(link))
+            name = name_of(link)
+            found[f"PFC of {name}"] = words(told.paused)
+            found[f"ECN of {name}"] = f"receiver {words(told.receiver)}, sender {words(told.sender)}"
+    return found
+
+
+def _set(node: str, change: dict[str, object]) -> seeding.Inject:
+    return seeding.edit(node, lambda raw: raw["flow_control"]["ens2f0np0"].update(change))
+
+
+def _no_pause(raw: seeding.Raw) -> None:
+    record = raw["flow_control"]["ens2f0np0"]["pfc"]
+    record["stdout"] = record["stdout"].replace("3:on", "3:off")
+
+
+def _neither(raw: seeding.Raw) -> None:
+    said = raw["flow_control"]["ens2f0np0"]
+    said["pfc"].update(missing=True, rc=None, stdout="")
+    said["ecn"] = {"roce_np": None, "roce_rp": None}
+
+
+CHECK = Check(
+    id="roce-flow-control",
+    title="RoCE flow control",
+    scope=Scope.HOST,
+    measures="priorities with priority flow control (PFC) and congestion notification (ECN), by RoCE port",
+    method="dcb pfc show, /sys/class/net/*/ecn/roce_{np,rp}/enable, compared with equal nodes",
+    requires="a RoCE port that is up; iproute2's dcb, or NVIDIA's driver (DOCA-OFED)",
+    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
+    remedy="Give all nodes and switch ports the same: `mlnx_qos -i INTERFACE --pfc 0,0,0,1,0,0,0,0`, or "
+    "`dcb pfc set dev INTERFACE prio-pfc 3:on`; ECN by the files named, at every boot.",
+    severity=Severity.MAJOR,
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("no-flow-control", seeding.edit("gpu02", _no_pause), Subject("gpu02")),
+        Fault("no-notification", _set("gpu01", {"ecn": {"roce_np": [], "roce_rp": ["3"]}}), Subject("gpu01")),
+        Fault("not-readable", seeding.edit("gpu03", _neither), Subject("gpu03"), Verdict.NOT_RUN),
+    ),
+)

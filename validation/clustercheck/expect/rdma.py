@@ -1,0 +1,86 @@
+"""What a node's InfiniBand and RoCE ports should be, by what equal nodes and equal adapters show."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from clustercheck.parse.infiniband import Port, RdmaAdapter
+
+# The fewest lanes that are no fault of an InfiniBand cable: ports of two lanes came with HDR.
+LANES = 4
+LANES_OF_SPLIT_PORTS = 2
+SPLIT = ("HDR", "NDR", "XDR")
+
+# Where a port is: the adapter's PCI address (its name, where it is on no bus) and the port's number.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What was found on all nodes that could be read: adapters by node, and what they have in common.
+
+    ``kinds`` says which nodes are equal, ``of_kind`` how many of a kind there are, ``up`` on how many of them
+    the port at a place is up. ``rates`` are the Gb/s of equal adapters' ports that are up, the highest first;
+    ``firmware`` counts the versions of equal adapters.
+    """
+
+    adapters: Mapping[str, tuple[RdmaAdapter, ...]]
+    kinds: Mapping[str, Hashable]
+    of_kind: Mapping[Hashable, int]
+    up: Mapping[Hashable, Counter[Place]]
+    rates: Mapping[tuple[str, str], Sequence[float]]
+    firmware: Mapping[str, Counter[str]]
+
+    def equals(self, node: str) -> int:
+        """How many other nodes of its kind were read."""
+        return self.of_kind[self.kinds[node]] - 1
+
+    def wanted(self, node: str) -> dict[Place, int]:
+        """The ports that are up on another node of its kind, and on at least half of all; on how many."""
+        kind = self.kinds[node]
+        mine = {place for place, port in ports(self.adapters[node]) if port.up}
+        return {
+            place: count
+            for place, count in self.up[kind].items()
+            if 2 * count >= self.of_kind[kind] and count > (place in mine)
+        }
+
+    def usual_gbps(self, adapter: RdmaAdapter, port: Port) -> float:
+        """The rate that at least half of the ports of such adapters reach, in Gb/s."""
+        rates = self.rates[adapter.board, port.link_layer]
+        return rates[(len(rates) - 1) // 2]
+
+
+def compare(adapters: Mapping[str, tuple[RdmaAdapter, ...]], kinds: Mapping[str, Hashable]) -> Fabric:
+    """The fabric of these nodes; ``kinds`` says for each which others are equal to it."""
+    up: dict[Hashable, Counter[Place]] = defaultdict(Counter)
+    rates: dict[tuple[str, str], list[float]] = defaultdict(list)
+    firmware: dict[str, Counter[str]] = defaultdict(Counter)
+    for node, found in adapters.items():
+        up[kinds[node]].update(place for place, port in ports(found) if port.up)
+        for adapter in found:
+            if adapter.firmware:
+                firmware[adapter.board][adapter.firmware] += 1
+            for port in adapter.ports:
+                if port.up:
+                    rates[adapter.board, port.link_layer].append(port.rate_gbps)
+    ordered = {board: sorted(found, reverse=True) for board, found in rates.items()}
+    of_kind = Counter(kinds[node] for node in adapters)
+    return Fabric(adapters, kinds, of_kind, up, ordered, firmware)
+
+
+def ports(adapters: Iterable[RdmaAdapter]) -> list[tuple[Place, Port]]:
+    """Every port with its place."""
+    return [
+        ((adapter.address or adapter.name, port.number), port)
+        for adapter in adapters
+        for port in adapter.ports
+    ]
+
+
+def lanes_missing(port: Port) -> bool:
+    """Whether an InfiniBand port runs on fewer lanes than any whole cable has (Ethernet may have one)."""
+    fewest = LANES_OF_SPLIT_PORTS if port.generation in SPLIT else LANES
+    return port.link_layer == "InfiniBand" and port.lanes < fewest

@@ -1,0 +1,66 @@
+"""Flow control of RoCE ports: `dcb pfc show`, and the priorities with congestion notification."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.parse.document import member
+from clustercheck.parse.reading import CannotReadError, program_output
+
+_WHAT = "the probe's record of flow control"
+_LINE = re.compile(r"prio-pfc((?: [0-7]:(?:on|off)){8})\s*")
+
+
+@dataclass(frozen=True)
+class FlowControl:
+    """Priorities (0 to 7) with flow control, and with notification by receiver and sender; None: not told."""
+
+    paused: tuple[int, ...] | None
+    receiver: tuple[int, ...] | None
+    sender: tuple[int, ...] | None
+
+
+def parse_flow_control(record: Any, interface: str) -> FlowControl:
+    """The settings of one interface.
+
+    Raises CannotReadError where the probe has nothing of it, neither way of reading told anything, or one
+    said what no interface says.
+    """
+    said = member(record, interface, dict, _WHAT)
+    ecn = member(said, "ecn", dict, _WHAT)
+    receiver, sender = (_priorities(ecn.get(role)) for role in ("roce_np", "roce_rp"))
+    paused, why = None, ""
+    try:
+        paused = _paused(program_output(said.get("pfc"), f"dcb pfc show dev {interface}"))
+    except CannotReadError as error:
+        why = str(error)
+    if paused is None and receiver is None and sender is None:
+        raise CannotReadError(f"{why}, and {interface} has no ecn directory")
+    return FlowControl(paused, receiver, sender)
+
+
+def _paused(text: str) -> tuple[int, ...]:
+    """The priorities that are on, of a line that names each once. iproute2's dcb/dcb_pfc.c prints it."""
+    found = [match for line in text.splitlines() if (match := _LINE.fullmatch(line.strip()[:200]))]
+    pairs = [pair.split(":") for pair in found[0][1].split()] if len(found) == 1 else []
+    if sorted(number for number, _ in pairs) != [str(number) for number in range(8)]:
+        raise CannotReadError("dcb pfc show does not name every priority once")
+    return tuple(sorted(int(number) for number, word in pairs if word == "on"))
+
+
+def _priorities(said: Any) -> tuple[int, ...] | None:
+    if said is None:
+        return None
+    known = {str(number): number for number in range(8)}
+    if not isinstance(said, list) or any(not isinstance(each, str) or each not in known for each in said):
+        raise CannotReadError(f"{_WHAT} names a priority that no network has")
+    return tuple(sorted({known[each] for each in said}))
+
+
+def words(priorities: tuple[int, ...] | None) -> str:
+    """As people say it."""
+    if priorities is None:
+        return "not told"
+    return ", ".join(map(str, priorities)) or "none"

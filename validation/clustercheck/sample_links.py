@@ -1,0 +1,95 @@
+"""The healthy RDMA adapters of the sample: two rails of InfiniBand HDR, and one port of RoCE for storage.
+
+Made up in the words of the kernel's files (drivers/infiniband/core/sysfs.c) and of iproute2's dcb.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+INTERFACE = "ens2f0np0"
+RDMA = (("mlx5_0", "0c", "0"), ("mlx5_1", "8d", "1"), ("mlx5_2", "c2", "1"))
+COUNTERS = (
+    "symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors",
+    "port_rcv_remote_physical_errors", "port_xmit_discards", "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)  # fmt: skip
+
+
+def link_parts(node: int) -> dict[str, Any]:
+    """These parts of a healthy node's record."""
+    return {
+        "infiniband": {"devices": [_adapter(node, number) for number in range(len(RDMA))], "left_out": []},
+        "flow_control": {
+            INTERFACE: {
+                "pfc": {
+                    "argv": [], "rc": 0, "stderr": "", "timed_out": False, "missing": False,
+                    "stdout": "pfc-cap 8 macsec-bypass off delay 0\n"
+                    "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off\n",
+                },
+                "ecn": {"roce_np": ["3"], "roce_rp": ["3"]},
+            }
+        },
+    }  # fmt: skip
+
+
+def rdma_devices() -> list[dict[str, Any]]:
+    """The adapters on the PCI bus."""
+    return [
+        {
+            "address": f"0000:{bus}:00.0",
+            "vendor": "0x15b3",
+            "class": "0x020000" if name == "mlx5_2" else "0x020700",
+            "device": "0x101b",
+            "link_speed": "16.0 GT/s PCIe",
+            "link_width": "16",
+            "max_link_speed": "16.0 GT/s PCIe",
+            "max_link_width": "16",
+            "numa_node": numa,
+            "driver": "mlx5_core",
+            "answers": True,
+        }
+        for name, bus, numa in RDMA
+    ]
+
+
+def storage_nic(node: int) -> dict[str, Any]:
+    """The network interface of the RoCE port."""
+    return {
+        "name": INTERFACE, "speed_mbps": 100_000, "state": "up", "mtu": 9000,
+        "mac": f"02:00:00:00:01:{node:02x}", "addresses": [f"198.51.100.{node}/24"],
+        "default_route": False, "physical": True,
+    }  # fmt: skip
+
+
+def _adapter(node: int, number: int) -> dict[str, Any]:
+    name, bus, numa = RDMA[number]
+    ethernet = name == "mlx5_2"
+    guid = f"0c42:a103:{node:04x}:{number:04x}"
+    gids = [{"index": 0, "gid": f"fe80:0000:0000:0000:{guid}", "type": "IB/RoCE v1", "interface": None}]
+    if ethernet:
+        gids[0]["interface"] = INTERFACE
+        gids += [
+            {
+                "index": 3, "gid": f"0000:0000:0000:0000:0000:ffff:c633:64{node:02x}", "type": "RoCE v2",
+                "interface": INTERFACE,
+            }
+        ]  # fmt: skip
+    port = {
+        "port": "1",
+        "state": "4: ACTIVE",
+        "phys_state": "5: LinkUp",
+        "rate": "100 Gb/sec (4X EDR)" if ethernet else "200 Gb/sec (4X HDR)",
+        "link_layer": "Ethernet" if ethernet else "InfiniBand",
+        "counters": dict.fromkeys(COUNTERS, "0"),
+        "hw_counters": {"out_of_sequence": "0", "local_ack_timeout_err": "0"},
+        "gids": gids,
+    }
+    return {
+        "name": name,
+        "address": f"0000:{bus}:00.0",
+        "numa_node": numa,
+        "fw_ver": "20.43.2026",
+        "board_id": "MT_0000000594" if ethernet else "MT_0000000223",
+        "ports": [port],
+    }
