@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from clustercheck.expect.profiles import Profile
+from clustercheck.gpu_jobs import GpuJob
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.model import ClusterSpec, NodeSpec
@@ -201,6 +202,11 @@ class Evidence:
     def pairs(self) -> MeasuredPairs:
         """What pairs of nodes reached. Raises KeyError where they were not run."""
         return measured_pairs(self.jobs["pairs"])
+
+    @cached_property
+    def gpu_jobs(self) -> Mapping[str, GpuJob]:
+        """Jobs by name, as programs for one GPU, each by itself."""
+        return {name: GpuJob(outcome, self) for name, outcome in self.jobs.items()}
 
     @cached_property
     def declared(self) -> Mapping[str, NodeSpec]:

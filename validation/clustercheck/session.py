@@ -18,6 +18,7 @@ from clustercheck.launch.model import Launcher
 from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import ClusterSpec, Result
+from clustercheck.single import run_alone
 from clustercheck.suites import Suite, load
 from clustercheck.transport import Transport
 
@@ -62,6 +63,7 @@ def validate(
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
+    evidence = run_alone(chosen, evidence, launcher, on_event)
     results += _judge(chosen, evidence, on_event, with_jobs=True)
     whole = complete(chosen.selected(), evidence, results)
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)

@@ -22,7 +22,7 @@ _LOST = re.compile(
 class Gpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
-    ``ecc``, ``remap`` and ``reasons`` hold the elements of their sections by name, as printed.
+    ``ecc``, ``remap``, ``reasons``, ``max_clocks`` hold the elements of their sections by name, as printed.
     """
 
     index: int
@@ -38,6 +38,7 @@ class Gpu:
     remap: Mapping[str, str] | None = None
     retired: Mapping[str, str] | None = None
     reasons: Mapping[str, str] | None = None
+    max_clocks: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         retired=_section(element, "retired_pages"),
         # Drivers before 535 call the same section throttle reasons.
         reasons=_section(element, "clocks_event_reasons") or _section(element, "clocks_throttle_reasons"),
+        max_clocks=_section(element, "max_clocks"),
     )
 
 
