@@ -45,6 +45,10 @@ CASES = [
     Case("throttled", "gpu03", 4, "gpu", {"gpu-throttle"}, "air flow"),
     Case("fabricmanager-stopped", "gpu02", None, "node", {"fabric-manager"}, "start it"),
     Case("fabricmanager-version-skew", "gpu01", None, "node", {"fabric-manager"}, "driver's exact version"),
+    Case("gpu-slow", "gpu02", 5, "gpu", {"gpu-gemm"}, "throttle reasons under load"),
+    Case("gpu-memory-slow", "gpu01", 0, "gpu", {"gpu-memory-bandwidth"}, "remapped rows"),
+    Case("gpu-wrong-numbers", "gpu03", 2, "gpu", {"gpu-gemm"}, "have it replaced"),
+    Case("pcie-narrow", "gpu02", 1, "gpu", {"gpu-transfer"}, "reseat the GPU"),
     Case("toolkit-broken", "gpu03", None, "node", {"container-gpus"}, "CDI", "7 of"),
 ]
 

@@ -31,6 +31,8 @@ def render(checks: Iterable[Check], suites: Mapping[str, Suite]) -> str:
 
 def _suite_row(suite: Suite) -> tuple[str, str, str]:
     chosen = "all" if suite.checks == "all" else ", ".join(map(code, suite.checks))
+    if suite.leaves_out:
+        chosen = f"{chosen} but {', '.join(map(code, suite.leaves_out))}"
     return code(suite.name), suite.summary, chosen
 
 

@@ -39,6 +39,8 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
     rank = ran.ranks.get((str(subject.node), int(subject.gpu or 0)))
     if rank is None:
         raise NotDoneError("no rank ran on this GPU: the container did not see it (container-gpus)")
+    if rank.state is RankState.FAILED and rank.because.startswith(NOT_THE_GPUS):
+        raise NotDoneError(rank.because)
     if rank.state in (RankState.CRASHED, RankState.HUNG, RankState.FAILED):
         return _ended_badly(rank)
     if rank.state is not RankState.OK:

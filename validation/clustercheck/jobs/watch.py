@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 PERIOD_S = 2.0  # a throttled GPU stays so for seconds, and nvidia-smi itself takes a part of one
-LIMIT_S = 20.0
+LIMIT_S = 10.0  # one that hangs is asked but once
 NUMBERS = {
     "temperature_c": "temperature/gpu_temp",
     "sm_clock_mhz": "clocks/sm_clock",
@@ -78,6 +78,7 @@ class Watch:
     def __init__(self, pci_address: str | None, program: str = "nvidia-smi") -> None:
         self._argv = [program, "-q", "-x", "-i", str(pci_address)]
         self._because = "" if pci_address else "the device's PCI address is not known"
+        self._is_dead = not pci_address
         self._seen: list[dict[str, Any]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -116,7 +117,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        if self._argv[-1] == "None":
+        if self._is_dead:
             return
         try:
             done = subprocess.run(self._argv, capture_output=True, text=True, timeout=LIMIT_S, check=True)
@@ -124,7 +125,10 @@ class Watch:
         except subprocess.CalledProcessError as error:
             words = (error.stdout or error.stderr).strip().splitlines()
             self._because = f"nvidia-smi: {words[-1] if words else error}"[:300]
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        except subprocess.TimeoutExpired:
+            self._because = f"nvidia-smi did not answer within {LIMIT_S:.0f} s"
+            self._is_dead = True
+        except (OSError, ValueError) as error:
             self._because = f"nvidia-smi: {error}"[:300]
 
 
