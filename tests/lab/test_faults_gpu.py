@@ -48,7 +48,6 @@ CASES = [
     Case("gpu-slow", "gpu02", 5, "gpu", {"gpu-gemm"}, "throttle reasons under load"),
     Case("gpu-memory-slow", "gpu01", 0, "gpu", {"gpu-memory-bandwidth"}, "remapped rows"),
     Case("gpu-wrong-numbers", "gpu03", 2, "gpu", {"gpu-gemm"}, "have it replaced"),
-    Case("pcie-narrow", "gpu02", 1, "gpu", {"gpu-transfer"}, "reseat the GPU"),
     Case("toolkit-broken", "gpu03", None, "node", {"container-gpus"}, "CDI", "7 of"),
 ]
 

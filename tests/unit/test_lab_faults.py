@@ -36,6 +36,10 @@ OF_GPUS = frozenset(
         "remap-pending",
         "nvlink-down",
         "throttled",
+        "gpu-slow",
+        "gpu-memory-slow",
+        "gpu-wrong-numbers",
+        "gpu-memory-errors",
     ]
 )
 OF_NODES = frozenset(

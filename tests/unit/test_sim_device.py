@@ -135,9 +135,7 @@ def test_the_training_image_brings_it() -> None:
     assert Path(clusterlab_device.__file__) == training.DEVICE
 
 
-@pytest.mark.parametrize(
-    "kind", ["gpu-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-memory-errors", "pcie-narrow"]
-)
+@pytest.mark.parametrize("kind", ["gpu-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-memory-errors"])
 def test_a_fault_changes_its_gpu_alone_and_can_be_cleared(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
