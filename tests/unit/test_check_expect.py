@@ -9,7 +9,7 @@ import yaml
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.errors import ExplainedError
-from clustercheck.expect import network, peers, physics, profiles
+from clustercheck.expect import network, physics, profiles
 from clustercheck.expect.profiles import Metric
 from clustercheck.suites import load, suites
 
@@ -164,12 +164,3 @@ def test_memory_from_clock_and_bus_is_what_data_sheets_say(
     clock_mhz: int, bus_bits: int, gbps: float
 ) -> None:
     assert physics.memory_gbps(clock_mhz * 1000, bus_bits) == pytest.approx(gbps, rel=0.01)
-
-
-def test_equals_tell_who_is_behind_only_where_they_are_four() -> None:
-    assert peers.of([100.0, 100.0, 50.0]) is None
-    found = peers.of([100.0, 101.0, 99.0, 50.0])
-    assert found is not None and found.count == 4
-    assert 50 < found.threshold(0.05) < 99 and 101 < found.above(0.05) < 150
-    wide = peers.of([100.0, 120.0, 80.0, 110.0, 90.0])
-    assert wide is not None and wide.threshold(0.05) < 50, "where all differ, a difference is no news"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from clustercheck.expect import peers
 from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.parse.reading import CannotReadError, bus_address
 
 if TYPE_CHECKING:
     from clustercheck.evidence import Evidence
-
-Kind = tuple[str, str, str]  # of what is comparable: GPU model, framework, size of the problem
 
 
 class GpuJob:
@@ -41,22 +37,6 @@ class GpuJob:
         if not ranks:
             return "no rank ran on this node"
         return ranks[0].because or "its ranks were not started" if ranks[0].gpu is None else ""
-
-    @cached_property
-    def _peers(self) -> Mapping[tuple[str, Kind], peers.Peers | None]:
-        values: dict[tuple[str, Kind], list[float]] = defaultdict(list)
-        for rank in self.ranks.values():
-            try:
-                measured = figures(rank)
-            except CannotReadError:
-                continue
-            for metric, figure in measured.items():
-                values[metric, kind(rank, figure)].append(figure["value"])
-        return {key: peers.of(each) for key, each in values.items()}
-
-    def peers(self, rank: RankOutcome, metric: str) -> peers.Peers | None:
-        """What equal GPUs reached of a metric; None where they are too few to tell."""
-        return self._peers.get((metric, kind(rank, figures(rank)[metric])))
 
     def _number(self, rank: RankOutcome) -> int | None:
         if rank.gpu is None:
@@ -85,10 +65,13 @@ def properties(rank: RankOutcome) -> Mapping[str, Any]:
     return said if isinstance(said, Mapping) else {}
 
 
-def kind(rank: RankOutcome, figure: Mapping[str, Any]) -> Kind:
+def conditions(rank: RankOutcome, figure: Mapping[str, Any]) -> dict[str, str]:
     """What must be equal for two figures to be compared."""
-    framework = str((rank.verdict or {}).get("framework"))
-    return str(properties(rank).get("name")), framework, str(figure.get("size") or figure.get("bytes"))
+    return {
+        "gpu": str(properties(rank).get("name")),
+        "framework": str((rank.verdict or {}).get("framework")),
+        "size": str(figure.get("size") or figure.get("bytes")),
+    }
 
 
 def figures(rank: RankOutcome) -> dict[str, Mapping[str, Any]]:

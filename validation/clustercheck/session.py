@@ -7,12 +7,15 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from clustercheck import exclusions
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
+from clustercheck.comparison import replaced, unfit
 from clustercheck.document import Document
 from clustercheck.environment import describe
 from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
 from clustercheck.expect import profiles
+from clustercheck.expect.baseline import Baseline
 from clustercheck.group import run_jobs
 from clustercheck.launch.model import Launcher
 from clustercheck.ledger import complete, count
@@ -36,17 +39,18 @@ def validate(
     on_event: OnEvent = lambda event: None,
     busy_policy: BusyPolicy = "skip",
     ended_runs: Sequence[str] = (),
+    baseline: Baseline | None = None,
 ) -> Document:
     """Judge the cluster. Comes back in bounded time whatever the nodes do.
 
     ``on_event`` gets one mapping a change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
     ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
-    what ``ended_runs`` left behind makes no node busy.
+    what ``ended_runs`` left behind makes no node busy. Figures are compared with the ``baseline``.
     Raises ExplainedError for an unknown suite or profile, before any node is touched.
     """
     chosen = load(suite)
     known = {node.profile: profiles.load(node.profile) for node in spec.nodes if node.profile}
-    started = _now()
+    started, today = _now(), datetime.now(UTC).date()
     names = [node.name for node in spec.nodes if not node.excluded]
     on_event(
         {"type": "suite", "suite": chosen.name, "nodes": names, "checks": [c.id for c in chosen.selected()]}
@@ -60,6 +64,11 @@ def validate(
         on_event=on_event,
     )
     evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
+    evidence = replace(
+        _compared_with(baseline, evidence),
+        exclusions=exclusions.in_force(spec.exclusions, today),
+        lapsed=exclusions.lapsed(spec.exclusions, today),
+    )
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
@@ -82,6 +91,14 @@ def validate(
     )
     on_event({"type": "verdict", "verdict": document.verdict, "exit": document.exit_code})
     return document
+
+
+def _compared_with(baseline: Baseline | None, evidence: Evidence) -> Evidence:
+    if baseline is None:
+        return evidence
+    if because := unfit(baseline, simulated=evidence.simulated):
+        return replace(evidence, not_comparable=because)
+    return replace(evidence, baseline=baseline, replaced=replaced(evidence, baseline))
 
 
 def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> dict[str, Any]:

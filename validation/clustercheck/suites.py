@@ -33,6 +33,7 @@ class SuiteJob(BaseModel):
 class Suite(BaseModel):
     """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
 
+    ``limit_min``: where nothing is wrong it has ended by then, in minutes.
     ``leaves_out`` names checks for which it has not the time.
     """
 
@@ -40,6 +41,7 @@ class Suite(BaseModel):
 
     name: str
     summary: str
+    limit_min: float = Field(gt=0)
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
     leaves_out: list[str] = Field(default_factory=list)

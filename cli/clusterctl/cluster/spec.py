@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec
+from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
@@ -38,6 +39,7 @@ def cluster_spec(inventory: Inventory) -> ClusterSpec:
         container_gpu_arguments=settings.container_gpu_arguments,
         mounts=settings.mounts,
         framework=settings.framework,
+        exclusions=exclusions({host.name: setting(host, "validation_exclusions") for host in nodes}),
     )
 
 

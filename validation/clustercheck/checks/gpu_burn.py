@@ -10,8 +10,9 @@ from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, unknown
 from clustercheck.checks.gpu_throttle import HARDWARE_REASONS
 from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, judged, spoken
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
 from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
@@ -19,9 +20,6 @@ from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_burn"
 SHOWN = ("burn_bf16", "burn_fp16", "burn_tf32", "burn_fp32", "burn_fp64")
-# Equal GPUs under a power cap differ by 8 % on average (P. Sinha et al., Not All GPUs Are Created
-# Equal, SC22).
-PEERS_PART = 0.15
 THROTTLE_REMEDY = "Look at fans, air flow and power supplies of the node; read its BMC's event log."
 
 
@@ -31,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     burn, seen = _burn(rank), watch_of(rank)
-    finding = judged(evidence, JOB, subject, rank, wanted=SHOWN, part=PEERS_PART)
+    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
     told = {**finding.evidence, "watch": seen, "seconds": burn["seconds"], "errors": burn["errors"]}
     finding = replace(finding, evidence=told)
     if burn["errors"]:
@@ -89,7 +87,7 @@ CHECK = Check(
     "nvidia-smi every two seconds meanwhile",
     requires=REQUIRES + ", with nvidia-smi in it",
     expectation="no wrong element, no hardware slowdown, no uncorrected error, no window below 0.7 of the "
-    "fastest, and within 15 % and four robust deviations of the median of equal GPUs",
+    "fastest, and not behind equal GPUs, nor behind itself when it was good",
     remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: look "
     "at cooling, power and clocks under load.",
     subjects=every_gpu,

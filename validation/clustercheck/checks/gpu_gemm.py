@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, judged, spoken
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Subject, Verdict
 
 JOB = "gpu_gemm"
 SHOWN = ("gemm_bf16", "gemm_fp16", "gemm_tf32", "gemm_fp32", "gemm_fp64")
-# Equal GPUs under a power cap differ by 8 % on average (P. Sinha et al., Not All GPUs Are Created
-# Equal, SC22).
-PEERS_PART = 0.15
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -21,7 +19,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    return judged(evidence, JOB, subject, rank, wanted=SHOWN, part=PEERS_PART)
+    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
 
 
 _SEED = seeding_gpus.Seeds(JOB)
@@ -36,7 +34,7 @@ CHECK = Check(
     "GPU",
     requires=REQUIRES,
     expectation="every element within its precision's bound; at least the profile's floor, where one is "
-    "sourced; within 15 % and four robust deviations of the median of equal GPUs; not above clock x units",
+    "sourced; not behind equal GPUs, nor behind itself when it was good; not above clock x units",
     remedy="Wrong numbers: take the GPU out and have it replaced. Slow: look at clocks, power cap and "
     "throttle reasons under load (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER).",
     subjects=every_gpu,

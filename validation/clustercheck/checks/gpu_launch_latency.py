@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from clustercheck.checks import seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu_job import REQUIRES, held, spoken, wrong
+from clustercheck.checks.base import Check, Fault, Finding, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
-from clustercheck.launch.model import RankState
+from clustercheck.expect.effects import effect
+from clustercheck.expect.peers import LEAST_EQUALS
+from clustercheck.gpu_jobs import properties
+from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_launch"
 SHOWN = ("kernel_launch_wall", "kernel_launch_event", "kernel_launch_stream")
-PEERS_PART = 1.0  # microseconds out of Python on a host that does other things too: twice the median is news
 ALONE = "fewer than four equal GPUs, and no sourced number for launches out of Python: nothing to judge by"
 
 
@@ -21,30 +24,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    known = held(evidence, JOB, subject, rank, PEERS_PART)
-    shown = next((known[metric] for metric in SHOWN if metric in known), None)
-    if shown is None:
-        raise CannotReadError(f"rank {rank.rank} timed no launch")
-    told = {"figures": {metric: each.told() for metric, each in known.items()}}
-    if said := wrong(rank):
-        return bad(said, "wrong", "a time", evidence=told)
-    if shown.peers is None:
-        return excluded(
-            ALONE, measured=round(shown.value, 2), unit=shown.unit, method=shown.method, evidence=told
-        )
-    late = [each for each in known.values() if each.peers and each.value > each.peers.above(PEERS_PART)]
-    one = late[0] if late else shown
-    most = round(one.peers.above(PEERS_PART), 2) if one.peers else None
-    words = {
-        "unit": one.unit,
-        "method": one.method,
-        "source": f"{shown.peers.count} equal GPUs, median {one.peers.median:.4g}" if one.peers else "",
-        "evidence": told,
-    }
-    if late:
-        because = f"{one.metric} {one.value:.4g} {one.unit}, {most} at most among equal GPUs"
-        return bad(because, round(one.value, 2), most, **words)
-    return good(round(one.value, 2), most, **words)
+    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("launch"))
+    same = [each for each in evidence.gpu_jobs[JOB].ranks.values() if _model(each) == _model(rank)]
+    if finding.verdict is Verdict.PASS and len(same) < LEAST_EQUALS and evidence.baseline is None:
+        return replace(finding, verdict=Verdict.EXCLUDED, because=ALONE)
+    return finding
+
+
+def _model(rank: RankOutcome) -> object:
+    return properties(rank).get("name")
 
 
 _SEED = seeding_gpus.Seeds(JOB)
@@ -56,7 +44,7 @@ CHECK = Check(
     "row",
     method="the framework's smallest kernel out of Python, median of many",
     requires=REQUIRES + "; four equal GPUs",
-    expectation="at most twice the median of equal GPUs, and four robust deviations above it",
+    expectation="at most twice the median of equal GPUs",
     remedy="Look at the CPU governor, at what else runs on the CPUs of the GPU's NUMA node, and at ACS and "
     "IOMMU.",
     subjects=every_gpu,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, judged, spoken
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Subject, Verdict
 
 JOB = "gpu_memory"
 SHOWN = ("device_triad", "device_copy")
-# The memory's clock is the same for equal GPUs, and no power cap lowers it: they hardly differ.
-PEERS_PART = 0.05
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -20,7 +19,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    return judged(evidence, JOB, subject, rank, wanted=SHOWN, part=PEERS_PART)
+    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
 
 
 _SEED = seeding_gpus.Seeds(JOB)
@@ -32,8 +31,7 @@ CHECK = Check(
     method="arrays beyond the L2 cache, warm, timed by the GPU's events; reads and writes counted",
     requires=REQUIRES,
     expectation="what the copy and the triad leave is right; at least the profile's floor, where one is "
-    "sourced; within 5 % and four robust deviations of the median of equal GPUs; not above memory clock x "
-    "bus",
+    "sourced; not behind equal GPUs, nor behind itself when it was good; not above memory clock x bus",
     remedy="Look at remapped rows and ECC counters of the GPU; reset it, and replace it where it stays slow.",
     subjects=every_gpu,
     judge=judge,

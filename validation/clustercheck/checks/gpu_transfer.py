@@ -7,16 +7,15 @@ from dataclasses import replace
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, every_gpu
 from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, judged, spoken
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
 from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 
 JOB = "gpu_transfer"
 SHOWN = ("host_to_device", "device_to_host")
-# The host has a part in it: its memory, its NUMA nodes, and who else uses them.
-PEERS_PART = 0.15
 LINK_REMEDY = (
     "The PCIe link was trained with fewer lanes or slower: reseat the GPU or its riser, look at the slot's "
     "bifurcation and at the BIOS's link speed, and read AER errors in the kernel log."
@@ -28,7 +27,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    finding = judged(evidence, JOB, subject, rank, wanted=SHOWN, part=PEERS_PART)
+    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
     seen = watch_of(rank)
     finding = replace(finding, evidence={**finding.evidence, "watch": seen, "numa": _numa(rank)})
     if finding.verdict is Verdict.NOT_RUN or not (reduced := _reduced(seen)):
@@ -65,9 +64,9 @@ CHECK = Check(
     method="copy engine, page-locked memory of the GPU's own NUMA node, one GPU of a NUMA node at a time, "
     "median; generation and width by nvidia-smi meanwhile",
     requires=REQUIRES,
-    expectation="every byte as it was; at least the profile's floor, where one is sourced; within 15 % and "
-    "four robust deviations of the median of equal GPUs; not above what the link carries, which is as fast "
-    "and wide as it can be",
+    expectation="every byte as it was; at least the profile's floor, where one is sourced; not behind equal "
+    "GPUs, nor behind itself when it was good; not above what the link carries, which is as fast and wide "
+    "as it can be",
     remedy="See the GPU's PCIe link under load (nvidia-smi -q -d PCIE), its NUMA node, ACS and IOMMU, and "
     "the BIOS.",
     subjects=every_gpu,
