@@ -15,7 +15,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_burn"
@@ -93,6 +93,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    severity=Severity.CRITICAL,
     faults=(
         Fault("wrong-once", _SEED.changed("gpu02", 6, _wrong), Subject("gpu02", 6)),
         Fault("unsteady", _SEED.wrong("gpu01", 1, "window 7 of 60 gave 90 TFLOPS"), Subject("gpu01", 1)),

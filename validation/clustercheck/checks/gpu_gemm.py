@@ -8,7 +8,7 @@ from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 
 JOB = "gpu_gemm"
 SHOWN = ("gemm_bf16", "gemm_fp16", "gemm_tf32", "gemm_fp32", "gemm_fp64")
@@ -40,6 +40,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    severity=Severity.CRITICAL,
     faults=(
         Fault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
         Fault("below-floor", _SEED.scaled(None, None, 0.5), Subject("gpu01", 0)),

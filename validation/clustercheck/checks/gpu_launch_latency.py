@@ -12,7 +12,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.expect.peers import LEAST_EQUALS
 from clustercheck.gpu_jobs import properties
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 
 JOB = "gpu_launch"
 SHOWN = ("kernel_launch_wall", "kernel_launch_event", "kernel_launch_stream")
@@ -50,6 +50,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    severity=Severity.MINOR,
     faults=(
         Fault("slow-launches", _SEED.scaled("gpu02", 2, 4.0), Subject("gpu02", 2)),
         Fault("rank-crashes", _SEED.ended("gpu02", 2, RankState.CRASHED), Subject("gpu02", 2)),

@@ -10,7 +10,7 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
 from clustercheck.checks.of_gpu_job import REQUIRES, spoken
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_pattern"
@@ -69,6 +69,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     job=JOB,
+    severity=Severity.CRITICAL,
     faults=(
         Fault("stuck-bit", _account_says("gpu02", 7, errors=3), Subject("gpu02", 7)),
         Fault(
