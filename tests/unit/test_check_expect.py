@@ -122,13 +122,20 @@ def test_active_rdma_ports_add_up() -> None:
 
 
 def test_suites() -> None:
-    assert set(suites()) >= {"quick", "standard"}
+    assert [(name, suite.limit_min) for name, suite in suites().items()] == [
+        ("quick", 2), ("standard", 15), ("full", 60), ("burn-in", 300),
+    ]  # fmt: skip
     for suite in suites().values():
         assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)
         assert suite.selected() == tuple(check for check in CHECKS if check.id not in suite.leaves_out)
         for name, job in suite.jobs.items():
             module = importlib.import_module(f"clustercheck.jobs.{job.program or name}")
             assert getattr(module, "ALONE", False) is job.alone
+        assert suite.repeat_min < suite.limit_min
+    for name in ("full", "burn-in"):
+        suite = load(name)
+        at_most_s = sum(job.timeout_s for job in suite.jobs.values())
+        assert at_most_s <= 60 * (suite.limit_min - suite.repeat_min)
     with pytest.raises(ExplainedError, match="there is no suite 'x'"):
         load("x")
 

@@ -25,6 +25,7 @@ def describe(evidence: Evidence) -> dict[str, Any]:
         "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
         "notes": _notes(evidence),
         "baseline": comparison.described(evidence),
+        "passes": evidence.passes,
         "backend": next((_said(outcome, "backend") for outcome in evidence.jobs.values()), None),
         "framework": next((_said(outcome, "framework") for outcome in evidence.jobs.values()), None),
     }

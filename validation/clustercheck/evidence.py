@@ -190,7 +190,7 @@ class Evidence:
     ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
     with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
     is why the whole of a baseline is left aside. ``exclusions`` are those in force, ``lapsed`` those that
-    were.
+    were. ``passes`` is how often the jobs were run.
     """
 
     spec: ClusterSpec
@@ -207,6 +207,7 @@ class Evidence:
     not_comparable: str = ""
     exclusions: tuple[Exclusion, ...] = ()
     lapsed: tuple[Exclusion, ...] = ()
+    passes: int = 1
 
     @cached_property
     def pairs(self) -> MeasuredPairs:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from clustercheck import exclusions
+from clustercheck.burn_in import passes
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
 from clustercheck.comparison import replaced, unfit
@@ -16,12 +17,10 @@ from clustercheck.environment import describe
 from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
 from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline
-from clustercheck.group import run_jobs
 from clustercheck.launch.model import Launcher
 from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import ClusterSpec, Result
-from clustercheck.single import run_alone
 from clustercheck.suites import Suite, load
 from clustercheck.transport import Transport
 
@@ -55,15 +54,18 @@ def validate(
     on_event(
         {"type": "suite", "suite": chosen.name, "nodes": names, "checks": [c.id for c in chosen.selected()]}
     )
-    nodes = collect(
-        names,
-        transport,
-        options={"limit_s": chosen.probe_limit_s},
-        options_of={name: _probe_options(spec, name, ended_runs) for name in names},
-        limit_s=chosen.probe_limit_s * 5,
-        on_event=on_event,
-    )
-    evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
+
+    def look() -> dict[str, NodeEvidence]:
+        return collect(
+            names,
+            transport,
+            options={"limit_s": chosen.probe_limit_s},
+            options_of={name: _probe_options(spec, name, ended_runs) for name in names},
+            limit_s=chosen.probe_limit_s * 5,
+            on_event=on_event,
+        )
+
+    evidence = Evidence(spec=spec, nodes=look(), profiles=known, tolerance=chosen.tolerance)
     evidence = replace(
         _compared_with(baseline, evidence),
         exclusions=exclusions.in_force(spec.exclusions, today),
@@ -71,8 +73,10 @@ def validate(
     )
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
-    evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
-    evidence = run_alone(chosen, evidence, launcher, on_event)
+    evidence, blame = passes(chosen, evidence, launcher, on_event)
+    if chosen.repeat_min:
+        evidence = replace(evidence, nodes=look())
+        results = _judge(chosen, evidence, on_event, with_jobs=False)
     results += _judge(chosen, evidence, on_event, with_jobs=True)
     whole = complete(chosen.selected(), evidence, results)
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)

@@ -33,7 +33,8 @@ class SuiteJob(BaseModel):
 class Suite(BaseModel):
     """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
 
-    ``limit_min``: where nothing is wrong it has ended by then, in minutes.
+    ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
+    run again and again; then the nodes are looked at once more.
     ``leaves_out`` names checks for which it has not the time.
     """
 
@@ -42,6 +43,7 @@ class Suite(BaseModel):
     name: str
     summary: str
     limit_min: float = Field(gt=0)
+    repeat_min: float = Field(default=0, ge=0)
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
     leaves_out: list[str] = Field(default_factory=list)

@@ -18,6 +18,8 @@ def explained(suite: Suite) -> str:
     lines = [f"{suite.name}: {suite.summary}", f"{len(checks)} checks; each command of the probe is given "]
     lines[-1] += f"{suite.probe_limit_s:g} s"
     lines += [f"job {name}: ended after {job.timeout_s:g} s" for name, job in suite.jobs.items()]
+    if suite.repeat_min:
+        lines.append(f"the jobs are run again and again for {suite.repeat_min:g} minutes, until one fails")
     for check in checks:
         heavy = f", judges the job {check.job}" if check.job else ""
         lines += ["", f"{check.id}: {check.title}; one verdict a {check.scope}{heavy}"]

@@ -43,6 +43,7 @@ def suite_record(suite: Suite) -> dict[str, Any]:
         "suite": suite.name,
         "summary": suite.summary,
         "limit_min": suite.limit_min,
+        "repeat_min": suite.repeat_min,
         "probe_limit_s": suite.probe_limit_s,
         "checks": [check.id for check in suite.selected()],
         "jobs": {name: {"timeout_s": job.timeout_s} for name, job in suite.jobs.items()},
