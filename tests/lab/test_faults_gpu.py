@@ -47,6 +47,9 @@ CASES = [
     Case("peer-access-off", "gpu01", 4, "link", {"gpu-p2p"}, "restart Fabric Manager", "peer access"),
     Case("fabricmanager-stopped", "gpu02", None, "node", {"fabric-manager"}, "start it"),
     Case("fabricmanager-version-skew", "gpu01", None, "node", {"fabric-manager"}, "driver's exact version"),
+    Case("gpu-slow", "gpu02", 5, "gpu", {"gpu-gemm"}, "throttle reasons under load"),
+    Case("gpu-memory-slow", "gpu01", 0, "gpu", {"gpu-memory-bandwidth"}, "remapped rows"),
+    Case("gpu-wrong-numbers", "gpu03", 2, "gpu", {"gpu-gemm"}, "have it replaced"),
     Case("toolkit-broken", "gpu03", None, "node", {"container-gpus"}, "CDI", "7 of"),
 ]
 

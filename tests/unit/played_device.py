@@ -53,6 +53,7 @@ class PlayedDevice:
     sm_count: int | None = 8
     l2_bytes: int | None = 1 << 10
     pci_address: str | None = None
+    rates: dict = field(default_factory=dict)
     precisions: tuple = ("fp64", "fp32", "tf32", "fp16", "bf16")
     defaults: dict = field(
         default_factory=lambda: {

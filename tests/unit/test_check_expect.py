@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import yaml
 
@@ -125,7 +127,10 @@ def test_suites() -> None:
     ]  # fmt: skip
     for suite in suites().values():
         assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)
-        assert suite.selected() == CHECKS
+        assert suite.selected() == tuple(check for check in CHECKS if check.id not in suite.leaves_out)
+        for name, job in suite.jobs.items():
+            module = importlib.import_module(f"clustercheck.jobs.{job.program or name}")
+            assert getattr(module, "ALONE", False) is job.alone
         assert suite.repeat_min < suite.limit_min
     for name in ("full", "burn-in"):
         suite = load(name)
@@ -133,3 +138,36 @@ def test_suites() -> None:
         assert at_most_s <= 60 * (suite.limit_min - suite.repeat_min)
     with pytest.raises(ExplainedError, match="there is no suite 'x'"):
         load("x")
+
+
+@pytest.mark.parametrize(
+    ("precision", "capability", "units", "clock_mhz", "tflops"),
+    [
+        ("fp16", 80, 108, 1410, 312),
+        ("fp64", 80, 108, 1410, 19.5),
+        ("tf32", 80, 108, 1410, 156),
+        ("fp16", 70, 80, 1530, 125),
+        ("bf16", 90, 132, 1830, 989),
+        ("fp64", 90, 132, 1980, 67),
+        ("bf16", 86, 72, 1695, 125),
+        ("tf32", 89, 142, 2520, 183),
+    ],
+)
+def test_arithmetic_from_clocks_is_what_data_sheets_say(
+    precision: str, capability: int, units: int, clock_mhz: int, tflops: float
+) -> None:
+    assert physics.gemm_tflops(precision, capability, units, clock_mhz * 1000) == pytest.approx(
+        tflops, rel=0.02
+    )
+    assert physics.gemm_tflops("int4", capability, units, clock_mhz * 1000) is None
+    assert physics.gemm_tflops(precision, 12, units, clock_mhz * 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "bus_bits", "gbps"),
+    [(1215, 5120, 1555), (1593, 5120, 2039), (2619, 5120, 3350), (877, 4096, 900), (9751, 384, 936)],
+)
+def test_memory_from_clock_and_bus_is_what_data_sheets_say(
+    clock_mhz: int, bus_bits: int, gbps: float
+) -> None:
+    assert physics.memory_gbps(clock_mhz * 1000, bus_bits) == pytest.approx(gbps, rel=0.01)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from clustercheck import sample
-from clustercheck.checks.all import CHECKS
+from clustercheck import sample, sample_gpus
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec, Scope
 from clustercheck.session import validate
+from clustercheck.suites import load
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.report import view
 
@@ -30,8 +30,9 @@ SCHEMA = Draft202012Validator(
 
 
 # Cells of the coverage by what they are of; a node is a subject of two checks of the group, too.
-PER_NODE = sum(check.scope is Scope.HOST for check in CHECKS) + 2
-PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in CHECKS)
+QUICK = load("quick").selected()
+PER_NODE = sum(check.scope is Scope.HOST for check in QUICK) + 2
+PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in QUICK)
 CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 
@@ -64,14 +65,17 @@ class FakeLauncher:
         change: Callable[[JobSpec, str, dict[str, Any]], None] = lambda spec, node, verdict: None,
     ) -> None:
         self.slow, self.fail, self.change, self.jobs = slow or {}, fail, change, list[JobSpec]()
+        self.alone: list[JobSpec] = []
 
     def _gbps(self, a: str, b: str) -> float:
         mine = [gbps for who, gbps in self.slow.items() if who <= {a, b}]
         return min(mine, default=2.0)
 
     def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
-        self.jobs.append(spec)
+        (self.alone if spec.alone else self.jobs).append(spec)
         on_event({"type": "job_placed"})
+        if spec.alone:
+            return self._of_gpus(spec)
         count = len(spec.nodes)
         verdicts = []
         for rank, node in enumerate(spec.nodes):
@@ -96,6 +100,22 @@ class FakeLauncher:
             )
             return replace(outcome, ranks=ranks, first_failure=next(r for r in ranks if r.node == node))
         return outcome
+
+    def _of_gpus(self, spec: JobSpec) -> JobOutcome:
+        jobs = [each["job"] for each in spec.arguments["programs"]]
+        ranks = []
+        for seat in range(sample_gpus.GPUS * len(spec.nodes)):
+            node, gpu = spec.nodes[seat // sample_gpus.GPUS], seat % sample_gpus.GPUS
+            verdict = {
+                **sample_gpus.described(seat, gpu, f"0000:{sample.BUSES[gpu]}:00.0"),
+                **sample_gpus.programs(jobs, seat),
+            }
+            self.change(spec, node, verdict)
+            state = RankState.OK
+            if (broken := self.fail(spec)) is not None and broken[0] == node:
+                state = broken[1]
+            ranks.append(RankOutcome(seat, node, state, gpu=gpu, verdict=verdict))
+        return JobOutcome(spec.name, tuple(ranks), 20.0, facts={"backend": "gpu"})
 
 
 def records(count: int = 3) -> dict[str, Any]:

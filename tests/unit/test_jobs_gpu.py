@@ -7,6 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.unit.played_device import PlayedDevice
 
 import clustercheck.jobs
 from clustercheck.jobs import bench as benches
-from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer
+from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer, watch
 from clustercheck.jobs.backends import driver
 from clustercheck.jobs.device import MEMBERS, BackendError, load
 
@@ -42,8 +43,13 @@ class Phases:
         return self.phases[-1]
 
     def at(self, phase: str, *, collective: bool = False) -> None:
-        assert not collective
+        assert not collective or "waiting for its turn" in phase
         self.phases.append(phase)
+
+
+@pytest.fixture(autouse=True)
+def directory_of_the_job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where the GPUs of a node take turns
 
 
 def bench_of(device: PlayedDevice) -> benches.Bench:
@@ -272,6 +278,7 @@ def test_a_backend_plugs_in_by_the_environment_and_says_that_it_is_simulated(tmp
         "sm_count": 8,
         "l2_bytes": 1 << 10,
         "pci_address": None,
+        "rates": {},
     }
     assert found["framework"] == "played 1"
 
@@ -392,3 +399,114 @@ def test_a_machine_without_the_driver_tells_nothing(monkeypatch):
     monkeypatch.setattr(driver, "LIBRARY", "libnone.so.0")
     device = driver.Driver(0)
     assert (device.pci_address(), device.l2_bytes(), device.free_bytes()) == (None, None, None)
+
+
+@pytest.mark.parametrize("fault", ["", "raises"])
+def test_several_programs_share_a_process_and_each_has_a_verdict(tmp_path, fault):
+    programs = [
+        {"job": name, "program": name.partition("2")[0], "arguments": {**SMALL, "copy_bytes": 1 << 16}}
+        for name in ("gpu_gemm", "gpu_transfer", "gpu_gemm2")
+    ]
+    code, found = ranked(
+        tmp_path, "gpu_programs", environment={"PLAYED_FAULT": fault}, backend=str(PLAYED), programs=programs
+    )
+    assert code == 0 and list(found["programs"]) == ["gpu_gemm", "gpu_transfer", "gpu_gemm2"]
+    assert found["ok"] is (fault == "")
+    assert found["programs"]["gpu_transfer"]["ok"] is True
+    if fault:
+        broken = found["programs"]["gpu_gemm"]
+        assert broken["raised"] == "RuntimeError"
+        assert broken["because"].startswith("RuntimeError while gpu_gemm: ")
+    assert "phase" not in found
+
+
+def test_gpus_that_share_a_way_take_turns_and_say_so_while_they_wait(tmp_path):
+    seen = []
+    first, second = bench_of(PlayedDevice()), bench_of(PlayedDevice())
+    with first.turn("transfers on NUMA node 0", tmp_path):
+        other = threading.Thread(
+            target=lambda: [seen.append("ran") for _ in [0] if _turn_of(second, tmp_path)], daemon=True
+        )
+        other.start()
+        other.join(0.3)
+        assert other.is_alive() and seen == []
+    other.join(10)
+    assert seen == ["ran"]
+
+
+def _turn_of(bench, directory) -> bool:
+    with bench.turn("transfers on NUMA node 0", directory):
+        return True
+
+
+SMI = """<?xml version="1.0" ?><nvidia_smi_log><gpu id="00000000:07:00.0">
+<pci><pci_gpu_link_info><pcie_gen><max_link_gen>4</max_link_gen><current_link_gen>{generation}</current_link_gen>
+</pcie_gen><link_widths><max_link_width>16x</max_link_width><current_link_width>16x</current_link_width>
+</link_widths></pci_gpu_link_info></pci>
+<clocks_event_reasons><clocks_event_reason_gpu_idle>Not Active</clocks_event_reason_gpu_idle>
+<clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown></clocks_event_reasons>
+<ecc_errors><volatile><sram_correctable>5</sram_correctable><dram_uncorrectable>{errors}</dram_uncorrectable>
+</volatile><aggregate><dram_uncorrectable>90</dram_uncorrectable></aggregate></ecc_errors>
+<temperature><gpu_temp>71 C</gpu_temp></temperature>
+<gpu_power_readings><power_draw>N/A</power_draw><instant_power_draw>398.5 W</instant_power_draw>
+</gpu_power_readings><clocks><sm_clock>1245 MHz</sm_clock></clocks></gpu></nvidia_smi_log>"""
+
+
+def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_and_after(tmp_path):
+    for number, (generation, errors) in enumerate(((1, 0), (4, 2)), 1):
+        (tmp_path / f"{number}.xml").write_text(SMI.format(generation=generation, errors=errors))
+    script = tmp_path / "nvidia-smi"
+    script.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncat {tmp_path}/$(wc -l < {tmp_path}/asked).xml\n'
+    )
+    script.chmod(0o755)
+    with watch.Watch("0000:07:00.0", str(script)) as watching:
+        pass
+    told = watching.told()
+    assert (told["samples"], told["because"]) == (2, "")
+    assert (told["pcie_generation"], told["pcie_generation_possible"], told["pcie_width"]) == (4, 4, 16)
+    assert (told["uncorrected_before"], told["uncorrected_after"]) == (0, 2)
+    assert told["reasons"] == ["hw_slowdown"]
+    assert (told["temperature_c"], told["power_w"]) == (71, 398.5)
+    assert (tmp_path / "asked").read_text().splitlines() == ["-q -x -i 0000:07:00.0"] * 2
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo 'No devices were found'; exit 6", "No devices were found"),
+        ("echo '<nvidia_smi_log><gpu>'", "no whole XML"),
+        ("echo '<nvidia_smi_log/>'", "shows 0 GPUs"),
+        ("exec sleep 60", "did not answer"),
+    ],
+)
+def test_a_watch_that_sees_nothing_says_why_and_holds_nobody_up(tmp_path, monkeypatch, script, words):
+    monkeypatch.setattr(watch, "LIMIT_S", 0.5)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with watch.Watch("0000:07:00.0", str(program)) as watching:
+        pass
+    assert watching.told()["samples"] == 0
+    assert words in watching.told()["because"]
+    with watch.Watch(None) as blind:
+        pass
+    assert blind.told() == {"samples": 0, "because": "the device's PCI address is not known"}
+
+
+def test_the_driver_tells_the_rates_that_ceilings_are_made_of():
+    class Library:
+        def __getattr__(self, name):
+            return lambda *arguments: 0
+
+        def cuDeviceGetAttribute(self, value, number, device):
+            known = {13: 1410000, 36: 1593000, 37: 5120, 75: 8, 76: 0}
+            value._obj.value = known.get(number, 0)
+            return 0 if number in known else 1
+
+    assert driver.Driver(0, Library()).rates() == {
+        "sm_clock_khz": 1410000,
+        "memory_clock_khz": 1593000,
+        "memory_bus_bits": 5120,
+        "compute_capability": 80,
+    }

@@ -38,6 +38,10 @@ OF_GPUS = frozenset(
         "throttled",
         "pcie-narrow",
         "peer-access-off",
+        "gpu-slow",
+        "gpu-memory-slow",
+        "gpu-wrong-numbers",
+        "gpu-memory-errors",
     ]
 )
 OF_NODES = frozenset(

@@ -305,3 +305,56 @@ def test_a_container_that_is_starting_is_removed_too_and_who_cannot_be_reached_i
     assert removed["gpu02"]["directory"] == "/var/lib/clusterctl/jobs/r/pairs"
     assert launcher.not_ended == ("gpu03",)
     assert [event["node"] for event in events if event["type"] == "job_not_removed"] == ["gpu03"]
+
+
+def with_gpus(nodes: Nodes, node: str, devices: int) -> Callable[[dict], dict]:
+    def answer(request: dict) -> dict:
+        framework = {"version": "3.3.1", "cuda": False, "gpus": 0, "devices": devices}
+        return {**nodes.answer(node, request), "framework": framework}
+
+    return answer
+
+
+def test_alone_a_rank_a_gpu_runs_and_neither_rank_nor_node_ends_another():
+    nodes = Nodes()
+    died = {
+        **Nodes.ended([0, 1], {"ok": True, "because": ""}, code=0),
+        "exit_code": 1,
+    }
+    died["ranks"]["1"] = {**died["ranks"]["1"], "verdict": None, "end": {**ENDED, "exit_code": -11}}
+    nodes.special = {
+        ("gpu01", "prepare"): with_gpus(nodes, "gpu01", 2),
+        ("gpu02", "prepare"): with_gpus(nodes, "gpu02", 0),
+        ("gpu03", "prepare"): with_gpus(nodes, "gpu03", 1),
+        ("gpu01", "wait"): lambda _: died,
+    }
+    outcome, events = launch(nodes, alone=True, framework="torch")
+    assert [(rank.node, rank.gpu, rank.state) for rank in outcome.ranks] == [
+        ("gpu01", 0, RankState.OK),
+        ("gpu01", 1, RankState.CRASHED),
+        ("gpu03", 0, RankState.OK),
+        ("gpu02", None, RankState.FAILED),
+    ]
+    assert [rank.rank for rank in outcome.ranks] == [0, 1, 2, 3]
+    assert "sees no GPU: its torch 3.3.1 has no CUDA" in outcome.ranks[3].because
+    assert outcome.first_failure.rank == 1
+    assert (nodes.actions("gpu02"), nodes.actions("gpu03")) == (
+        ["prepare"],
+        ["prepare", "start", "wait", "remove"],
+    )
+    assert "job_stopping" not in [event["type"] for event in events]
+    start = next(request for node, request in nodes.asked if (node, request["action"]) == ("gpu01", "start"))
+    job = json.loads(base64.b64decode(start["files"]["job.json"]))
+    assert job["alone"] is True and start["framework_name"] == "torch"
+
+
+def test_alone_a_node_that_is_down_keeps_none_from_its_programs():
+    nodes = Nodes()
+    nodes.special = {(node, "prepare"): with_gpus(nodes, node, 1) for node in NODES}
+    nodes.special["gpu03", "prepare"] = raises(NodeUnreachableError("gpu03", "it does not answer"))
+    nodes.special["gpu02", "start"] = raises(NodeUnreachableError("gpu02", "it went away"))
+    outcome, _ = launch(nodes, alone=True)
+    states = {rank.node: rank.state for rank in outcome.ranks if rank.verdict is not None or rank.gpu is None}
+    assert states["gpu01"] is RankState.OK
+    assert {states["gpu02"], states["gpu03"]} == {RankState.UNREACHABLE}
+    assert sorted(rank.node for rank in outcome.ranks) == sorted(NODES)

@@ -52,6 +52,7 @@ START = {
     "timeout_s": 60.0,
     "memlock": -1,
     "infiniband": False,
+    "framework_name": "paddle",
     "container_arguments": ["--gpus", "all"],
     "labels": {"clusterctl.run": "r1", "clusterctl.job": "all-reduce", "clusterctl.rank": "0"},
     "files": {
@@ -157,13 +158,16 @@ def test_only_directories_of_jobs_are_ever_removed(docker, capsys, tmp_path):
     assert outside.is_dir()
 
 
+PROBED = {"run": "r1", "image": "i", "framework_name": "paddle"}
+
+
 def test_the_image_is_asked_what_its_paddle_is(docker):
     (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
-    found = on_node.probe({"run": "r1", "image": "i", "container_arguments": ["--gpus", "all"]})
+    found = on_node.probe({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
     (docker / "answer-run").write_text("nothing of use\n")
     with pytest.raises(on_node.ActionError, match="did not say what it is"):
-        on_node.probe({"run": "r1", "image": "i", "container_arguments": []})
+        on_node.probe({**PROBED, "container_arguments": []})
 
 
 def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):

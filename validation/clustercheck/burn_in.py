@@ -12,6 +12,7 @@ from clustercheck.group import OnEvent, run_jobs
 from clustercheck.launch.model import Launcher
 from clustercheck.locate.pairs import Blame
 from clustercheck.model import Verdict
+from clustercheck.single import run_alone
 from clustercheck.suites import Suite
 
 
@@ -28,12 +29,20 @@ def passes(
     """
     end = clock() + 60 * suite.repeat_min
     number = 1
-    found, blame = run_jobs(suite, evidence, launcher, on_event)
+    found, blame = _pass(suite, evidence, launcher, on_event)
     while clock() < end and _is_good(suite, found):
         number += 1
         on_event({"type": "pass", "pass": number, "left_s": round(end - clock())})
-        found, blame = run_jobs(suite, evidence, launcher, on_event)
+        found, blame = _pass(suite, evidence, launcher, on_event)
     return replace(found, passes=number), blame
+
+
+def _pass(
+    suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
+) -> tuple[Evidence, Blame | None]:
+    """All jobs once: those of the group, then those that each GPU runs by itself."""
+    found, blame = run_jobs(suite, evidence, launcher, on_event)
+    return run_alone(suite, found, launcher, on_event), blame
 
 
 def _is_good(suite: Suite, evidence: Evidence) -> bool:

@@ -14,6 +14,7 @@ from clustercheck.exclusions import Exclusion
 from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
 from clustercheck.expect.rdma import Fabric, compare
+from clustercheck.gpu_jobs import GpuJob
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.model import ClusterSpec, NodeSpec
@@ -246,6 +247,11 @@ class Evidence:
             with suppress(CannotReadError):
                 found[name] = self.nodes[name].rdma()
         return compare(found, {name: self.kind(name) for name in found})
+
+    @cached_property
+    def gpu_jobs(self) -> Mapping[str, GpuJob]:
+        """Jobs by name, as programs for one GPU, each by itself."""
+        return {name: GpuJob(outcome, self) for name, outcome in self.jobs.items()}
 
     @cached_property
     def declared(self) -> Mapping[str, NodeSpec]:

@@ -19,6 +19,7 @@ from clustercheck.model import Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.suites import Suite
 
+FRAMEWORK = "paddle"
 CONFIRMATIONS = 3  # of a slow size: enough for a median, and bearable over a link that is slow indeed
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -28,7 +29,7 @@ def run_jobs(
     suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
 ) -> tuple[Evidence, Blame | None]:
     """The evidence with every job's outcome, and what pairs tell (None where they were not asked)."""
-    wanted = {check.job for check in suite.selected() if check.job}
+    wanted = {c.job for c in suite.selected() if c.job and not suite.jobs[c.job].alone}
     told: Blame | None = None
     nodes = [name for name in evidence.reachable if name not in evidence.left_out]
     if because := _cannot_run(evidence, nodes):
@@ -54,6 +55,8 @@ def _cannot_run(evidence: Evidence, nodes: Sequence[str]) -> str:
         where = "" if len(without) == len(nodes) else f" for {', '.join(without)}"
         return f"no training image is declared{where}: set training_image_source and training_image_digest"
     digests = {image.rpartition("@")[2] for image in images.values()}
+    if other := sorted({evidence.spec.settings_of(node).framework for node in nodes} - {FRAMEWORK}):
+        return f"the distributed jobs are written for Paddle, and validation_framework is {', '.join(other)}"
     if len(digests) > 1:
         return f"the nodes are declared with different training images: {', '.join(sorted(digests))}"
     return ""

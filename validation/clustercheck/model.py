@@ -132,13 +132,14 @@ class Mount:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What the settings ask of a node, where hosts may differ. ``image`` as in ClusterSpec."""
+    """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec."""
 
     driver_version: str = ""
     driver_branch: str = ""
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
     mounts: tuple[Mount, ...] = ()
+    framework: str = "paddle"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ class NodeSpec:
 class ClusterSpec:
     """What the operator declared of the cluster, as far as validation needs it.
 
-    ``image`` is the training image by digest, as the nodes pull it from the cluster's own registry. It
+    ``image`` is the training image by digest, as the nodes pull it from the cluster's own registry;
+    ``framework`` (paddle or torch) is what it is asked to compute with. These
     and what follows it are for nodes that have no settings of their own: `settings_of` tells which apply.
     """
 
@@ -178,12 +180,18 @@ class ClusterSpec:
     image: str = ""
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
     mounts: tuple[Mount, ...] = ()
+    framework: str = "paddle"
     exclusions: tuple[Exclusion, ...] = ()
 
     def settings_of(self, name: str) -> NodeSettings:
         """What is asked of this node: its own settings, else the cluster's."""
         return self._settings.get(name) or NodeSettings(
-            self.driver_version, self.driver_branch, self.image, self.container_gpu_arguments, self.mounts
+            self.driver_version,
+            self.driver_branch,
+            self.image,
+            self.container_gpu_arguments,
+            self.mounts,
+            self.framework,
         )
 
     @cached_property

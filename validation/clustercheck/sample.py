@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clustercheck import sample_gpus
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.expect import profiles
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
@@ -361,5 +362,9 @@ def healthy(nodes: int = 3) -> Evidence:
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
             ),
+            **{
+                name: sample_gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES])
+                for name in sample_gpus.JOBS
+            },
         },
     )

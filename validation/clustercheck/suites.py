@@ -16,13 +16,18 @@ from clustercheck.evidence import TOLERANCE
 
 
 class SuiteJob(BaseModel):
-    """One distributed job of a suite. ``nccl_arguments`` are for a second run, on GPUs alone."""
+    """One job of a suite. ``nccl_arguments`` are for a second run, on GPUs alone.
+
+    ``alone``: on each GPU by itself, by ``program`` where that has another name than the job.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     timeout_s: float = Field(gt=0)
     arguments: dict[str, Any]
     nccl_arguments: dict[str, Any] = Field(default_factory=dict)
+    alone: bool = False
+    program: str = ""
 
 
 class Diagnostic(BaseModel):
@@ -39,6 +44,7 @@ class Suite(BaseModel):
 
     ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
     run again and again; then the nodes are looked at once more.
+    ``leaves_out`` names checks for which it has not the time.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,6 +56,7 @@ class Suite(BaseModel):
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
     dcgm: Diagnostic | None = None
+    leaves_out: list[str] = Field(default_factory=list)
     jobs: dict[str, SuiteJob]
 
     @property
@@ -60,7 +67,8 @@ class Suite(BaseModel):
 
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""
-        return CHECKS if self.checks == "all" else tuple(check for check in CHECKS if check.id in self.checks)
+        chosen = BY_ID if self.checks == "all" else self.checks
+        return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.leaves_out)
 
 
 @cache
@@ -69,7 +77,8 @@ def suites() -> dict[str, Suite]:
     data = yaml.safe_load((Path(__file__).parent / "suites.yml").read_text(encoding="utf-8"))
     found = {name: Suite(name=name, **entry) for name, entry in data.items()}
     for suite in found.values():
-        unknown = [] if suite.checks == "all" else [check for check in suite.checks if check not in BY_ID]
+        named = [*([] if suite.checks == "all" else suite.checks), *suite.leaves_out]
+        unknown = [check for check in named if check not in BY_ID]
         if unknown:
             raise ValueError(f"suite {suite.name} names checks that do not exist: {', '.join(unknown)}")
     return found

@@ -38,6 +38,7 @@ def cluster_spec(inventory: Inventory) -> ClusterSpec:
         image=settings.image,
         container_gpu_arguments=settings.container_gpu_arguments,
         mounts=settings.mounts,
+        framework=settings.framework,
         exclusions=exclusions({host.name: setting(host, "validation_exclusions") for host in nodes}),
     )
 
@@ -51,6 +52,7 @@ def _settings(host: Host, inventory: Inventory) -> NodeSettings:
         image=_image(host, inventory),
         container_gpu_arguments=CDI_ARGUMENTS if cdi else NodeSettings().container_gpu_arguments,
         mounts=_mounts(host),
+        framework=_text(host, "validation_framework") or NodeSettings().framework,
     )
 
 

@@ -171,6 +171,18 @@ class Process(Strict):
     used_memory_mib: Count = 0
 
 
+Part = Annotated[float, Field(gt=0, le=1)]
+
+
+class Performance(Strict):
+    """What programs that compute on the GPU see of it: parts of what its model does, and what is wrong."""
+
+    compute: Part = 1.0
+    memory: Part = 1.0
+    wrong_products: bool = False
+    stuck_bits: Count = 0
+
+
 class Gpu(Strict):
     """One GPU."""
 
@@ -195,6 +207,7 @@ class Gpu(Strict):
     remapped_rows: RemappedRows = RemappedRows()
     retired_pages: RetiredPages = RetiredPages()
     recovery_action: RecoveryAction = "None"
+    performance: Performance = Performance()
     processes: list[Process] = []
 
 

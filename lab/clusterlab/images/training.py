@@ -27,6 +27,8 @@ LONGEST_S = 900.0
 # What Debian 12's Python is, for pip on a machine whose Python may be another.
 PYTHON = "3.11"
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64")
+# What the image's programs find in a GPU's place: the lab's nodes have none that compute.
+DEVICE = Path(__file__).parents[1] / "simulated" / "device" / "clusterlab_device.py"
 BUILDERS = [Path(module) for module in (__file__, debian.__file__, storage.__file__)]
 PACKAGE_DIRECTORY = f"/usr/local/lib/python{PYTHON}/dist-packages"
 
@@ -68,7 +70,7 @@ def training_is_cached() -> bool:
 
 
 def _home() -> Path:
-    key = content_hash([*recipe("debian12", PACKAGES), REQUIREMENTS, *BUILDERS])
+    key = content_hash([*recipe("debian12", PACKAGES), REQUIREMENTS, DEVICE, *BUILDERS])
     return cache_root() / "training" / key
 
 
@@ -76,6 +78,7 @@ def _home() -> Path:
 _HOOK = (
     'mkdir -p "$1{packages}" && cp -a {built}/. "$1{packages}/"'
     ' && if [ -d "$1{packages}/bin" ]; then mv "$1{packages}"/bin/* "$1/usr/local/bin/"; fi'
+    ' && cp {device} "$1{packages}/"'
     ' && chroot "$1" python3 -m compileall -q {packages}'
 )
 
@@ -95,7 +98,8 @@ def _build(target: Path) -> str:
             hint="Is the Python package index reachable, and does this Python have pip?",
         )  # fmt: skip
         tar = directory / "root.tar"
-        bootstrap("debian12", PACKAGES, tar, hooks=[_HOOK.format(packages=PACKAGE_DIRECTORY, built=built)])
+        hook = _HOOK.format(packages=PACKAGE_DIRECTORY, built=built, device=DEVICE)
+        bootstrap("debian12", PACKAGES, tar, hooks=[hook])
         size = tar.stat().st_size
         if size > MOST_BYTES:
             raise ClusterctlError(
@@ -118,6 +122,7 @@ def _config() -> dict[str, object]:
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "PYTHONUNBUFFERED=1",
             "LANG=C.UTF-8",
+            f"CLUSTERCTL_DEVICE_BACKEND={DEVICE.stem}",
         ],
         "Cmd": ["python3"],
         "WorkingDir": "/",

@@ -19,5 +19,5 @@ def effects() -> Mapping[str, Effect]:
 
 
 def effect(kind: str) -> Effect:
-    """The least change that counts for a kind: ``gpu``, ``nvlink``, ``rdma`` or ``tcp``."""
+    """The least change that counts for a kind: ``gpu``, ``nvlink``, ``rdma``, ``tcp`` or ``launch``."""
     return effects()[kind]

@@ -12,6 +12,34 @@ PCIE_LANE_GBPS = {
     6: 7.56,
 }
 
+# Floating-point operations of one multiprocessor in a clock, dense, by compute capability (80 is 8.0). FP32
+# and FP64 of CUDA cores: CUDA C++ Programming Guide, throughput of arithmetic instructions, two for a fused
+# multiply-add. Tensor cores (FP64 too, on 8.0 and 9.0): NVIDIA's white papers on V100, A100, GA102, AD102 and
+# H100, with FP16 sums where these are faster: this is a ceiling.
+_OPERATIONS = {
+    70: {"fp64": 64, "fp32": 128, "fp16": 1024},
+    80: {"fp64": 128, "fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048},
+    86: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
+    89: {"fp64": 4, "fp32": 256, "tf32": 512, "fp16": 1024, "bf16": 1024},
+    90: {"fp64": 256, "fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096},
+}
+
+
+def gemm_tflops(
+    precision: str, compute_capability: int, multiprocessors: int, clock_khz: int
+) -> float | None:
+    """What a GPU's arithmetic units do at most at this clock; None for an architecture not known here."""
+    operations = _OPERATIONS.get(compute_capability, {}).get(precision)
+    return operations * multiprocessors * clock_khz * 1e3 / 1e12 if operations else None
+
+
+def memory_gbps(clock_khz: int, bus_bits: int) -> float:
+    """What a GPU's memory carries, reads and writes together.
+
+    Two transfers a clock (CUDA C++ Best Practices Guide, theoretical bandwidth calculation).
+    """
+    return 2 * clock_khz * 1e3 * bus_bits / 8 / 1e9
+
 
 def pcie_gbps(generation: int, width: int) -> float:
     """What a PCIe link carries one way. Raises ValueError for an unknown generation."""

@@ -23,9 +23,11 @@ class Metric(StrEnum):
     DEVICE_TO_HOST = "device_to_host"
     PEER_TO_PEER = "peer_to_peer"
     DEVICE_COPY = "device_copy"
+    DEVICE_TRIAD = "device_triad"
     GEMM_FP16 = "gemm_fp16"
     GEMM_BF16 = "gemm_bf16"
     GEMM_TF32 = "gemm_tf32"
+    GEMM_FP32 = "gemm_fp32"
     GEMM_FP64 = "gemm_fp64"
 
 
@@ -107,7 +109,7 @@ class Profile(_Strict):
             return pcie_gbps(self.pcie.generation, self.pcie.width)
         if metric is Metric.PEER_TO_PEER:
             return self.gpu_link_gbps
-        if metric is Metric.DEVICE_COPY:
+        if metric in (Metric.DEVICE_COPY, Metric.DEVICE_TRIAD):
             return self.memory_bandwidth.value
         peak = self.peak_tflops.get(metric.value.removeprefix("gemm_"))
         return peak.value if peak else None
@@ -131,6 +133,10 @@ class Profile(_Strict):
             if floor.metric is metric and floor.gpus == gpus and floor.bytes == size_bytes:
                 return floor
         return None
+
+    def floor_of_gpu(self, metric: str) -> Floor | None:
+        """The floor for what one GPU does by itself; None where no sourced number is known."""
+        return next((floor for floor in self.floors if floor.metric == metric and floor.gpus is None), None)
 
 
 def names() -> tuple[str, ...]:

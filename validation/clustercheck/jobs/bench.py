@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import math
 import os
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,7 +47,9 @@ class Bench:
         self.rank = rank
         self.place = place
         self.simulated = simulated or device.simulated
+        self.keep: Callable[[Mapping[str, Any]], None] = lambda verdict: None  # leaves what is known so far
         self._progress = progress
+        self._title = ""
 
     def describe(self) -> dict[str, Any]:
         """What every verdict says of where it was measured."""
@@ -63,12 +69,31 @@ class Bench:
                 "sm_count": device.sm_count,
                 "l2_bytes": device.l2_bytes,
                 "pci_address": device.pci_address,
+                "rates": dict(device.rates),
             },
         }
 
     def at(self, phase: str) -> None:
         """Note where this rank is."""
-        self._progress.at(phase)
+        self._progress.at(self._title + phase)
+
+    def entitle(self, program: str) -> None:
+        """Name the program in every phase from now on."""
+        self._title = f"{program}: "
+
+    def blames(self, error: Exception) -> str:
+        """What went wrong and where, in a line."""
+        first_line = next(iter(str(error).strip().splitlines()), "") or "no message"
+        return f"{type(error).__name__} while {self._progress.phase}: {first_line[:300]}"
+
+    @contextmanager
+    def turn(self, shared: str, directory: Path = Path()) -> Iterator[None]:
+        """Alone among this node's ranks that share something: a rank that ends gives it up by itself."""
+        self._progress.at(f"{self._title}waiting for its turn on {shared}", collective=True)
+        with (directory / f"{re.sub(r'[^a-z0-9]+', '-', shared.lower())}.turn").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.at(f"its turn on {shared}")
+            yield
 
     def barrier(self) -> None:
         """Nobody else takes part."""

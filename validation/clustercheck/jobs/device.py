@@ -3,7 +3,8 @@
 A backend is a module with ``open_device(place)``, where the place is ``gpu:K`` or ``cpu``; it returns a
 Device. Ours are `backends/torch.py` and `backends/paddle.py`. Another one plugs in from outside: named by
 ``backend`` in a program's arguments or by CLUSTERCTL_DEVICE_BACKEND, as a module that Python finds or as
-the path of a file. A device that is not real says so itself, by ``simulated``.
+the path of a file. An image that brings one for all its GPUs sets that variable; the launcher then asks the
+module's ``device_count()``. A device that is not real says so itself, by ``simulated``.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Device(Protocol):
     sm_count: int | None
     l2_bytes: int | None  # None where the framework does not tell
     pci_address: str | None
+    # As far as told: sm_clock_khz, memory_clock_khz, memory_bus_bits, compute_capability (80 for 8.0).
+    rates: Mapping[str, int]
     precisions: Sequence[str]  # of fp64, fp32, tf32, fp16, bf16: what `matmul` can do
     defaults: Mapping[str, int]  # gemm_size, copy_bytes, transfer_bytes, pattern_bytes: what suits it
     in_place: bool  # whether `matmul` and `triad` write into the buffer that they are given

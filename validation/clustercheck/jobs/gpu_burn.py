@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import bench as benches
     from clustercheck.jobs import gpu_gemm
+    from clustercheck.jobs import watch as watches
 else:  # shipped to a node they lie side by side, and are no package
-    benches, gpu_gemm = (
+    benches, gpu_gemm, watches = (
         importlib.import_module(f"{__package__}.{name}" if __package__ else name)
-        for name in ("bench", "gpu_gemm")
+        for name in ("bench", "gpu_gemm", "watch")
     )
 
 ALONE = True
@@ -59,14 +60,15 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     once = bench.elapsed_s(product.work, benches.repeats(benches.WARM_UP_S, once))
     windows: list[dict[str, Any]] = []
     burned = 0.0
-    while burned < seconds:
-        bench.at(f"burning, second {burned:.0f} of {seconds:.0f}")
-        repeat = benches.repeats(window_s(seconds), once)
-        product.poison()
-        once = bench.elapsed_s(product.work, repeat)
-        burned += once * repeat
-        tflops = gpu_gemm.flops(size) / once / 1e12
-        windows.append({"at_s": burned, "tflops": tflops, "wrong": product.unlike_first()})
+    with watches.Watch(device.pci_address) as watch:
+        while burned < seconds:
+            bench.at(f"burning, second {burned:.0f} of {seconds:.0f}")
+            repeat = benches.repeats(window_s(seconds), once)
+            product.poison()
+            once = bench.elapsed_s(product.work, repeat)
+            burned += once * repeat
+            tflops = gpu_gemm.flops(size) / once / 1e12
+            windows.append({"at_s": burned, "tflops": tflops, "wrong": product.unlike_first()})
     bench.at("comparing all once more, computed elsewhere")
     moved, places = product.moved()
     wrong, speeds = sum(each["wrong"] for each in windows), [each["tflops"] for each in windows]
@@ -91,4 +93,5 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
         problems,
         arguments,
         burn={"seconds": burned, "errors": wrong + compared.wrong + moved, "windows": windows},
+        watch=watch.told(),
     )

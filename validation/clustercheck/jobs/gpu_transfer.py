@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clustercheck.jobs import bench as benches
+    from clustercheck.jobs import watch as watches
 else:  # shipped to a node they lie side by side, and are no package
-    benches = importlib.import_module(f"{__package__}.bench" if __package__ else "bench")
+    benches, watches = (
+        importlib.import_module(f"{__package__}.{name}" if __package__ else name)
+        for name in ("bench", "watch")
+    )
 
 ALONE = True
 PCI = Path("/sys/bus/pci/devices")
@@ -90,6 +94,8 @@ def measure(
 
 def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: transfer_bytes, samples, seed, floors {metric: GB/s}."""
-    with near(bench.device.pci_address) as where:
+    address = bench.device.pci_address
+    # GPUs of one NUMA node may share a PCIe switch and its way up: together they would measure that.
+    with near(address) as where, bench.turn(f"transfers {where}"), watches.Watch(address) as watch:
         figures, problems = measure(bench, arguments, where)
-    return bench.conclude(figures, problems, arguments, numa=where)
+    return bench.conclude(figures, problems, arguments, numa=where, watch=watch.told())

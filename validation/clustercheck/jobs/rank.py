@@ -174,6 +174,7 @@ def run(directory: Path, program: str) -> int:
         module = importlib.import_module(program)
         if getattr(module, "ALONE", False):
             world = alone(progress, arguments, simulated=verdict["simulated"])
+            world.keep = lambda said: write_verdict(path, {**verdict, **said, "phase": progress.phase})
         else:
             world = join(progress)
         verdict.update(world.describe())

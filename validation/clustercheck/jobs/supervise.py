@@ -122,6 +122,8 @@ def supervise(directory: Path) -> int:
     running = {rank.number: rank for rank in ranks}
     deadline = time.monotonic() + float(job["timeout_s"])
     stall = Stall(STALL_PART * float(job["timeout_s"]))
+    # Ranks that have no peers go on without each other.
+    alone = bool(job.get("alone"))
     order, good, why = 0, True, "deadline"
     while running:
         try:
@@ -140,8 +142,9 @@ def supervise(directory: Path) -> int:
         ended.record_end(order, "", "")
         order += 1
         if ended.process.returncode != 0 and good:
-            good, why = False, "peer failed"
-            deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE_S)
+            good = False
+            if not alone:
+                why, deadline = "peer failed", min(deadline, time.monotonic() + GRACE_AFTER_FAILURE_S)
     _end_all(running, order, why)
     return 0 if good and not running else 1
 

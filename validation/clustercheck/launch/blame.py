@@ -64,6 +64,22 @@ def judge(
     return ranks, candidates[0] if candidates else None
 
 
+def judge_each(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
+    """The same for ranks that have no peers: each one's end is its own."""
+    outcomes = {item.rank: _alone(item) for item in evidence}
+    for item in evidence:
+        waited = bool((item.progress or {}).get("collective"))
+        if outcomes[item.rank].state is RankState.KILLED and not waited:
+            ((_, why),) = _hung([item])
+            outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
+    failed = [
+        outcomes[item.rank]
+        for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
+        if outcomes[item.rank].state not in (RankState.OK, RankState.KILLED)
+    ]
+    return tuple(outcomes[rank] for rank in sorted(outcomes)), failed[0] if failed else None
+
+
 def _alone(item: RankEvidence) -> RankOutcome:
     """One rank's outcome by its own traces."""
     state, because = _state(item)

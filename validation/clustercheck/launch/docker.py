@@ -11,16 +11,25 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import clustercheck.jobs
 from clustercheck.errors import ExplainedError
 from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyError, Started
-from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.launch.blame import RankEvidence, judge, judge_each
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.on_node import JOBS_ROOT
-from clustercheck.launch.placement import NodeReport, Placement, place, refusals, report_of
+from clustercheck.launch.placement import (
+    NodeReport,
+    Placement,
+    place,
+    place_alone,
+    refusals,
+    report_of,
+    without_devices,
+)
 from clustercheck.launch.workers import Workers
 from clustercheck.transport import AbortableTransport, NodeTimeoutError, NodeUnreachableError, Transport
 
@@ -59,7 +68,7 @@ class DockerLauncher:
         self._addresses = dict(addresses)
         self._jobs = jobs
         self._agent = Agent(transport)
-        self._frameworks: dict[tuple[str, str, tuple[str, ...]], Mapping[str, Any]] = {}
+        self._frameworks: dict[tuple[str, str, str, tuple[str, ...]], Mapping[str, Any]] = {}
         self._transport = transport
         self._running: dict[str, Started] = {}
         self._starting: set[Future[Any]] = set()
@@ -112,24 +121,26 @@ class DockerLauncher:
         answers = _each(pool, spec.nodes, lambda node: self._prepare(spec, node))
         bad = {node: answer for node, answer in answers.items() if isinstance(answer, RankOutcome)}
         reports = [answer for answer in answers.values() if isinstance(answer, NodeReport)]
-        if not bad:
-            bad = {outcome.node: outcome for outcome in refusals(reports)}
-        if bad:
-            return (*_not_started(spec.nodes, bad), _facts(reports, None))
+        if not bad or spec.alone:
+            refused = without_devices(reports, spec.framework) if spec.alone else refusals(reports)
+            bad |= {outcome.node: outcome for outcome in refused}
+        reports = [report for report in reports if report.node not in bad or not spec.alone]
+        if bad and not (spec.alone and reports):
+            return (*_not_started(spec.nodes, bad), _facts(spec, reports, None))
         for report in reports:
             for removed in report.removed:
                 tell({"type": "job_leftover_removed", "node": report.node, "what": removed})
-        placement = place(reports)
-        facts = _facts(reports, placement)
+        placement = place_alone(reports) if spec.alone else place(reports)
+        facts = _facts(spec, reports, placement)
         tell({"type": "job_placed", **facts})
         files = self._files(spec)
         starting = {r: pool.submit(self._start, spec, r, placement, files, tell) for r in reports}
         with self._lock:
             self._starting = set(starting.values())
         started_or_bad = {report: future.result() for report, future in starting.items()}
-        bad = {r.node: o for r, o in started_or_bad.items() if isinstance(o, RankOutcome)}
+        bad |= {r.node: o for r, o in started_or_bad.items() if isinstance(o, RankOutcome)}
         started = [s for s in started_or_bad.values() if isinstance(s, Started)]
-        if bad:
+        if bad and not (spec.alone and started):
             _each(pool, started, self._agent.remove)
             with self._lock:
                 self._running.clear()
@@ -137,12 +148,17 @@ class DockerLauncher:
         evidence, timed_out = self._wait(spec, pool, started, placement, tell)
         lost = {item.node for item in evidence if item.missing}  # their leftovers go when they are back
         _each(pool, [one for one in started if one.node not in lost], self._agent.remove)
-        ranks, first = judge(evidence, timed_out)
-        return ranks, first, facts
+        ranks, first = judge_each(evidence) if spec.alone else judge(evidence, timed_out)
+        if not bad:
+            return ranks, first, facts
+        # Nodes that could not take part have no rank: theirs come after the others'.
+        count = len(placement.ranks)
+        absent = tuple(replace(outcome, rank=count + n) for n, outcome in enumerate(bad.values()))
+        return (*ranks, *absent), first or absent[0], facts
 
     def _prepare(self, spec: JobSpec, node: str) -> NodeReport | RankOutcome:
         image, container_arguments = spec.on(node)
-        key = (node, image, container_arguments)
+        key = (node, image, spec.framework, container_arguments)
         request = {
             "action": "prepare",
             "run": self._run_id,
@@ -150,6 +166,7 @@ class DockerLauncher:
             "image": image,
             "address": self._addresses[node],
             "framework": self._frameworks.get(key),
+            "framework_name": spec.framework,
             "container_arguments": list(container_arguments),
             "pull_timeout_s": PULL_S,
         }
@@ -172,6 +189,7 @@ class DockerLauncher:
         job = {
             "program": Path(spec.program).stem,
             "timeout_s": spec.timeout_s,
+            "alone": spec.alone,
             "ranks": [{"rank": p.rank, "environment": dict(p.environment)} for p in places],
         }
         numbers = tuple(place.rank for place in places)
@@ -186,6 +204,7 @@ class DockerLauncher:
             "name": name,
             "image": image,
             "timeout_s": spec.timeout_s,
+            "framework_name": spec.framework,
             "memlock": report.memlock,
             "infiniband": report.infiniband,
             "container_arguments": list(container_arguments),
@@ -241,7 +260,7 @@ class DockerLauncher:
                 evidence += found
                 timed_out |= any((item.end or {}).get("killed") in OUT_OF_TIME for item in found)
                 tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.get("exit_code")})
-                if answer.get("exit_code") != 0 and not stopping and waiting:
+                if answer.get("exit_code") != 0 and not stopping and waiting and not spec.alone:
                     tell({"type": "job_stopping", "because_of": one.node, "nodes": _nodes(waiting.values())})
                     stopping = [pool.submit(self._agent.end, other) for other in waiting.values()]
         wait_for(stopping)
@@ -343,12 +362,12 @@ def _evidence(
         )
 
 
-def _facts(reports: Sequence[NodeReport], placement: Placement | None) -> dict[str, Any]:
+def _facts(spec: JobSpec, reports: Sequence[NodeReport], placement: Placement | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "interfaces": {report.node: report.interface for report in reports},
         "addresses": {report.node: report.address for report in reports},
         "interfaces_because": {report.node: report.interface_because for report in reports},
-        "framework": sorted({f"paddle {report.framework}" for report in reports}),
+        "framework": sorted({f"{spec.framework} {report.framework}" for report in reports}),
     }
     if placement is not None:
         facts |= {

@@ -28,25 +28,36 @@ PROBE_S = 90.0
 LOG_TAIL_BYTES = 8000
 DOCKERS_OWN = (125, 126)  # exit codes of `docker run` that are not the program's
 
-# Images have Paddle in one of these; the distribution's own python3 may lie beside it without.
+# Images have the framework in one of these; the distribution's own python3 may lie beside it without.
+_HAS = (
+    'import importlib.util as u, os, sys; sys.exit(u.find_spec(os.environ["CLUSTERCTL_FRAMEWORK"]) is None)'
+)
 FIND_PYTHON = (
-    "for p in python3 python; do "
-    '"$p" -c \'import importlib.util as u, sys; sys.exit(u.find_spec("paddle") is None)\' 2>/dev/null '
+    f"for p in python3 python; do \"$p\" -c '{_HAS}' 2>/dev/null "
     '&& exec timeout -k 10 "$0" "$p" "$@"; '
-    "done; echo 'no Python with Paddle in this image' >&2; exit 127"
+    'done; echo "no Python with $CLUSTERCTL_FRAMEWORK in this image" >&2; exit 127'
 )
 
 # Its version file says what it was built with, at once; importing it takes seconds, and only GPUs need it.
 PROBE = """
-import importlib.util, json, os, runpy
-where = os.path.dirname(importlib.util.find_spec("paddle").origin)
-built = runpy.run_path(os.path.join(where, "version", "__init__.py"))
-cuda = str(built["cuda_version"]) != "False"
+import importlib, importlib.util, json, os, runpy
+name = os.environ["CLUSTERCTL_FRAMEWORK"]
+where = os.path.dirname(importlib.util.find_spec(name).origin)
+if name == "paddle":
+    built = runpy.run_path(os.path.join(where, "version", "__init__.py"))
+    version, cuda = built["full_version"], str(built["cuda_version"]) != "False"
+else:
+    built = runpy.run_path(os.path.join(where, "version.py"))
+    version, cuda = str(built["__version__"]), bool(built["cuda"])
 gpus = 0
 if cuda:
-    import paddle
-    gpus = paddle.device.cuda.device_count()
-print(json.dumps({"version": built["full_version"], "cuda": cuda, "gpus": gpus}))
+    gpus = importlib.import_module(name + (".device.cuda" if name == "paddle" else ".cuda")).device_count()
+backend = os.environ.get("CLUSTERCTL_DEVICE_BACKEND", "")
+if backend.endswith(".py"):
+    devices = runpy.run_path(backend)["device_count"]()
+else:
+    devices = importlib.import_module(backend).device_count() if backend else gpus
+print(json.dumps({"version": version, "cuda": cuda, "gpus": gpus, "devices": devices}))
 """
 
 
@@ -208,21 +219,23 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def probe(request: dict[str, Any]) -> dict[str, Any]:
-    """Ask the image what its Paddle was built with and how many GPUs a container of it sees."""
+    """Ask the image what its framework was built with and how many GPUs a container of it sees."""
     marks = {"clusterctl.run": request["run"], "clusterctl.job": "probe", "clusterctl.until": until(PROBE_S)}
     labels = [word for key, value in marks.items() for word in ("--label", f"{key}={value}")]
     arguments = ["run", "--rm", "--network", "none", *labels, *request["container_arguments"]]
+    arguments += ["-e", f"CLUSTERCTL_FRAMEWORK={request['framework_name']}"]
     arguments += ["--entrypoint", "/bin/sh", request["image"], "-c", FIND_PYTHON, "60", "-c", PROBE]
     done = execute(["docker", *arguments], PROBE_S)
     words = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
     if done.returncode in DOCKERS_OWN:
         raise ActionError(f"a container of the image cannot be started: {plainly(words[-1])}")
     if done.returncode != 0:
-        raise ActionError(f"the image's Paddle cannot be used: {words[-1]}")
+        raise ActionError(f"the image's {request['framework_name']} cannot be used: {words[-1]}")
     try:
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        raise ActionError(f"the image's Paddle did not say what it is: {done.stdout[-200:]!r}") from None
+        name = request["framework_name"]
+        raise ActionError(f"the image's {name} did not say what it is: {done.stdout[-200:]!r}") from None
     return found
 
 
@@ -245,6 +258,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
         arguments += ["--label", f"{key}={value}"]
     if request["infiniband"]:
         arguments += ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"]
+    arguments += ["-e", f"CLUSTERCTL_FRAMEWORK={request['framework_name']}"]
     limit = str(int(request["timeout_s"] + 15))
     arguments += [*request["container_arguments"], "--entrypoint", "/bin/sh", request["image"]]
     arguments += ["-c", FIND_PYTHON, limit, str(directory / "supervise.py"), str(directory)]

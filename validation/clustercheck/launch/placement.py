@@ -24,6 +24,7 @@ class NodeReport:
     gpus: int
     framework: str
     removed: tuple[str, ...] = ()
+    devices: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def report_of(node: str, answer: Mapping[str, Any]) -> NodeReport:
         gpus=int(framework["gpus"]),
         framework=str(framework["version"]),
         removed=tuple(answer["removed"]),
+        devices=int(framework.get("devices", framework["gpus"])),
     )
 
 
@@ -114,6 +116,46 @@ def place(reports: Sequence[NodeReport]) -> Placement:
     spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
     method = f"{backend}, {shape}; {spread}, meeting at {master}"
     return Placement(backend=backend, master=master, ranks=ranks, method=method)
+
+
+def without_devices(reports: Sequence[NodeReport], framework: str) -> list[RankOutcome]:
+    """Nodes on which a program for one GPU has nothing to run on, each with the reason."""
+    return [
+        RankOutcome(
+            rank=index,
+            node=report.node,
+            state=RankState.FAILED,
+            because=f"a container of the image sees no GPU: {_built(report, framework)}",
+        )
+        for index, report in enumerate(reports)
+        if not report.devices
+    ]
+
+
+def _built(report: NodeReport, framework: str) -> str:
+    with_cuda = "is built with CUDA" if report.cuda else "has no CUDA"
+    return f"its {framework} {report.framework} {with_cuda}"
+
+
+def place_alone(reports: Sequence[NodeReport]) -> Placement:
+    """A rank a GPU of each node, all at once, none knowing of another."""
+    seats = [(report, gpu) for report in reports for gpu in range(report.devices)]
+    ranks = tuple(
+        RankPlace(
+            rank=number,
+            node=report.node,
+            gpu=gpu,
+            environment={
+                "CLUSTERCTL_GPU": str(gpu),
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the nodes' GPUs are counted
+                "PADDLE_TRAINER_ID": str(number),
+                "OMP_NUM_THREADS": "1",
+            },
+        )
+        for number, (report, gpu) in enumerate(seats)
+    )
+    spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
+    return Placement(backend="gpu", master="", ranks=ranks, method=f"a rank a GPU, each by itself; {spread}")
 
 
 def _count(number: int, thing: str) -> str:

@@ -22,7 +22,8 @@ _LOST = re.compile(
 class Gpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
-    ``ecc``, ``remap``, ``reasons`` and ``pcie`` hold the elements of their sections by name, as printed.
+    ``ecc``, ``remap``, ``reasons``, ``pcie`` and ``max_clocks`` hold the elements of their sections by name, as
+    printed.
     """
 
     index: int
@@ -40,6 +41,7 @@ class Gpu:
     reasons: Mapping[str, str] | None = None
     pcie: Mapping[str, str] | None = None
     utilization: str = ""
+    max_clocks: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         reasons=_section(element, "clocks_event_reasons") or _section(element, "clocks_throttle_reasons"),
         pcie=_section(element, "pci/pci_gpu_link_info"),
         utilization=_text(element, "utilization/gpu_util"),
+        max_clocks=_section(element, "max_clocks"),
     )
 
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of a device that a framework does not: its place on PCI, its cache, free memory.
+"""What NVIDIA's driver tells of a device that a framework does not: place on PCI, cache, rates, free memory.
 
 By the CUDA driver API in this process, so that devices have the numbers that the framework gives them. What
 cannot be had is None.
@@ -11,6 +11,9 @@ from typing import Any
 
 LIBRARY = "libcuda.so.1"
 L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h
+# CUdevice_attribute of cuda.h: clocks in kHz, the memory's bus in bits.
+RATES = {"sm_clock_khz": 13, "memory_clock_khz": 36, "memory_bus_bits": 37}
+CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 SUCCESS = 0
 ADDRESS_BYTES = 32
 
@@ -41,12 +44,23 @@ class Driver:
 
     def l2_bytes(self) -> int | None:
         """The size of its L2 cache."""
+        return self._attribute(L2_CACHE_SIZE) or None
+
+    def rates(self) -> dict[str, int]:
+        """Highest clocks, the memory's bus, and compute_capability (80 for 8.0); without what is not told."""
+        found = {name: self._attribute(number) for name, number in RATES.items()}
+        major, minor = self._attribute(CAPABILITY_MAJOR), self._attribute(CAPABILITY_MINOR)
+        if major is not None and minor is not None:
+            found["compute_capability"] = 10 * major + minor
+        return {name: value for name, value in found.items() if value}
+
+    def _attribute(self, number: int) -> int | None:
         value = ctypes.c_int()
         if self._cuda is None or (
-            self._cuda.cuDeviceGetAttribute(ctypes.byref(value), L2_CACHE_SIZE, self._device) != SUCCESS
+            self._cuda.cuDeviceGetAttribute(ctypes.byref(value), number, self._device) != SUCCESS
         ):
             return None
-        return value.value or None
+        return value.value
 
     def free_bytes(self) -> int | None:
         """What nobody has taken of the memory of the device that is in use."""

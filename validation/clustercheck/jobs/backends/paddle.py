@@ -55,6 +55,7 @@ class PaddleDevice:
         self._driver: Any = driver.Driver(int(place.partition(":")[2] or 0))
         self.l2_bytes: int | None = self._driver.l2_bytes()
         self.pci_address: str | None = self._driver.pci_address()
+        self.rates: Mapping[str, int] = self._driver.rates()
         ampere = (found.major, found.minor) >= (8, 0)
         self.precisions: Sequence[str] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
         self.defaults: Mapping[str, int] = {
@@ -71,6 +72,7 @@ class PaddleDevice:
         self.name = platform.processor() or platform.machine()
         self.memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.sm_count = self.l2_bytes = self.pci_address = None
+        self.rates = {}
         self.precisions = ("fp64", "fp32")  # Paddle has no products in half precision on a CPU
         self.defaults = {
             "gemm_size": 256,

@@ -49,6 +49,8 @@ class TorchDevice:
         self.pci_address: str | None = None
         if hasattr(found, "pci_bus_id"):
             self.pci_address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+        driver = importlib.import_module(f"{__package__}.driver")
+        self.rates: Mapping[str, int] = driver.Driver(self._place.index or 0).rates()
         ampere = (found.major, found.minor) >= (8, 0)
         self.precisions: Sequence[str] = tuple(TYPES) if ampere else ("fp64", "fp32", "fp16")
         beyond_l2 = 8 * (self.l2_bytes or 0)
@@ -68,6 +70,7 @@ class TorchDevice:
         self.name = platform.processor() or platform.machine()
         self.memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.sm_count = self.l2_bytes = self.pci_address = None
+        self.rates = {}
         self.precisions = ("fp64", "fp32", "fp16", "bf16")
         self.defaults = {
             "gemm_size": 256,

@@ -1,0 +1,112 @@
+"""Each GPU under load for a time: no wrong number, no error counted, not held down, and steady."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import seeding, seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, unknown
+from clustercheck.checks.gpu_throttle import HARDWARE_REASONS
+from clustercheck.checks.of_gpu_ceilings import watch_of
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.gpu_jobs import is_positive
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "gpu_burn"
+SHOWN = ("burn_bf16", "burn_fp16", "burn_tf32", "burn_fp32", "burn_fp64")
+THROTTLE_REMEDY = "Look at fans, air flow and power supplies of the node; read its BMC's event log."
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Numbers, then what the driver counted and said meanwhile, then speed."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    burn, seen = _burn(rank), watch_of(rank)
+    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
+    told = {**finding.evidence, "watch": seen, "seconds": burn["seconds"], "errors": burn["errors"]}
+    finding = replace(finding, evidence=told)
+    if burn["errors"]:
+        return bad(finding.because or f"{burn['errors']} wrong numbers", burn["errors"], 0, evidence=told)
+    if finding.verdict is not Verdict.PASS:
+        return finding
+    return _held_down(seen, told) or finding
+
+
+def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | None:
+    """What the driver said of heat, power and errors while it burned; None where all of it is good."""
+    reasons = seen.get("reasons")
+    if not is_positive(seen.get("samples")) or not isinstance(reasons, list):
+        because = seen.get("because") or "nvidia-smi said nothing of throttling"
+        return unknown(f"what the GPU did meanwhile is not known: {because}", evidence=told)
+    active = [text for name, text in HARDWARE_REASONS.items() if name in reasons]
+    if active:
+        said = f"throttled while it burned: {', '.join(active)}, up to {seen.get('temperature_c')} C"
+        return bad(said, ", ".join(active), "no hardware reason", evidence=told, remedy=THROTTLE_REMEDY)
+    before, after = seen.get("uncorrected_before"), seen.get("uncorrected_after")
+    if isinstance(before, int) and isinstance(after, int) and after > before:
+        said = f"{after - before} uncorrected memory errors were counted while it burned"
+        return bad(said, after - before, 0, unit="errors", evidence=told)
+    return None
+
+
+def _burn(rank: RankOutcome) -> Mapping[str, Any]:
+    """Seconds and errors. Raises CannotReadError where they are no numbers."""
+    burn = (rank.verdict or {}).get("burn")
+    errors = burn.get("errors") if isinstance(burn, Mapping) else None
+    if not isinstance(burn, Mapping) or not is_positive(burn.get("seconds")):
+        raise CannotReadError(f"rank {rank.rank} does not say how long it burned")
+    if not isinstance(errors, int) or isinstance(errors, bool) or errors < 0:
+        raise CannotReadError(f"rank {rank.rank} does not count its errors")
+    return burn
+
+
+def _watch(node: str, gpu: int, **changes: Any) -> seeding.Inject:
+    return _SEED.changed(node, gpu, lambda said: said["watch"].update(changes))
+
+
+def _wrong(said: seeding.Raw) -> None:
+    said.update(ok=False, because="5 elements differ from the first product's, in 1 of 60 windows")
+    said["burn"]["errors"] = 5
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-burn",
+    title="Burn-in",
+    scope=Scope.GPU,
+    measures="wrong numbers, throttling, uncorrected memory errors and steadiness under sustained load on "
+    "all GPUs",
+    method="one product of random matrices over and over, every window compared element by element; "
+    "nvidia-smi every two seconds meanwhile",
+    requires=REQUIRES + ", with nvidia-smi in it",
+    expectation="no wrong element, no hardware slowdown, no uncorrected error, no window below 0.7 of the "
+    "fastest, and not behind equal GPUs, nor behind itself when it was good",
+    remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: look "
+    "at cooling, power and clocks under load.",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    severity=Severity.CRITICAL,
+    faults=(
+        Fault("wrong-once", _SEED.changed("gpu02", 6, _wrong), Subject("gpu02", 6)),
+        Fault("unsteady", _SEED.wrong("gpu01", 1, "window 7 of 60 gave 90 TFLOPS"), Subject("gpu01", 1)),
+        Fault(
+            "too-hot", _watch("gpu01", 3, reasons=["hw_slowdown", "hw_thermal_slowdown"]), Subject("gpu01", 3)
+        ),
+        Fault("power-brake", _watch("gpu01", 3, reasons=["hw_power_brake_slowdown"]), Subject("gpu01", 3)),
+        Fault("ecc-counts", _watch("gpu03", 0, uncorrected_after=2), Subject("gpu03", 0)),
+        Fault("slower-than-equals", _SEED.scaled("gpu03", 5, 0.7), Subject("gpu03", 5)),
+        Fault("nobody-watched", _SEED.says("gpu01", 2, watch={}), Subject("gpu01", 2), Verdict.NOT_RUN),
+        Fault("rank-hangs", _SEED.ended("gpu02", 0, RankState.HUNG), Subject("gpu02", 0)),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-count", _SEED.says("gpu01", 0, burn={}), Subject("gpu01", 0), Verdict.NOT_RUN),
+    ),
+)

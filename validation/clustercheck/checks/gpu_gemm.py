@@ -1,0 +1,61 @@
+"""Matrix products on each GPU, in every precision: right, and as fast as its equals?"""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding, seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.launch.model import RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+
+JOB = "gpu_gemm"
+SHOWN = ("gemm_bf16", "gemm_fp16", "gemm_tf32", "gemm_fp32", "gemm_fp64")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Every precision: right, not impossible, and neither below the floor nor behind equal GPUs."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-gemm",
+    title="Matrix products",
+    scope=Scope.GPU,
+    measures="TFLOPS of matrix products in FP64, FP32, TF32, FP16 and BF16, and whether every element is "
+    "right",
+    method="products of random matrices, warm, poisoned outputs, timed by the GPU's events; elements "
+    "against exact sums on the CPU, the whole against the same product computed again and elsewhere on the "
+    "GPU",
+    requires=REQUIRES,
+    expectation="every element within its precision's bound; at least the profile's floor, where one is "
+    "sourced; not behind equal GPUs, nor behind itself when it was good; not above clock x units",
+    remedy="Wrong numbers: take the GPU out and have it replaced. Slow: look at clocks, power cap and "
+    "throttle reasons under load (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER).",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    severity=Severity.CRITICAL,
+    faults=(
+        Fault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
+        Fault("below-floor", _SEED.scaled(None, None, 0.5), Subject("gpu01", 0)),
+        Fault(
+            "slower-than-equals",
+            seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 5, 0.7)),
+            Subject("gpu03", 5),
+        ),
+        Fault("impossibly-fast", _SEED.scaled("gpu01", 2, 3.0), Subject("gpu01", 2), Verdict.NOT_RUN),
+        Fault("rank-hangs", _SEED.ended("gpu01", 4, RankState.HUNG), Subject("gpu01", 4)),
+        Fault("rank-crashes", _SEED.ended("gpu01", 4, RankState.CRASHED), Subject("gpu01", 4)),
+        Fault("cuda-error", _SEED.raised("gpu02", 1, "RuntimeError"), Subject("gpu02", 1)),
+        Fault("no-memory-left", _SEED.raised("gpu02", 1, "ValueError"), Subject("gpu02", 1), Verdict.NOT_RUN),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-gpu-in-container", _SEED.refused("gpu02"), Subject("gpu02", 0), Verdict.NOT_RUN),
+    ),
+)

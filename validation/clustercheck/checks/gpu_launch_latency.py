@@ -1,0 +1,61 @@
+"""What starting a kernel costs on each GPU, beside its equals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from clustercheck.checks import seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.peers import LEAST_EQUALS
+from clustercheck.gpu_jobs import properties
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+
+JOB = "gpu_launch"
+SHOWN = ("kernel_launch_wall", "kernel_launch_event", "kernel_launch_stream")
+ALONE = "fewer than four equal GPUs, and no sourced number for launches out of Python: nothing to judge by"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Within twice the median of equal GPUs. No floor: published figures are of C++, these are of Python."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("launch"))
+    same = [each for each in evidence.gpu_jobs[JOB].ranks.values() if _model(each) == _model(rank)]
+    if finding.verdict is Verdict.PASS and len(same) < LEAST_EQUALS and evidence.baseline is None:
+        return replace(finding, verdict=Verdict.EXCLUDED, because=ALONE)
+    return finding
+
+
+def _model(rank: RankOutcome) -> object:
+    return properties(rank).get("name")
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-launch-latency",
+    title="Kernel launch",
+    scope=Scope.GPU,
+    measures="microseconds to start the smallest kernel: by the GPU's events, by the wall clock, and in a "
+    "row",
+    method="the framework's smallest kernel out of Python, median of many",
+    requires=REQUIRES + "; four equal GPUs",
+    expectation="at most twice the median of equal GPUs",
+    remedy="Look at the CPU governor, at what else runs on the CPUs of the GPU's NUMA node, and at ACS and "
+    "IOMMU.",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    severity=Severity.MINOR,
+    faults=(
+        Fault("slow-launches", _SEED.scaled("gpu02", 2, 4.0), Subject("gpu02", 2)),
+        Fault("rank-crashes", _SEED.ended("gpu02", 2, RankState.CRASHED), Subject("gpu02", 2)),
+        Fault("too-few-equals", _SEED.only_gpus("gpu01", 3), Subject("gpu01", 0), Verdict.EXCLUDED),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+    ),
+)

@@ -1,0 +1,52 @@
+"""Bandwidth of each GPU's own memory: copy and triad."""
+
+from __future__ import annotations
+
+from clustercheck.checks import seeding, seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.launch.model import RankState
+from clustercheck.model import Scope, Subject, Verdict
+
+JOB = "gpu_memory"
+SHOWN = ("device_triad", "device_copy")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Copy and triad: right, possible, and neither below the floor nor behind equal GPUs."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-memory-bandwidth",
+    title="Memory bandwidth",
+    scope=Scope.GPU,
+    measures="bandwidth of a copy and of a triad within the GPU's memory, and whether what arrives is right",
+    method="arrays beyond the L2 cache, warm, timed by the GPU's events; reads and writes counted",
+    requires=REQUIRES,
+    expectation="what the copy and the triad leave is right; at least the profile's floor, where one is "
+    "sourced; not behind equal GPUs, nor behind itself when it was good; not above memory clock x bus",
+    remedy="Look at remapped rows and ECC counters of the GPU; reset it, and replace it where it stays slow.",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("wrong-triad", _SEED.wrong("gpu01", 6, "3 numbers of a triad"), Subject("gpu01", 6)),
+        Fault("below-floor", _SEED.scaled("gpu02", 0, 0.6, "device_copy"), Subject("gpu02", 0)),
+        Fault(
+            "slower-than-equals",
+            seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 1, 0.9)),
+            Subject("gpu03", 1),
+        ),
+        Fault("impossibly-fast", _SEED.scaled("gpu01", 2, 1.5), Subject("gpu01", 2), Verdict.NOT_RUN),
+        Fault("rank-crashes", _SEED.ended("gpu03", 0, RankState.CRASHED), Subject("gpu03", 0)),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-figures", _SEED.says("gpu01", 0, figures=None), Subject("gpu01", 0), Verdict.NOT_RUN),
+    ),
+)

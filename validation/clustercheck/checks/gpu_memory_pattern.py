@@ -1,0 +1,86 @@
+"""Patterns through each GPU's memory: does every word hold what was written to it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks import seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
+from clustercheck.checks.of_gpu_job import REQUIRES, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "gpu_pattern"
+GIB = 2**30
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """No word may differ, in all the memory that was asked for."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    account = _account(rank)
+    errors, tested, asked = account["errors"], account["tested_bytes"], account["asked_bytes"]
+    more: dict[str, Any] = {
+        "unit": "wrong words",
+        "method": f"{account['patterns']} patterns over {tested / GIB:.4g} GiB",
+        "evidence": dict(account),
+    }
+    verdict = rank.verdict or {}
+    if errors:
+        said = str(verdict.get("because") or f"{errors} words did not hold what was written")
+        return bad(said, errors, 0, **more)
+    if tested < asked or verdict.get("ok") is not True:
+        said = str(verdict.get("because") or f"only {tested} of {asked} bytes were tested")
+        return unknown(said, measured=errors, expected=0, **more)
+    return good(errors, 0, **more)
+
+
+def _account(rank: RankOutcome) -> Mapping[str, Any]:
+    """The account of the test. Raises CannotReadError where a count is none, or nothing was tested."""
+    account = (rank.verdict or {}).get("pattern_test")
+    if not isinstance(account, Mapping):
+        raise CannotReadError(f"rank {rank.rank} gives no account of its patterns")
+    for name, least in (("patterns", 1), ("tested_bytes", 1), ("asked_bytes", 1), ("errors", 0)):
+        value = account.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise CannotReadError(f"rank {rank.rank} gives no {name.replace('_', ' ')} of its patterns")
+    return account
+
+
+def _account_says(node: str, gpu: int, **changes: Any) -> Any:
+    return _SEED.changed(node, gpu, lambda said: said["pattern_test"].update(changes))
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-memory-pattern",
+    title="Memory patterns",
+    scope=Scope.GPU,
+    measures="words of the GPU's memory that do not hold what was written to them",
+    method="zeros, ones, alternating and walking bits, each word its own number; all written before any is "
+    "read",
+    requires=REQUIRES,
+    expectation="no wrong word in as much memory as the suite asks",
+    remedy="Note the addresses and bits, reset the GPU, test again; what stays wrong is to be replaced.",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    severity=Severity.CRITICAL,
+    faults=(
+        Fault("stuck-bit", _account_says("gpu02", 7, errors=3), Subject("gpu02", 7)),
+        Fault(
+            "memory-taken",
+            _account_says("gpu01", 0, tested_bytes=1 << 20),
+            Subject("gpu01", 0),
+            Verdict.NOT_RUN,
+        ),
+        Fault("nothing-tested", _account_says("gpu01", 0, patterns=0), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("rank-hangs", _SEED.ended("gpu03", 2, RankState.HUNG), Subject("gpu03", 2)),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("no-account", _SEED.says("gpu01", 0, pattern_test=None), Subject("gpu01", 0), Verdict.NOT_RUN),
+    ),
+)
