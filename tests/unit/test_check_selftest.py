@@ -202,6 +202,7 @@ def test_a_list_of_gpus_may_say_more_behind_each() -> None:
 OF_JOBS = [check for check in CHECKS if check.job]
 KEYS = [
     "points",
+    "not_done",
     "pairs",
     "backend",
     "interface",

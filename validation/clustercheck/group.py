@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import all_reduce, bandwidth, data_parallel, pairs
+from clustercheck.checks import all_reduce, bandwidth, collective, data_parallel, pairs
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.of_job import reason, to_blame
 from clustercheck.errors import ExplainedError
@@ -40,8 +40,10 @@ def run_jobs(
             evidence = runner.measured_again(evidence)
         if all_reduce.JOB in evidence.jobs and _troubled(evidence):
             evidence, told = runner.pairs(evidence)
+    left = [node for node in nodes if node not in evidence.dropped]
+    if collective.JOB in wanted:
+        evidence = runner.collectives(evidence, left)
     if data_parallel.JOB in wanted:
-        left = [node for node in nodes if node not in evidence.dropped]
         evidence = runner.once(evidence, data_parallel.JOB, left)
     return evidence, told
 
@@ -95,19 +97,25 @@ class _Runner:
                 return evidence
             before = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
             evidence = self.once(before, all_reduce.JOB, rest)
-        return self._large_sizes(evidence, rest)
+        return self._large_sizes(evidence, all_reduce.JOB, rest)
 
-    def _large_sizes(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
-        outcome = evidence.jobs[all_reduce.JOB]
-        arguments = self._suite.jobs[all_reduce.JOB].nccl_arguments
+    def collectives(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+        """The other collectives, over the nodes that all-reduce left; on GPUs the large sizes too."""
+        return self._large_sizes(self.once(evidence, collective.JOB, nodes), collective.JOB, nodes)
+
+    def _large_sizes(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        outcome = evidence.jobs.get(job)
+        arguments = self._suite.jobs[job].nccl_arguments
+        if outcome is None:
+            return evidence
         on_gpus = outcome.good and all((r.verdict or {}).get("backend") == "nccl" for r in outcome.ranks)
         if not arguments or not on_gpus:
             return evidence
-        second = self._launch(evidence, all_reduce.JOB, nodes, arguments)
+        second = self._launch(evidence, job, nodes, arguments)
         if isinstance(second, str):
-            return replace(evidence, skipped={**evidence.skipped, all_reduce.JOB: second})
+            return replace(evidence, skipped={**evidence.skipped, job: second})
         whole = _both(outcome, second) if second.good else second
-        return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: whole})
+        return replace(evidence, jobs={**evidence.jobs, job: whole})
 
     def measured_again(self, evidence: Evidence) -> Evidence:
         """The judged size once more: a group is called slow only where two runs say so."""
@@ -205,10 +213,11 @@ def _both(first: JobOutcome, second: JobOutcome) -> JobOutcome:
 def _better(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Any]:
     points: dict[Any, dict[str, Any]] = {}
     for point in [*_points(first), *_points(second)]:
-        other = points.get(point.get("bytes"), point)
+        key = (point.get("collective"), point.get("bytes"))
+        other = points.get(key, point)
         chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
         right = point.get("correct") is True and other.get("correct") is True
-        points[point.get("bytes")] = {**chosen, "correct": right}
+        points[key] = {**chosen, "correct": right}
     return list(points.values())
 
 

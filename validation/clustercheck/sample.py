@@ -11,6 +11,7 @@ from typing import Any
 
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.expect import profiles
+from clustercheck.jobs.operation import FACTORS
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
@@ -247,6 +248,25 @@ def all_reduce_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float 
     return {**described(rank, world), "points": points, "ok": True, "because": ""}
 
 
+def collectives_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:
+    """What a rank of the collectives job says, where its backend has them all."""
+    factors = {name: factor(world) for name, factor in FACTORS.items() if name != "all_reduce"}
+    points = [
+        {
+            "collective": name,
+            "bytes": size,
+            "time_s_median": size * factor / (gbps * 1e9),
+            "algbw_gbps": gbps / (factor or 1.0),
+            "busbw_gbps": gbps,
+            "correct": True,
+            "max_abs_error": 0.0,
+        }
+        for name, factor in factors.items()
+        for size in sizes
+    ]
+    return {**described(rank, world), "points": points, "not_done": {}, "ok": True, "because": ""}
+
+
 def described(rank: int, world: int) -> dict[str, Any]:
     """What every rank says of itself."""
     return {
@@ -339,6 +359,9 @@ def healthy(nodes: int = 3) -> Evidence:
         jobs={
             "all_reduce": job(
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
+            ),
+            "collectives": job(
+                "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
             "pairs": job("pairs", names, [pairs_verdict(r, nodes, rounds) for r in range(nodes)]),
             "data_parallel": job(

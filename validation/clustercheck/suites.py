@@ -26,7 +26,10 @@ class SuiteJob(BaseModel):
 
 
 class Suite(BaseModel):
-    """A suite by name. ``probe_limit_s`` is the limit of each command of the probe."""
+    """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
+
+    ``without`` names checks that are left to larger suites.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -34,6 +37,7 @@ class Suite(BaseModel):
     summary: str
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
+    without: list[str] = Field(default_factory=list)
     jobs: dict[str, SuiteJob]
 
     @property
@@ -44,7 +48,8 @@ class Suite(BaseModel):
 
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""
-        return CHECKS if self.checks == "all" else tuple(check for check in CHECKS if check.id in self.checks)
+        chosen = [check.id for check in CHECKS] if self.checks == "all" else self.checks
+        return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
 
 
 @cache
@@ -53,7 +58,8 @@ def suites() -> dict[str, Suite]:
     data = yaml.safe_load((Path(__file__).parent / "suites.yml").read_text(encoding="utf-8"))
     found = {name: Suite(name=name, **entry) for name, entry in data.items()}
     for suite in found.values():
-        unknown = [] if suite.checks == "all" else [check for check in suite.checks if check not in BY_ID]
+        named = [*suite.without, *([] if suite.checks == "all" else suite.checks)]
+        unknown = [check for check in named if check not in BY_ID]
         if unknown:
             raise ValueError(f"suite {suite.name} names checks that do not exist: {', '.join(unknown)}")
     return found

@@ -11,6 +11,7 @@ from clusterctl.report.view import WORDS
 
 JOBS = {
     "all-reduce": "all-reduce across the nodes",
+    "collectives": "the other collectives across the nodes",
     "pairs": "all-reduce, pair by pair",
     "data-parallel": "data-parallel training",
 }

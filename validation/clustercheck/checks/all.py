@@ -6,6 +6,8 @@ from clustercheck.checks import (
     all_reduce,
     bandwidth,
     clock,
+    collective,
+    collective_bandwidth,
     container_gpus,
     container_reload,
     container_user,
@@ -80,6 +82,8 @@ CHECKS: tuple[Check, ...] = (
     all_reduce.CHECK,
     bandwidth.CHECK,
     pairs.CHECK,
+    *collective.CHECKS,
+    *collective_bandwidth.CHECKS,
     data_parallel.CHECK,
 )
 BY_ID = {check.id: check for check in CHECKS}
