@@ -18,6 +18,7 @@ from clustercheck import sample
 from clustercheck.checks.base import every_node
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.expect import baseline
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec, Scope
 from clustercheck.session import validate
@@ -87,6 +88,10 @@ class FakeLauncher:
                 verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["pairs"]:
                     point["busbw_gbps"] = self._gbps(spec.nodes[point["a"]], spec.nodes[point["b"]])
+            elif spec.program.startswith("training"):
+                verdict = sample.training_verdict(rank, count)
+            elif spec.program == "inference.py":
+                verdict = sample.inference_verdict(rank, count)
             else:
                 verdict = sample.data_parallel_verdict(rank, count)
             self.change(spec, node, verdict)
@@ -347,7 +352,13 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
         "collectives.py",
         "collectives.py",
         "data_parallel.py",
+        "training_paddle.py",
+        "training_paddle.py",
+        "training_torch.py",
+        "training_torch.py",
+        "inference.py",
     ]
+    assert [job.ranks_per_node for job in launcher.jobs[5:]] == [None, 1, None, 1, None]
 
 
 def test_a_node_that_prints_nonsense_is_not_run_and_no_traceback() -> None:
@@ -397,6 +408,29 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     document = run(dict.fromkeys(names, record), spec=spec)
     assert document["coverage"]["expected"] == 300 * (PER_GPU + PER_NODE) + 1
     assert document["verdict"] == "incomplete" and document["coverage"]["fail"] == 0
+
+
+def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() -> None:
+    good = run()
+    then = baseline.from_result(good, where="test")
+    assert {check for check, _, _ in then.figures} == {"nvlink", "all-reduce-bandwidth"}
+    assert run(baseline=then)["verdict"] == "pass"
+    slower = dict.fromkeys((frozenset({"gpu01"}), frozenset({"gpu02"}), frozenset({"gpu03"})), 1.2)
+    launcher = FakeLauncher(slow=slower)
+    assert run(launcher=FakeLauncher(slow=slower))["verdict"] == "pass"
+    document = run(launcher=launcher, baseline=then)
+    (failed,) = [r for r in document["results"] if r["verdict"] == "fail"]
+    assert (
+        failed["check"] == "all-reduce-bandwidth" and "40% below the 2 GB/s of run test" in failed["because"]
+    )
+    assert failed["expected"] == 1.3 and failed["margin"] < 0
+    parts = {part["part"]: part["verdict"] for part in failed["figures"][0]["parts"]}
+    assert parts == {"ceiling": "pass", "floor": "pass", "baseline": "fail"}
+    assert "pairs.py" in [job.program for job in launcher.jobs]  # it goes on to find out who
+    assert document["environment"]["baseline"]["run"] == "test"
+    simulated = run(baseline=replace(then, simulated=True))
+    assert simulated["verdict"] == "pass" and simulated["environment"]["baseline"] is None
+    assert "compared with no baseline" in simulated["environment"]["notes"][0]
 
 
 def test_rank_outcomes_of_a_launcher_may_lack_everything() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clustercheck.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE
+from clustercheck.expect.figures import Judged
 from clustercheck.model import Coverage, Culprit, Result, Subject
 
 SCHEMA = "clusterctl/result/1"
@@ -104,6 +105,35 @@ def _result(result: Result) -> dict[str, Any]:
         "remedy": result.remedy,
         "evidence": plain(result.evidence),
         "simulated": result.simulated,
+        "severity": result.severity.value,
+        "margin": result.margin,
+        **({"figures": [_judged(judged) for judged in result.figures]} if result.figures else {}),
+    }
+
+
+def _judged(judged: Judged) -> dict[str, Any]:
+    figure = judged.figure
+    return {
+        "metric": figure.metric,
+        "measured": figure.measured,
+        "unit": figure.unit,
+        "better": figure.better.value,
+        "efficiency": figure.efficiency,
+        "method": figure.method,
+        "conditions": plain(figure.conditions),
+        "verdict": judged.verdict.value,
+        "parts": [
+            {
+                "part": part.part.value,
+                "limit": part.limit,
+                "tolerance": part.tolerance,
+                "margin": part.margin,
+                "verdict": part.verdict.value,
+                "source": part.source,
+                "method": part.method,
+            }
+            for part in judged.parts
+        ],
     }
 
 

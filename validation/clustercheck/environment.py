@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from clustercheck import comparison
 from clustercheck.evidence import GPUS_IDLE, Evidence, NodeEvidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.parse.reading import CannotReadError, program_output
@@ -23,6 +24,7 @@ def describe(evidence: Evidence) -> dict[str, Any]:
         "left_out": dict(evidence.left_out),
         "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
         "notes": _notes(evidence),
+        "baseline": comparison.described(evidence),
         "backend": next((_said(outcome, "backend") for outcome in evidence.jobs.values()), None),
         "framework": next((_said(outcome, "framework") for outcome in evidence.jobs.values()), None),
     }
@@ -36,6 +38,8 @@ def _notes(evidence: Evidence) -> list[str]:
     if silent:
         names = ", ".join(silent)
         notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")
+    if evidence.not_comparable:
+        notes.append(f"compared with no baseline: {evidence.not_comparable}")
     return notes
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
@@ -184,7 +185,9 @@ class Evidence:
 
     ``left_out`` names nodes that take no part in heavy checks, with the reason; ``attempts`` holds jobs that
     failed before one was run again without the nodes to blame, which ``dropped`` names with the reason.
-    ``tolerance`` is how far the suite lets a loss be from its reference.
+    ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
+    with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
+    is why the whole of a baseline is left aside.
     """
 
     spec: ClusterSpec
@@ -196,6 +199,9 @@ class Evidence:
     attempts: Mapping[str, tuple[JobOutcome, ...]] = field(default_factory=dict)
     dropped: Mapping[str, str] = field(default_factory=dict)
     tolerance: float = TOLERANCE
+    baseline: Baseline | None = None
+    replaced: Mapping[tuple[str | None, int | None], str] = field(default_factory=dict)
+    not_comparable: str = ""
 
     @cached_property
     def pairs(self) -> MeasuredPairs:
@@ -254,7 +260,7 @@ class Evidence:
             except CannotReadError:
                 continue
         whole = Counter(
-            (self._kind(name), bus) for name, bus in buses.items() if len(bus) == self.gpu_count(name)
+            (self.kind(name), bus) for name, bus in buses.items() if len(bus) == self.gpu_count(name)
         )
         slots = dict(buses)
         for name, bus in buses.items():
@@ -262,12 +268,13 @@ class Evidence:
                 alike = [
                     (count, other)
                     for (kind, other), count in whole.items()
-                    if kind == self._kind(name) and set(bus) < set(other)
+                    if kind == self.kind(name) and set(bus) < set(other)
                 ]
                 slots[name] = max(alike)[1] if alike else bus
         return slots
 
-    def _kind(self, node: str) -> tuple[str, str, int]:
+    def kind(self, node: str) -> tuple[str, str, int]:
+        """What makes nodes equal: profile, model and number of GPUs, as declared."""
         spec = self.declared[node]
         return spec.profile, spec.gpu_model, self.gpu_count(node)
 

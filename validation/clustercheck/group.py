@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import all_reduce, bandwidth, collective, data_parallel, pairs
+from clustercheck.checks import (
+    all_reduce,
+    bandwidth,
+    collective,
+    data_parallel,
+    inference_latency,
+    pairs,
+    training,
+)
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.of_job import reason, to_blame
 from clustercheck.errors import ExplainedError
@@ -45,6 +53,11 @@ def run_jobs(
         evidence = runner.collectives(evidence, left)
     if data_parallel.JOB in wanted:
         evidence = runner.once(evidence, data_parallel.JOB, left)
+    for job in training.JOBS:
+        if job in wanted:
+            evidence = runner.training(evidence, job, left)
+    if inference_latency.JOB in wanted:
+        evidence = runner.once(evidence, inference_latency.JOB, left)
     return evidence, told
 
 
@@ -155,6 +168,27 @@ class _Runner:
             return evidence, not_measured(nodes, reason(ran))
         return evidence, blame(nodes, bandwidths, floor)
 
+    def training(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        """The whole group, then one node of several ranks alone, then one rank: what scaling is judged by."""
+        evidence = self.once(evidence, job, nodes)
+        outcome = evidence.jobs.get(job)
+        if outcome is None or not outcome.good or training.without(outcome):
+            return evidence
+        first = [rank for rank in outcome.ranks if rank.node == nodes[0]]
+        smaller: list[tuple[str, int | None]] = []
+        if len(outcome.ranks) > len(first) > 1:
+            smaller.append((training.node_job(job), None))
+        if len(outcome.ranks) > 1:
+            smaller.append((training.one_job(job), 1))
+        for name, ranks in smaller:
+            arguments = self._suite.jobs[job].arguments
+            ended = self._launch(evidence, job, nodes[:1], arguments, name=name, ranks_per_node=ranks)
+            if isinstance(ended, str):
+                evidence = replace(evidence, skipped={**evidence.skipped, name: ended})
+            else:
+                evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
+        return evidence
+
     def once(
         self, evidence: Evidence, job: str, nodes: Sequence[str], more: Mapping[str, Any] | None = None
     ) -> Evidence:
@@ -168,9 +202,16 @@ class _Runner:
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def _launch(
-        self, evidence: Evidence, job: str, nodes: Sequence[str], arguments: Mapping[str, Any]
+        self,
+        evidence: Evidence,
+        job: str,
+        nodes: Sequence[str],
+        arguments: Mapping[str, Any],
+        *,
+        name: str = "",
+        ranks_per_node: int | None = None,
     ) -> JobOutcome | str:
-        """The job's outcome, or why there is none."""
+        """The job's outcome, or why there is none; under another ``name`` where it runs more than once."""
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
         settings = {node: evidence.spec.settings_of(node) for node in nodes}
         of_node = {
@@ -179,7 +220,7 @@ class _Runner:
         }
         image, container_arguments = of_node[nodes[0]]
         spec = JobSpec(
-            name=job.replace("_", "-"),
+            name=(name or job).replace("_", "-"),
             program=f"{job}.py",
             nodes=tuple(nodes),
             image=image,
@@ -187,8 +228,9 @@ class _Runner:
             arguments=arguments,
             container_arguments=container_arguments,
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+            ranks_per_node=ranks_per_node,
         )
-        self._on_event({"type": "job", "job": job, "nodes": list(nodes), "limit_s": spec.timeout_s})
+        self._on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:
             return self._launcher.run(spec, on_event=self._on_event)
         except ExplainedError as error:

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clustercheck.expect.figures import Judged
 
 
 class Verdict(StrEnum):
@@ -28,6 +31,29 @@ class Scope(StrEnum):
     GROUP = "group"
 
 
+class Severity(StrEnum):
+    """What a check's failure means to who uses the cluster: for order and display.
+
+    It turns no verdict: whatever fails makes the validation fail.
+    """
+
+    CRITICAL = "critical"
+    MAJOR = "major"
+    MINOR = "minor"
+
+    @property
+    def means(self) -> str:
+        """In a phrase."""
+        return _MEANS[self]
+
+
+_MEANS = {
+    Severity.CRITICAL: "jobs cannot run there, or their results may be wrong",
+    Severity.MAJOR: "jobs run slower than they should, or may fail later",
+    Severity.MINOR: "jobs run; it is not as intended",
+}
+
+
 @dataclass(frozen=True, order=True)
 class Subject:
     """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""
@@ -47,6 +73,8 @@ class Result:
 
     ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
     not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
+    ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
+    measurement with the parts of its expectation, each judged by itself.
     """
 
     check: str
@@ -63,6 +91,9 @@ class Result:
     remedy: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     simulated: bool = False
+    severity: Severity = Severity.MAJOR
+    margin: float | None = None
+    figures: tuple[Judged, ...] = ()
 
 
 @dataclass(frozen=True)

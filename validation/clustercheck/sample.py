@@ -317,6 +317,48 @@ def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def training_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the training jobs says: two models in float32."""
+    cases = [
+        {
+            "model": model,
+            "precision": "fp32",
+            "batch": 8,
+            "steps": 10,
+            "step_s": 0.1,
+            "samples_per_s": 80.0,
+            "unit": unit,
+            "peak_memory_bytes": None,
+            "losses": [2.3 * 0.9**step for step in range(12)],
+            "initial_sha256": "b" * 64,
+            "parameters_sha256": "c" * 64,
+            "parameters_spread": 0.0,
+            "repeat_difference": 0.0,
+            "fp32_difference": 0.0,
+        }
+        for model, unit in (("resnet50", "images/s"), ("bert_base", "sequences/s"))
+    ]
+    return {**described(rank, world), "cases": cases, "not_done": {}, "ok": True, "because": ""}
+
+
+def inference_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the inference job says."""
+    cases = [
+        {
+            "model": model,
+            "shape": [1, 3, 64, 64],
+            "requests": 100,
+            "p50_s": p50,
+            "p99_s": 1.2 * p50,
+            "max_s": 1.5 * p50,
+            "output_mean": 0.45,
+            "output_std": 0.05,
+        }
+        for model, p50 in (("ocr_det", 0.004), ("ocr_rec", 0.002))
+    ]
+    return {**described(rank, world), "cases": cases, "ok": True, "because": ""}
+
+
 def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> JobOutcome:
     """A job that ended well, one rank a node."""
     ranks = tuple(
@@ -343,6 +385,15 @@ def spec(nodes: int = 3) -> ClusterSpec:
     )
 
 
+def _trainings(names: Sequence[str]) -> dict[str, JobOutcome]:
+    whole = [training_verdict(rank, len(names)) for rank in range(len(names))]
+    made = {}
+    for name in ("training_paddle", "training_torch"):
+        made[name] = job(name, names, whole)
+        made[f"{name}_one"] = job(f"{name}_one", names[:1], [training_verdict(0, 1)])
+    return made
+
+
 def healthy(nodes: int = 3) -> Evidence:
     """Everything as it should be."""
     declared = spec(nodes)
@@ -367,5 +418,7 @@ def healthy(nodes: int = 3) -> Evidence:
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
             ),
+            "inference": job("inference", names, [inference_verdict(r, nodes) for r in range(nodes)]),
+            **_trainings(names),
         },
     )

@@ -9,10 +9,12 @@ from typing import Any, Literal
 
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
+from clustercheck.comparison import replaced, unfit
 from clustercheck.document import Document
 from clustercheck.environment import describe
 from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
 from clustercheck.expect import profiles
+from clustercheck.expect.baseline import Baseline
 from clustercheck.group import run_jobs
 from clustercheck.launch.model import Launcher
 from clustercheck.ledger import complete, count
@@ -35,12 +37,13 @@ def validate(
     on_event: OnEvent = lambda event: None,
     busy_policy: BusyPolicy = "skip",
     ended_runs: Sequence[str] = (),
+    baseline: Baseline | None = None,
 ) -> Document:
     """Judge the cluster. Comes back in bounded time whatever the nodes do.
 
     ``on_event`` gets one mapping a change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
     ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
-    what ``ended_runs`` left behind makes no node busy.
+    what ``ended_runs`` left behind makes no node busy. Figures are compared with the ``baseline``.
     Raises ExplainedError for an unknown suite or profile, before any node is touched.
     """
     chosen = load(suite)
@@ -59,6 +62,7 @@ def validate(
         on_event=on_event,
     )
     evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
+    evidence = _compared_with(baseline, evidence)
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
     evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
@@ -80,6 +84,14 @@ def validate(
     )
     on_event({"type": "verdict", "verdict": document.verdict, "exit": document.exit_code})
     return document
+
+
+def _compared_with(baseline: Baseline | None, evidence: Evidence) -> Evidence:
+    if baseline is None:
+        return evidence
+    if because := unfit(baseline, simulated=evidence.simulated):
+        return replace(evidence, not_comparable=because)
+    return replace(evidence, baseline=baseline, replaced=replaced(evidence, baseline))
 
 
 def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> dict[str, Any]:

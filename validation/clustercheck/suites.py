@@ -29,12 +29,14 @@ class Suite(BaseModel):
     """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
 
     ``without`` names checks that are left to larger suites.
+    ``limit_min``: where nothing is wrong it has ended by then, in minutes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     summary: str
+    limit_min: float = Field(gt=0)
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
     without: list[str] = Field(default_factory=list)

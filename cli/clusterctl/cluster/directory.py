@@ -42,6 +42,11 @@ class ClusterDirectory:
         return self.state / "quarantine.yml"
 
     @property
+    def baseline_file(self) -> Path:
+        """The figures of a validation that passed, kept to compare with."""
+        return self.state / "baseline.json"
+
+    @property
     def runs(self) -> Path:
         """One directory a run."""
         return self.state / "runs"

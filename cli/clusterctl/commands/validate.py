@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from clustercheck import session, suites
+from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
 from clusterctl import console
@@ -22,6 +23,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.commands import validate_explained
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, listed
@@ -33,7 +35,7 @@ from clusterctl.errors import (
     ClusterctlError,
     ExplainedError,
 )
-from clusterctl.report import files, terminal, view
+from clusterctl.report import baselines, files, terminal, view
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
@@ -45,13 +47,23 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
 
 @click.command("validate")
 @click.option(
-    "--suite", default="quick", show_default=True, metavar="NAME", help="Which checks: quick or standard."
+    "--suite", default="quick", show_default=True, metavar="NAME", help="Which checks; --list explains them."
 )
 @click.option(
     "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
 )
 @click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
 @click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
+@click.option(
+    "--baseline",
+    metavar="RUN|FILE|none",
+    help="What to compare figures with. Default: the saved baseline, else the last run that passed.",
+)
+@click.option("--save-baseline", is_flag=True, help="Keep this validation to compare with, where it passes.")
+@click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; asks no host.")
+@click.option(
+    "--self-test", is_flag=True, help="Plant into healthy evidence what each check must catch; asks no host."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the result.")
 @password_options
 @click.pass_obj
@@ -59,6 +71,10 @@ def command(
     named: Path | None,
     *,
     suite: str,
+    baseline: str | None,
+    save_baseline: bool,
+    listing: bool,
+    self_test: bool,
     limit: str | None,
     force_busy: bool,
     yes: bool,
@@ -70,17 +86,26 @@ def command(
     Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
     is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
+    if listing and self_test:
+        raise click.UsageError("--list and --self-test are two requests: make one of them")
+    if listing:
+        return validate_explained.list_checks(suite, as_json=as_json)
+    if self_test:
+        return validate_explained.self_test(as_json=as_json)
     suites.load(suite)
     found = pinned(opened(named))
     warn(found)
     inventory = found.inventory
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
+    before = baselines.chosen(directory, baseline)
     nodes = [node.name for node in spec.nodes if not node.excluded]
     console.say(f"validate {counted(len(nodes), 'node')} with the {suite} suite: {listed(nodes) or 'none'}")
     for node in spec.nodes:
         if node.excluded:
             console.say(f"{node.name}: left out, {node.excluded}")
+    if before is not None:
+        console.say(f"figures are compared with {before.named}")
     if force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
@@ -91,7 +116,7 @@ def command(
         try:
             document = _validate(
                 directory, inventory, spec, run, suite=suite, force_busy=force_busy, as_json=as_json,
-                passwords=passwords,
+                passwords=passwords, baseline=before,
             )  # fmt: skip
         except KeyboardInterrupt:
             store.finish(run, EXIT_INTERRUPTED, {"interrupted": True})
@@ -108,7 +133,16 @@ def command(
     else:
         console.write(terminal.render(document, colour=console.has_colours()))
         console.write(f"report: {page}\n")
+    if save_baseline:
+        _save(directory, document)
     return code
+
+
+def _save(directory: ClusterDirectory, document: Mapping[str, Any]) -> None:
+    if document["verdict"] != "pass":
+        console.say(f"not saved as the baseline: the verdict is {document['verdict']}")
+        return
+    console.say(f"saved as the baseline: {baselines.save(directory, document)}")
 
 
 def _left_on_nodes(run: Run) -> str:
@@ -168,6 +202,7 @@ def _validate(
     force_busy: bool,
     as_json: bool,
     passwords: Passwords,
+    baseline: Baseline | None,
 ) -> dict[str, Any]:
     addresses = {node.name: node.address for node in spec.nodes}
     with (
@@ -193,6 +228,7 @@ def _validate(
                 on_event=on_event,
                 busy_policy="force" if force_busy else "skip",
                 ended_runs=ended,
+                baseline=baseline,
             )
         except KeyboardInterrupt:
             for node in launcher.abort():  # what was starting when the launcher was interrupted

@@ -5,43 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clustercheck.checks.base import Check
+from clustercheck.checks.explained import phrases
 from clustercheck.suites import Suite
 from clusterctl.reference.markdown import bullets, code, page, table
 
 INTRODUCTION = """\
 What `clusterctl validate` judges. Each check comes to a verdict on every subject that the inventory
 expects, whatever was found: what could not be judged is `not_run`, and never green. Checks with a job
-are heavy: they leave busy nodes alone. Each check ships faults that it must catch; tests plant them into
-healthy evidence, and look for the verdict."""
+are heavy: they leave busy nodes alone. The severity tells what a failure means to who uses the cluster, and
+turns no verdict. Each check ships faults that it must catch: `clusterctl validate --self-test` plants them
+into healthy evidence, and looks for the verdict. `clusterctl validate --list` says what stands here."""
 
 
 def render(checks: Iterable[Check], suites: Mapping[str, Suite]) -> str:
     """The page."""
     checks = tuple(checks)
-    rows = [(f"[{c.id}](#{c.id})", c.scope, c.measures, code(c.job) if c.job else "") for c in checks]
+    rows = [
+        (f"[{c.id}](#{c.id})", c.scope, c.severity, c.measures, code(c.job) if c.job else "") for c in checks
+    ]
     return page(
         "Checks",
         INTRODUCTION,
-        table(("check", "scope", "measures", "job"), rows),
+        table(("check", "scope", "severity", "measures", "job"), rows),
         "## Suites\n\n`clusterctl validate --suite NAME`.",
-        table(("suite", "what", "checks"), (_suite_row(suite) for suite in suites.values())),
+        table(
+            ("suite", "what", "at most, minutes", "checks", "jobs, and after how many seconds each is ended"),
+            (_suite_row(suite) for suite in suites.values()),
+        ),
         *map(_section, checks),
     )
 
 
-def _suite_row(suite: Suite) -> tuple[str, str, str]:
+def _suite_row(suite: Suite) -> tuple[str, ...]:
     chosen = "all" if suite.checks == "all" else ", ".join(map(code, suite.checks))
-    return code(suite.name), suite.summary, chosen
+    jobs = ", ".join(f"{code(name)} {job.timeout_s:g}" for name, job in suite.jobs.items())
+    return code(suite.name), suite.summary, f"{suite.limit_min:g}", chosen, jobs
 
 
 def _section(check: Check) -> str:
     faults = ", ".join(f"{code(fault.name)} ({fault.verdict})" for fault in check.faults)
-    facts = (
-        f"measures: {check.measures}",
-        f"how: {check.method}",
-        f"requires: {check.requires}",
-        f"expects: {check.expectation}",
-        f"what to do: {check.remedy}",
-        f"must catch: {faults}",
-    )
+    facts = [f"{word}: {text}" for word, text in (*phrases(check), ("must catch", faults))]
     return f"## {check.id}\n\n{check.title}; one verdict a {check.scope}.\n\n{bullets(facts)}"

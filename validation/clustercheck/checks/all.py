@@ -25,6 +25,7 @@ from clustercheck.checks import (
     gpu_row_remap,
     gpu_throttle,
     huge_pages,
+    inference_latency,
     iommu,
     kernel_log,
     limits,
@@ -41,6 +42,8 @@ from clustercheck.checks import (
     registry_reachable,
     shared_memory,
     topology,
+    training_numerics,
+    training_throughput,
     xid,
 )
 from clustercheck.checks.base import Check
@@ -85,5 +88,8 @@ CHECKS: tuple[Check, ...] = (
     *collective.CHECKS,
     *collective_bandwidth.CHECKS,
     data_parallel.CHECK,
+    *training_numerics.CHECKS,
+    *training_throughput.CHECKS,
+    inference_latency.CHECK,
 )
 BY_ID = {check.id: check for check in CHECKS}

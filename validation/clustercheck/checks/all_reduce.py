@@ -7,7 +7,7 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, goo
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of, ranks_of
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 
 JOB = "all_reduce"
 
@@ -51,6 +51,7 @@ CHECK = Check(
     id="all-reduce",
     title="All-reduce, values",
     scope=Scope.GROUP,
+    severity=Severity.CRITICAL,
     measures="whether every element of an all-reduce over all nodes is right on every rank",
     method="Paddle's all_reduce on seeded integers in float32, every element compared, several sizes",
     requires="the training image on every node, at least two ranks",

@@ -10,9 +10,11 @@ from typing import Any
 from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
-from clustercheck.checks.base import Check, Fault, Finding, bad, good, the_group, unknown
+from clustercheck.checks.base import Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
@@ -20,22 +22,23 @@ from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
-ABOVE_CEILING = 1.02  # clocks and medians: a measurement may sit this little above physics
+ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
+PHYSICS = "what the links carry as bus bandwidth"
 
 
 @dataclass(frozen=True)
 class Limits:
     """What one size is judged by, in GB/s of bus bandwidth."""
 
-    floor: float
-    ceiling: float | None
+    floor: Limit
+    ceiling: Limit | None
     nominal: float
     method: str
-    source: str
+    effect: Effect | None
 
 
 def judge(evidence: Evidence, _subject: Subject) -> Finding:
-    """Every size that has a floor must reach it; the largest of them is the one that is shown."""
+    """Every size that has a floor must reach it; the largest of them is shown where all do."""
     if (finding := ended_badly(evidence, JOB, ALL)) is not None:
         return finding
     outcome = outcome_of(evidence, JOB)
@@ -51,40 +54,38 @@ def compare(
     if not judged:
         raise CannotReadError("there is no floor for any of the sizes that were measured")
     nodes = sorted({rank.node for rank in outcome.ranks})
-    shown = max(judged)
+    backend = said(outcome, "backend")
+    conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
     more = {
         "nodes": nodes,
         "ranks": len(outcome.ranks),
-        "backend": said(outcome, "backend"),
-        "judged_bytes": shown,
+        "backend": backend,
+        "judged_bytes": max(judged),
         "points": [_point(points[size], judged.get(size)) for size in sorted(points)],
     }
-    limits, measured = judged[shown], round(points[shown]["busbw_gbps"], 4)
-    words: dict[str, Any] = {
-        "unit": "GB/s",
-        "source": limits.source,
-        "method": f"{limits.method}; {shown} bytes",
-        "evidence": more,
-        "efficiency": round(measured / limits.nominal, 4) if measured <= limits.nominal else None,
-    }
-    above = [
-        s for s, at in judged.items() if at.ceiling and points[s]["busbw_gbps"] > at.ceiling * ABOVE_CEILING
-    ]
-    if above:
-        return unknown(
-            f"the measurement at {above[0]} bytes is above what physics allows: it is wrong",
-            measured=measured,
-            expected=round(limits.floor, 4),
-            **words,
-        )
-    below = [size for size, at in judged.items() if points[size]["busbw_gbps"] < at.floor]
-    if below:
-        at = max(below)
-        because = (
-            f"{points[at]['busbw_gbps']:.3g} GB/s at {at} bytes, {judged[at].floor:.3g} expected at least"
-        )
-        return bad(because, measured, round(limits.floor, 4), **words)
-    return good(measured, round(limits.floor, 4), **words)
+    return Finding(
+        Verdict.PASS,
+        evidence=more,
+        figures=tuple(
+            _figure(size, points[size]["busbw_gbps"], judged[size], conditions)
+            for size in sorted(judged, reverse=True)
+        ),
+    )
+
+
+def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
+    return Figure(
+        metric=f"busbw_{size}",
+        measured=busbw,
+        unit="GB/s",
+        method=f"{limits.method}; {size} bytes",
+        label=f"at {size} bytes",
+        ceiling=limits.ceiling,
+        floor=limits.floor,
+        nominal=limits.nominal,
+        effect=limits.effect,
+        conditions=conditions,
+    )
 
 
 def curve(
@@ -130,21 +131,28 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
     if ceiling is not None and backend == "nccl":
         # Between two nodes a tree sends the data once each way, which bus bandwidth counts as nearly twice.
         ceiling = all_reduce_ceiling_gbps(ceiling, len(outcome.ranks), reduced_in_switch=len(nodes) == 2)
-    return Limits(network.floor_gbps, ceiling, network.nominal_gbps, network.method, network.source)
+    bound = f"rate of {network.slowest}"
+    return Limits(
+        Limit(network.floor_gbps, network.source, network.method),
+        Limit(ceiling, bound, PHYSICS, ABOVE_CEILING) if ceiling is not None else None,
+        network.nominal_gbps,
+        network.method,
+        network.effect,
+    )
 
 
 def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | None:
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
     ceiling = profile.ceiling(Metric.ALL_REDUCE, ranks) if profile else None
-    if floor is None or ceiling is None:
+    if profile is None or floor is None or ceiling is None:
         return None
     return Limits(
-        floor.threshold,
-        ceiling,
+        Limit(floor.value, f"profile {profile.name}: {floor.source}", floor.method, floor.tolerance),
+        Limit(ceiling, f"links between the GPUs of {profile.name}", PHYSICS, ABOVE_CEILING),
         ceiling,
         floor.method,
-        f"profile {profile.name if profile else ''}: {floor.source}",
+        effect("nvlink" if profile.nvlink is not None else "gpu"),
     )
 
 
@@ -162,8 +170,8 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
 def _point(point: Mapping[str, Any], limits: Limits | None) -> dict[str, Any]:
     kept = {key: point.get(key) for key in ("bytes", "time_s_median", "algbw_gbps", "busbw_gbps", "correct")}
     if limits is not None:
-        kept["floor_gbps"] = round(limits.floor, 4)
-        kept["ceiling_gbps"] = round(limits.ceiling, 4) if limits.ceiling is not None else None
+        kept["floor_gbps"] = round(limits.floor.reference * (1 - limits.floor.tolerance), 4)
+        kept["ceiling_gbps"] = round(limits.ceiling.reference, 4) if limits.ceiling is not None else None
     return kept
 
 
@@ -179,6 +187,11 @@ def _slow(factor: float) -> seeding.Inject:
 def _no_speed(raw: seeding.Raw) -> None:
     for nic in raw["nics"]:
         nic["speed_mbps"] = None
+
+
+def _slower_than_before(evidence: Evidence) -> Evidence:
+    """Above the network's floor, and at half of what it was."""
+    return seeding.with_baseline("all-reduce-bandwidth", judge, ALL, 2.0)(evidence)
 
 
 CHECK = Check(
@@ -198,6 +211,7 @@ CHECK = Check(
     faults=(
         Fault("slow-group", _slow(0.05), ALL),
         Fault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
+        Fault("slower-than-before", _slower_than_before, ALL),
         Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
         Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
         Fault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from clustercheck.comparison import before_of
 from clustercheck.evidence import GPUS_IDLE, Evidence
-from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.expect.figures import Figure, Judged
+from clustercheck.expect.judge import judge_all
+from clustercheck.model import Result, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
@@ -18,7 +22,11 @@ CUDA_IMAGE = (
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found on one subject. ``remedy`` replaces the check's own where it says more."""
+    """What a check found on one subject. ``remedy`` replaces the check's own where it says more.
+
+    ``figures`` are judged by the four parts of their expectation: what passed may fail by them. Where nothing
+    else is ``measured``, the result shows the first that is wrong, or the first.
+    """
 
     verdict: Verdict
     because: str = ""
@@ -30,6 +38,8 @@ class Finding:
     method: str = ""
     remedy: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    margin: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Check:
     """One thing measured. ``subjects`` are those that the declaration expects, whatever was found.
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
+    ``severity`` says what a failure means.
     """
 
     id: str
@@ -64,6 +75,7 @@ class Check:
     judge: Callable[[Evidence, Subject], Finding]
     faults: tuple[Fault, ...]
     job: str = ""
+    severity: Severity = Severity.MAJOR
 
     @property
     def heavy(self) -> bool:
@@ -124,14 +136,46 @@ def the_group(_evidence: Evidence) -> Iterable[Subject]:
 
 def evaluate(check: Check, evidence: Evidence) -> list[Result]:
     """The check's verdict on every expected subject. Never raises: what raised is not run."""
-    return [
-        _result(check, subject, _find(check, evidence, subject), evidence)
-        for subject in check.subjects(evidence)
-    ]
+    found = [(subject, _find(check, evidence, subject)) for subject in check.subjects(evidence)]
+    judged = judge_all(
+        {subject: finding.figures for subject, finding in found if finding.figures},
+        kind=partial(_kind, evidence),
+        before=before_of(evidence, check.id),
+    )
+    return [_result(check, subject, finding, evidence, judged.get(subject, ())) for subject, finding in found]
 
 
-def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
-    finding = _judged(check, evidence, subject)
+def _kind(evidence: Evidence, subject: Subject) -> Hashable:
+    """Subjects of one kind are equals: their nodes are of one kind, or the two nodes of a pair are."""
+    names = [name for name in (subject.node, subject.peer) if name is not None]
+    return tuple(sorted(evidence.kind(name) for name in names))
+
+
+def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
+    """What was found, as its figures turn it: a pass may become a failure, or a measurement that is wrong."""
+    wrong = [one for one in judged if one.verdict is Verdict.FAIL]
+    wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
+    if finding.verdict is Verdict.PASS and wrong:
+        because = "; ".join(one.because for one in wrong)
+        finding = replace(finding, verdict=wrong[0].verdict, because=because)
+    if finding.measured is not None or not judged:
+        return finding
+    first = (wrong or judged)[0]
+    limit = first.shown
+    return replace(
+        finding,
+        measured=round(first.figure.measured, 4),
+        unit=first.figure.unit,
+        expected=round(limit.limit, 4) if limit else None,
+        efficiency=first.figure.efficiency,
+        source=limit.source if limit else "",
+        method=first.figure.method,
+        margin=limit.margin if limit else None,
+    )
+
+
+def _with_idle_gpus(check: Check, evidence: Evidence, subject: Subject, finding: Finding) -> Finding:
+    """A job in which GPUs took no part proves nothing of them, and says so."""
     idle = evidence.gpus_idle(check.job, subject.node) if check.job else ()
     if not idle:
         return finding
@@ -141,7 +185,7 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
     return replace(finding, verdict=Verdict.NOT_RUN, because=GPUS_IDLE, remedy=CUDA_IMAGE)
 
 
-def _judged(check: Check, evidence: Evidence, subject: Subject) -> Finding:
+def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
     if (barred := _barred(check, evidence, subject)) is not None:
         return barred
     try:
@@ -169,7 +213,10 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
     return None
 
 
-def _result(check: Check, subject: Subject, finding: Finding, evidence: Evidence) -> Result:
+def _result(
+    check: Check, subject: Subject, finding: Finding, evidence: Evidence, judged: tuple[Judged, ...]
+) -> Result:
+    finding = _with_idle_gpus(check, evidence, subject, _with_figures(finding, judged))
     node = evidence.nodes.get(subject.node) if subject.node else None
     speaks = finding.verdict in (Verdict.FAIL, Verdict.NOT_RUN)
     return Result(
@@ -186,5 +233,8 @@ def _result(check: Check, subject: Subject, finding: Finding, evidence: Evidence
         because=finding.because,
         remedy=(finding.remedy or check.remedy) if speaks else "",
         evidence=finding.evidence,
+        severity=check.severity,
+        margin=finding.margin,
+        figures=judged,
         simulated=node.simulated if node is not None else subject.node is None and evidence.simulated,
     )

@@ -10,6 +10,7 @@ from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
+from clustercheck.expect.figures import Limit
 from clustercheck.launch.model import JobOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
@@ -25,21 +26,34 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
     of_nodes = Counter(rank.node for rank in outcome.ranks)
     nodes, ranks = len(of_nodes), len(outcome.ranks)
     nccl = bandwidth.said(outcome, "backend") == "nccl"
-    what = f"{limits.method}, judged by what it means for {collective.words(name)}"
+    method = f"{limits.method}, judged by what it means for {collective.words(name)}"
     if nccl and nodes == 1:
         profile = evidence.profile(outcome.ranks[0].node)
         part = within_node_part(name, ranks, switched=bool(profile and profile.nvswitches))
         if part is None or profile is None:
             return None
         wire = profile.gpu_link_gbps
-        source = f"{HALF}; {limits.source}"
-        return bandwidth.Limits(limits.floor * part, wire, wire, what, source)
+        floor = _scaled_limit(limits.floor, part, f"{HALF}; {limits.floor.source}")
+        return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
     part = network_part(name, nodes, ranks, pipelined=nccl)
     even = len(set(of_nodes.values())) == 1
-    ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks) if limits.ceiling and even else None
+    ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks)
     return replace(
-        limits, floor=limits.floor * part, nominal=limits.nominal * part, ceiling=ceiling, method=what
+        limits,
+        floor=_scaled_limit(limits.floor, part, limits.floor.source),
+        ceiling=_ceiling(limits, ceiling) if even else None,
+        nominal=limits.nominal * part,
+        method=method,
     )
+
+
+def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
+    return replace(limit, reference=limit.reference * part, source=source)
+
+
+def _ceiling(limits: bandwidth.Limits, gbps: float) -> Limit | None:
+    """None where the all-reduce has none either: a virtual adapter's rate is no physics."""
+    return replace(limits.ceiling, reference=gbps) if limits.ceiling is not None else None
 
 
 def _check(name: str) -> Check:

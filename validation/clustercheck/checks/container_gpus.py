@@ -9,7 +9,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
 from clustercheck.checks.of_gpu import number_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, readable
 
 _GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
@@ -69,6 +69,7 @@ CHECK = Check(
     id="container-gpus",
     title="GPUs in containers",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="which GPUs a container of the training image sees",
     method="docker run --rm, nvidia-smi -L in the training image, compared by UUID with the driver's list",
     requires="the training image on the node, Docker, the NVIDIA Container Toolkit",

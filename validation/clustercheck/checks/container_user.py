@@ -6,7 +6,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
 from clustercheck.checks.container_gpus import listed
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
 
 PART = "container_gpus_as_user"
@@ -46,6 +46,7 @@ CHECK = Check(
     id="container-user",
     title="GPUs in containers, not as root",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="which GPUs a container of the training image sees whose user is not root",
     method="docker run --rm --user 65534:65534, nvidia-smi -L in the training image, compared by UUID with "
     "the same as root",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
@@ -45,6 +45,7 @@ CHECK = Check(
     id="cpu-governor",
     title="CPU governor",
     scope=Scope.HOST,
+    severity=Severity.MINOR,
     measures="by which rule (governor) the kernel sets the pace of the CPUs",
     method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
     requires="a machine that is not virtual, a kernel that controls the pace (cpufreq)",

@@ -10,7 +10,7 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, goo
 from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "data_parallel"
@@ -113,6 +113,7 @@ CHECK = Check(
     id="data-parallel",
     title="Data-parallel training",
     scope=Scope.GROUP,
+    severity=Severity.CRITICAL,
     measures="whether all ranks end with equal parameters, and with the loss of a single process",
     method="a small seeded model with Paddle's DataParallel over all nodes, against the same training alone",
     requires="the training image on every node, at least two ranks",

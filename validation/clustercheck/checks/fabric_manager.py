@@ -9,7 +9,7 @@ from typing import Any
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, program_output
 
 START = "Read `journalctl -u nvidia-fabricmanager`, then start it: systemctl start nvidia-fabricmanager"
@@ -96,6 +96,7 @@ CHECK = Check(
     id="fabric-manager",
     title="Fabric Manager",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="state and version of NVIDIA Fabric Manager, and the number of NVSwitches",
     method="systemctl show, nv-fabricmanager --version, class 0680 of vendor 10de in sysfs",
     requires="an NVSwitch on the PCI bus",

@@ -9,7 +9,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded
 from clustercheck.evidence import Evidence, NodeEvidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
@@ -50,6 +50,7 @@ CHECK = Check(
     id="firmware-alike",
     title="Firmware alike",
     scope=Scope.HOST,
+    severity=Severity.MINOR,
     measures="version and date of the BIOS, board, server, model and microcode of the CPU",
     method="/sys/class/dmi/id (readable without root) and /proc/cpuinfo, compared with nodes declared to be "
     "of the same kind",

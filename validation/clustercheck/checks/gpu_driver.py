@@ -6,7 +6,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
 from clustercheck.checks.of_gpu import number_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import first_line
 
 
@@ -59,6 +59,7 @@ CHECK = Check(
     id="gpu-driver",
     title="Driver answers",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="whether nvidia-smi -q -x ends by itself with output that can be read",
     method="nvidia-smi -q -x with a time limit of 30 s",
     requires="the NVIDIA driver",

@@ -6,7 +6,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 
@@ -52,6 +52,7 @@ CHECK = Check(
     id="gpu-ecc",
     title="ECC",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="uncorrectable memory errors since the driver was loaded, and the SRAM threshold",
     method="nvidia-smi -q -x, ecc_mode and ecc_errors",
     requires="a GPU with ECC",

@@ -6,7 +6,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Severity, Subject
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -30,6 +30,7 @@ CHECK = Check(
     id="gpu-model",
     title="GPU model",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="the model's name of each GPU",
     method="nvidia-smi -q -x, product_name",
     requires="the NVIDIA driver",

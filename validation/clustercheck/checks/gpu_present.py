@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.evidence import Evidence
-from clustercheck.model import PLACE_UNKNOWN, Scope, Subject, Verdict
+from clustercheck.model import PLACE_UNKNOWN, Scope, Severity, Subject, Verdict
 
 DECLARE = (
     "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
@@ -68,6 +68,7 @@ CHECK = Check(
     id="gpu-present",
     title="GPU present",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="whether every declared GPU is on the PCI bus, answers there, and is known to the driver",
     method="sysfs (class 0300 and 0302 of vendor 10de, and the first bytes of config) and nvidia-smi -q -x, "
     "by PCI address",

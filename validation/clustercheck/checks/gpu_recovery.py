@@ -6,7 +6,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 FIRST_BRANCH = 570  # both captured drivers print the element from this branch on
@@ -35,6 +35,7 @@ CHECK = Check(
     id="gpu-recovery",
     title="Recovery action",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="the recovery that the driver asks for",
     method="nvidia-smi -q -x, gpu_recovery_action",
     requires=f"driver {FIRST_BRANCH} or later",

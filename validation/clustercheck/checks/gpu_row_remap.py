@@ -8,7 +8,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 _NOT_HERE = ("", "N/A")
@@ -60,6 +60,7 @@ CHECK = Check(
     id="gpu-row-remap",
     title="Memory repair",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="whether memory repair is pending or has failed",
     method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere",
     requires="a GPU that repairs memory",

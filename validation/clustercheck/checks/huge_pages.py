@@ -8,7 +8,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node
 from clustercheck.evidence import Evidence, NodeEvidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -48,6 +48,7 @@ CHECK = Check(
     id="huge-pages",
     title="Huge pages alike",
     scope=Scope.HOST,
+    severity=Severity.MINOR,
     measures="how transparent huge pages are set, and how many huge pages are reserved",
     method="/sys/kernel/mm/transparent_hugepage and /sys/kernel/mm/hugepages, compared with nodes declared "
     "to be of the same kind",

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from clustercheck import model
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
 from clustercheck.checks.of_gpu import number_of
@@ -86,6 +87,7 @@ CHECK = Check(
     id="kernel-log",
     title="NVSwitch and stray Xids",
     scope=Scope.HOST,
+    severity=model.Severity.CRITICAL,
     measures="NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
     method="journalctl -k -b, else dmesg",
     requires="a readable kernel log",

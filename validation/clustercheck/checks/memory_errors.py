@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
@@ -43,6 +43,7 @@ CHECK = Check(
     id="memory-errors",
     title="Memory errors",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="uncorrectable errors of the host's memory since the driver that counts them was loaded",
     method="ue_count of every memory controller in /sys/devices/system/edac/mc",
     requires="a machine that is not virtual, ECC memory, an EDAC driver",

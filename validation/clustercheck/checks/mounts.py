@@ -8,7 +8,7 @@ from typing import Any
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
 from clustercheck.evidence import Evidence
-from clustercheck.model import Mount, Scope, Subject, Verdict
+from clustercheck.model import Mount, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
 
 NONE_DECLARED = "no mounts are declared (validation_mounts)"
@@ -78,6 +78,7 @@ CHECK = Check(
     id="mounts",
     title="Mounts",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="whether each declared file system is mounted, of the declared type, answers, and takes a file "
     "of its declared user, which is read back and removed",
     method="/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "

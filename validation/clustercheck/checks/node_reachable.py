@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Severity, Subject
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -29,6 +29,7 @@ CHECK = Check(
     id="node-reachable",
     title="Node answers",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="whether the node can be logged in to and runs the probe to its end",
     method="one probe over SSH, with a time limit",
     requires="SSH as root or with sudo, Python 3.8",

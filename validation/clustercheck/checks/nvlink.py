@@ -8,8 +8,10 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Figure, Limit
 from clustercheck.expect.profiles import NvLink
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
 
@@ -54,21 +56,50 @@ def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding
     if up < count:
         return bad(f"{up} of {count} links are listed", up, count, unit="links", source=source, evidence=more)
     rate = expected.link_gbps if expected else max(links.rates.values())
+    slowest = min(links.rates.values())
     slow = [number for number, value in sorted(links.rates.items()) if value < rate * (1 - _RATE_TOLERANCE)]
+    nominal = expected.source if expected else "the fastest link of this GPU"
+    figure = Figure(
+        metric="link_rate",
+        measured=slowest,
+        unit="GB/s",
+        method=CHECK.method,
+        label=f"on link {', '.join(map(str, slow))}" if slow else "on the slowest link",
+        floor=Limit(rate, nominal, tolerance=_RATE_TOLERANCE),
+        effect=effect("nvlink"),
+    )
     if slow:
-        because = f"link {', '.join(map(str, slow))} is slower than {rate:g} GB/s"
-        return bad(because, min(links.rates.values()), rate, unit="GB/s", source=source, evidence=more)
-    return good(up, count, unit="links", source=source, efficiency=1.0, evidence=more)
+        return Finding(Verdict.PASS, figures=(figure,), evidence=more)
+    return good(up, count, unit="links", source=source, efficiency=1.0, figures=(figure,), evidence=more)
 
 
 def _inactive(raw: seeding.Raw) -> None:
     raw["nvlink"]["stdout"] = raw["nvlink"]["stdout"].replace("Link 5: 25 GB/s", "Link 5: <inactive>", 1)
 
 
+def _slow_and_undeclared(evidence: Evidence) -> Evidence:
+    """No profile says what is right: only the other GPUs tell."""
+    for node in evidence.reachable:
+        evidence = seeding.undeclared(node)(evidence)
+
+    def slow(raw: seeding.Raw) -> None:
+        before, gpu, after = raw["nvlink"]["stdout"].partition("GPU 3:")
+        mine, next_gpu, rest = after.partition("GPU 4:")
+        raw["nvlink"]["stdout"] = before + gpu + mine.replace("25 GB/s", "12.5 GB/s") + next_gpu + rest
+
+    return seeding.edit("gpu02", slow)(evidence)
+
+
+def _faster_before(evidence: Evidence) -> Evidence:
+    undeclared = seeding.undeclared("gpu01")(evidence)
+    return seeding.with_baseline("nvlink", judge, Subject("gpu01", 0), 1.25)(undeclared)
+
+
 CHECK = Check(
     id="nvlink",
     title="NVLink",
     scope=Scope.LINK,
+    severity=Severity.CRITICAL,
     measures="state and rate of every NVLink of every GPU",
     method="nvidia-smi nvlink -s",
     requires="GPUs with NVLink, MIG off",
@@ -84,6 +115,8 @@ CHECK = Check(
             seeding.stdout("gpu02", "nvlink", "Link 0: 25 GB/s", "Link 0: 12.5 GB/s"),
             Subject("gpu02", 0),
         ),
+        Fault("nvlinks-of-a-gpu-all-slow", _slow_and_undeclared, Subject("gpu02", 3)),
+        Fault("nvlink-slower-than-before", _faster_before, Subject("gpu01", 0)),
         Fault(
             "nvlink-not-listed",
             seeding.stdout("gpu02", "nvlink", "\t Link 11: 25 GB/s\n", ""),

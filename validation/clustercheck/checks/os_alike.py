@@ -8,7 +8,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node
 from clustercheck.evidence import Evidence, NodeEvidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -39,6 +39,7 @@ CHECK = Check(
     id="os-alike",
     title="Operating system alike",
     scope=Scope.HOST,
+    severity=Severity.MINOR,
     measures="release of the operating system, and of the kernel that runs",
     method="/etc/os-release and uname, compared with nodes declared to be of the same kind",
     requires="a second node of the same kind",

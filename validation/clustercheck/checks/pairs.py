@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapter_of
-from clustercheck.checks.base import Check, Fault, Finding, bad, good
+from clustercheck.checks.base import Check, Fault, Finding
 from clustercheck.checks.of_job import outcome_of, reason
 from clustercheck.evidence import Evidence
+from clustercheck.expect.figures import Figure, Limit
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
 from clustercheck.locate.pairs import BAD_BELOW_BEST, in_order, pair_bandwidths
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "pairs"
+BETTER_HALF = "half of the median of the better third: TCP between healthy hosts varies"
 
 
 def expected_of(evidence: Evidence, nodes: Iterable[str]) -> NetworkExpectation:
@@ -54,21 +56,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "the pair's ranks gave no bandwidth: " + (reason(outcome) if not outcome.good else "no error")
         )
     network = expected_of(evidence, pair)
-    limit, measured = max(network.floor_gbps, BAD_BELOW_BEST * pairs.better_gbps), pairs.bandwidths[pair]
-    words = {
-        "unit": "GB/s",
-        "source": network.source,
-        "efficiency": round(measured / network.nominal_gbps, 4) if measured <= network.nominal_gbps else None,
-        "evidence": {"best_pair_gbps": round(pairs.best_gbps, 4)},
-    }
-    if measured < limit:
-        return bad(
-            f"{measured:.3g} GB/s, {limit:.3g} expected at least",
-            round(measured, 4),
-            round(limit, 4),
-            **words,
-        )
-    return good(round(measured, 4), round(limit, 4), **words)
+    figure = Figure(
+        metric="pair_busbw",
+        measured=pairs.bandwidths[pair],
+        unit="GB/s",
+        method=CHECK.method,
+        floor=Limit(network.floor_gbps, network.source, network.method),
+        among=Limit(pairs.better_gbps, "the better third of the pairs", BETTER_HALF, 1 - BAD_BELOW_BEST),
+        nominal=network.nominal_gbps,
+        effect=network.effect,
+        conditions={"bytes": list(pairs.sizes)},
+    )
+    more = {"best_pair_gbps": round(pairs.best_gbps, 4)}
+    return Finding(Verdict.PASS, figures=(figure,), evidence=more)
 
 
 def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Severity, Subject
 from clustercheck.parse.reading import CannotReadError
 
 ANSWERS = (200, 401)  # 401: it wants a log-in, and answers
@@ -56,6 +56,7 @@ CHECK = Check(
     id="registry-reachable",
     title="Registry answers",
     scope=Scope.HOST,
+    severity=Severity.CRITICAL,
     measures="whether the training image's registry answers this node, with a certificate that it trusts",
     method="GET /v2/ over TLS, with the authorities of the system and of /etc/docker/certs.d",
     requires="a training image from a registry that has a name",

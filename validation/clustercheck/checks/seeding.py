@@ -8,8 +8,11 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
+from clustercheck.checks.base import Finding
 from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.expect.baseline import Baseline, FigureThen
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Subject
 
 Raw = dict[str, Any]
 Inject = Callable[[Evidence], Evidence]
@@ -207,6 +210,24 @@ def with_facts(evidence: Evidence, job: str, **facts: Any) -> Evidence:
     """The launcher says this of the job."""
     outcome = evidence.jobs[job]
     return with_job(evidence, replace(outcome, facts={**outcome.facts, **facts}))
+
+
+def with_baseline(
+    check: str, judge: Callable[[Evidence, Subject], Finding], subject: Subject, factor: float
+) -> Inject:
+    """A baseline in which this subject's figures were ``factor`` times what they are."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        judged = judge(evidence, subject).figures
+        figures = {
+            (check, subject, one.metric): FigureThen(
+                one.measured * factor, one.unit, one.method, one.conditions
+            )
+            for one in judged
+        }
+        return replace(evidence, baseline=Baseline("before", "2026-11-01T00:00:00Z", False, figures))
+
+    return inject
 
 
 def with_job(evidence: Evidence, outcome: JobOutcome) -> Evidence:

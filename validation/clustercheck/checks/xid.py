@@ -13,7 +13,7 @@ import yaml
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Xid
 from clustercheck.parse.reading import CannotReadError
 
@@ -92,6 +92,7 @@ CHECK = Check(
     id="xid",
     title="Xid",
     scope=Scope.GPU,
+    severity=Severity.CRITICAL,
     measures="the driver's error messages on this GPU in the kernel log since boot",
     method="journalctl -k -b, else dmesg",
     requires="a readable kernel log",

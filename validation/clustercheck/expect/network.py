@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Effect
 from clustercheck.expect.physics import network_gbps
 
 
@@ -34,7 +36,10 @@ class Adapter:
 
 @dataclass(frozen=True)
 class NetworkExpectation:
-    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual."""
+    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
+
+    Then there is no ``effect`` either: its speed is that of the machine below it, which others share.
+    """
 
     floor_gbps: float
     ceiling_gbps: float | None
@@ -42,6 +47,7 @@ class NetworkExpectation:
     slowest: str
     method: str
     source: str
+    effect: Effect | None = None
 
 
 def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Adapter | None:
@@ -78,4 +84,5 @@ def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
         method=str(rule["method"]),
         source=f"{float(rule['floor']):.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); "
         + str(rule["source"]),
+        effect=effect(adapter.kind) if adapter.physical else None,
     )

@@ -195,7 +195,7 @@ def run(directory: Path, program: str) -> int:
         if getattr(module, "ALONE", False):
             world = alone(progress, arguments, simulated=verdict["simulated"])
         else:
-            world = join(progress)
+            world = getattr(module, "join", join)(progress)
         verdict.update(world.describe())
         write_verdict(path, {**verdict, **module.run(world, arguments)})
     except Exception as error:  # noqa: BLE001 - whatever it was, the verdict says so

@@ -55,17 +55,28 @@ def pair_bandwidths(outcome: JobOutcome) -> dict[Pair, float]:
 
 @dataclass(frozen=True)
 class MeasuredPairs:
-    """All pairs of one job, read once. ``better_gbps`` is the median of the better third of them."""
+    """All pairs of one job, read once. ``better_gbps`` is the median of the better third of them.
+
+    ``sizes`` are those that were measured, in bytes.
+    """
 
     bandwidths: Mapping[Pair, float]
     better_gbps: float
     best_gbps: float
+    sizes: tuple[int, ...] = ()
 
 
 def measured_pairs(outcome: JobOutcome) -> MeasuredPairs:
     """What the pairs of a job reached, in GB/s; zeros where none said anything."""
     bandwidths = pair_bandwidths(outcome)
-    return MeasuredPairs(bandwidths, better_gbps(bandwidths), max(bandwidths.values(), default=0.0))
+    best = max(bandwidths.values(), default=0.0)
+    return MeasuredPairs(bandwidths, better_gbps(bandwidths), best, _sizes(outcome))
+
+
+def _sizes(outcome: JobOutcome) -> tuple[int, ...]:
+    said = [(rank.verdict or {}).get("pairs") for rank in outcome.ranks]
+    points = [point for one in said if isinstance(one, list) for point in one if isinstance(point, Mapping)]
+    return tuple(sorted({size for point in points if isinstance(size := point.get("bytes"), int)}))
 
 
 def better_gbps(bandwidths: Mapping[Pair, float]) -> float:

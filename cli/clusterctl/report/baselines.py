@@ -1,0 +1,70 @@
+"""Which earlier run a validation is compared with: one that is named, the saved one, or the last good one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from clustercheck.expect import baseline
+from clustercheck.expect.baseline import Baseline
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.report import files
+from clusterctl.runs.store import RunStore, write_atomically
+
+NONE = "none"
+
+
+def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
+    """The baseline that is ``named`` (a run, a file, ``none``); else the saved one, else the last good run.
+
+    Raises ExplainedError: ``baseline.*``, ``runs.unknown``, ``report.no-result``.
+    """
+    if named == NONE:
+        return None
+    if named is not None:
+        path = Path(named)
+        if path.is_file():
+            return _read(path)
+        run = RunStore(directory).get(named)
+        return baseline.from_result(files.load(run), where=str(run.path(files.RESULT)))
+    if directory.baseline_file.is_file():
+        return _read(directory.baseline_file)
+    return _last_good(directory)
+
+
+def save(directory: ClusterDirectory, document: Mapping[str, Any]) -> Path:
+    """Keep a validation that passed as the baseline. Raises ExplainedError (``baseline.unfit``)."""
+    baseline.from_result(document, where=str(document["run"]))
+    text = json.dumps(baseline.record_of(document), indent=1) + "\n"
+    write_atomically(directory.baseline_file, text, files.MODE)
+    return directory.baseline_file
+
+
+def _read(path: Path) -> Baseline:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterctlError(
+            f"the baseline cannot be read: {error}",
+            code="baseline.unreadable",
+            where=str(path),
+            hint="Name a run that passed; `clusterctl validate --save-baseline` saves a new one.",
+        ) from error
+    return baseline.parse(text, where=str(path))
+
+
+def _last_good(directory: ClusterDirectory) -> Baseline | None:
+    """The newest run that passed and measured something; one that cannot be read is nobody's wish."""
+    for run in reversed(RunStore(directory).list()):
+        if run.kind != "validate" or run.summary.get("verdict") != "pass":
+            continue
+        try:
+            found = baseline.from_result(files.load(run), where=str(run.directory))
+        except ExplainedError:
+            continue
+        if found.figures:
+            return found
+    return None

@@ -1,0 +1,171 @@
+"""This cluster when it was good: the figures of an earlier run, and what they may be compared with."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clustercheck.errors import ExplainedError
+from clustercheck.expect.figures import Figure
+from clustercheck.expect.judge import Before
+from clustercheck.model import Subject
+
+SCHEMA = "clusterctl/baseline/1"
+Key = tuple[str, Subject, str]  # check, subject, metric
+
+
+@dataclass(frozen=True)
+class GpuThen:
+    """A GPU as it was."""
+
+    model: str = ""
+    serial: str = ""
+
+
+@dataclass(frozen=True)
+class NodeThen:
+    """A node as it was; its GPUs by PCI address."""
+
+    driver: str = ""
+    gpus: Mapping[str, GpuThen] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FigureThen:
+    """One figure as it was, and how it was measured."""
+
+    measured: float
+    unit: str
+    method: str
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A good run. ``named`` is what a sentence calls it."""
+
+    run: str
+    finished: str
+    simulated: bool
+    figures: Mapping[Key, FigureThen]
+    nodes: Mapping[str, NodeThen] = field(default_factory=dict)
+
+    @property
+    def named(self) -> str:
+        """The run, as reports name it."""
+        return f"run {self.run} of {self.finished[:10]}"
+
+    def before(self, check: str, subject: Subject, figure: Figure) -> Before | None:
+        """The same figure as it was; None where there is none, or it was measured in another way."""
+        then = self.figures.get((check, subject, figure.metric))
+        if then is None or then.unit != figure.unit:
+            return None
+        same = then.method == figure.method and dict(then.conditions) == dict(figure.conditions)
+        return Before(then.measured, self.named) if same else None
+
+
+def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
+    """The figures of a result document.
+
+    Raises ExplainedError: ``baseline.unfit`` where it did not pass, ``baseline.unreadable``.
+    """
+    try:
+        record = record_of(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(where, f"{type(error).__name__}: {error}") from error
+    if document.get("verdict") != "pass":
+        raise ExplainedError(
+            f"run {record['run']} is no baseline: its verdict is {document.get('verdict')}",
+            code="baseline.unfit",
+            where=where,
+            hint="A baseline is what the cluster did when it was good: name a run that passed.",
+        )
+    return from_record(record, where=where)
+
+
+def record_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a result document as a baseline, in JSON values."""
+    nodes = document["environment"].get("nodes") or {}
+    return {
+        "schema": SCHEMA,
+        "run": document["run"],
+        "finished": document["finished"],
+        "cluster": document["cluster"],
+        "simulated": document["simulated"],
+        "nodes": {
+            name: {
+                "driver": node.get("driver") or "",
+                "gpus": {
+                    str(gpu["address"]): {"model": gpu.get("model") or "", "serial": gpu.get("serial") or ""}
+                    for gpu in node.get("gpus") or []
+                },
+            }
+            for name, node in nodes.items()
+        },
+        "figures": [
+            {
+                "check": result["check"],
+                "subject": dict(result["subject"]),
+                **{key: figure[key] for key in ("metric", "measured", "unit", "method", "conditions")},
+            }
+            for result in document["results"]
+            if result["verdict"] == "pass"
+            for figure in result.get("figures") or []
+        ],
+    }
+
+
+def parse(text: str, *, where: str) -> Baseline:
+    """A baseline from its own file, or from a result document.
+
+    Raises ExplainedError (``baseline.unreadable``, ``baseline.unfit``).
+    """
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(where, "it is not JSON") from error
+    if isinstance(record, dict) and str(record.get("schema", "")).startswith("clusterctl/result/"):
+        return from_result(record, where=where)
+    return from_record(record, where=where)
+
+
+def from_record(record: Any, *, where: str) -> Baseline:
+    """A baseline from its JSON values. Raises ExplainedError (``baseline.unreadable``)."""
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise _unreadable(where, "it is no baseline and no result document")
+    try:
+        figures = dict(_figure(entry) for entry in record["figures"])
+        nodes = {str(name): _node(node) for name, node in record["nodes"].items()}
+        return Baseline(
+            str(record["run"]), str(record["finished"]), bool(record["simulated"]), figures, nodes
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unreadable(where, f"{type(error).__name__}: {error}") from error
+
+
+def _figure(entry: Mapping[str, Any]) -> tuple[Key, FigureThen]:
+    subject = Subject(entry["subject"]["node"], entry["subject"]["gpu"], entry["subject"]["peer"])
+    measured = entry["measured"]
+    if isinstance(measured, bool) or not math.isfinite(measured):
+        raise ValueError(f"{entry['metric']} is no number")
+    then = FigureThen(float(measured), str(entry["unit"]), str(entry["method"]), dict(entry["conditions"]))
+    return (str(entry["check"]), subject, str(entry["metric"])), then
+
+
+def _node(node: Mapping[str, Any]) -> NodeThen:
+    gpus = {
+        str(address): GpuThen(str(gpu["model"]), str(gpu["serial"])) for address, gpu in node["gpus"].items()
+    }
+    return NodeThen(str(node["driver"]), gpus)
+
+
+def _unreadable(where: str, why: str) -> ExplainedError:
+    return ExplainedError(
+        f"the baseline cannot be read: {why}",
+        code="baseline.unreadable",
+        where=where,
+        hint="Name a run that passed (clusterctl runs list), or save one again: validate --save-baseline.",
+    )

@@ -1,0 +1,132 @@
+"""What was measured, and what it is held against: the types of an expectation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from clustercheck.model import Verdict
+from clustercheck.parse.reading import CannotReadError
+
+
+class Better(StrEnum):
+    """Which way is good: bandwidths are to be high, latencies low."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Part(StrEnum):
+    """The four questions of an expectation, each judged by itself."""
+
+    CEILING = "ceiling"
+    FLOOR = "floor"
+    BASELINE = "baseline"
+    PEERS = "peers"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A reference in the figure's unit, and how far from it is still right: ``tolerance`` is a part of it."""
+
+    reference: float
+    source: str
+    method: str = ""
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The smallest change that counts, as a part of what is compared with: less may be noise."""
+
+    least: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement and what is known of its limits. Raises CannotReadError where it is no number.
+
+    ``metric`` names it wherever it is compared, ``label`` is what a sentence says after the value ("at 8
+    bytes"). ``ceiling`` is physics, ``nominal`` what efficiency is a part of (the ceiling's reference where
+    it is not given), ``floor`` the profile's or the network's. Without an ``effect`` it is compared with no
+    baseline and no peers. ``among`` is a limit that the check itself drew from equals. Only figures of equal
+    ``conditions`` are compared.
+    """
+
+    metric: str
+    measured: float
+    unit: str
+    method: str = ""
+    label: str = ""
+    better: Better = Better.HIGHER
+    ceiling: Limit | None = None
+    floor: Limit | None = None
+    among: Limit | None = None
+    nominal: float | None = None
+    effect: Effect | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.measured, bool) or not math.isfinite(self.measured):
+            raise CannotReadError(f"{self.metric} is no number: {self.measured}")
+
+    @property
+    def efficiency(self) -> float | None:
+        """Measured over what physics allows, 0..1; None where nothing bounds it, or it is beyond that."""
+        nominal = self.nominal
+        if nominal is None:
+            nominal = self.ceiling.reference if self.ceiling else None
+        if nominal is None or self.better is Better.LOWER or not 0 <= self.measured <= nominal:
+            return None
+        return round(self.measured / nominal, 4) if nominal else None
+
+
+@dataclass(frozen=True)
+class JudgedPart:
+    """One question's answer. ``limit`` has the tolerance taken off already.
+
+    ``margin`` is how far the measurement is on the good side of the limit, as a part of it; below zero it
+    is on the bad one. ``because`` says what is wrong, or is empty.
+    """
+
+    part: Part
+    limit: float
+    source: str
+    method: str
+    tolerance: float
+    verdict: Verdict
+    margin: float
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A figure with the answers to those of the four questions that could be asked."""
+
+    figure: Figure
+    parts: tuple[JudgedPart, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Beyond physics the measurement is wrong, and nothing is judged; else any part may fail it."""
+        verdicts = {part.verdict for part in self.parts}
+        if Verdict.NOT_RUN in verdicts:
+            return Verdict.NOT_RUN
+        return Verdict.FAIL if Verdict.FAIL in verdicts else Verdict.PASS
+
+    @property
+    def because(self) -> str:
+        """What is wrong with it, part by part; empty where nothing is."""
+        verdict = self.verdict
+        return "; ".join(p.because for p in self.parts if p.because and p.verdict is verdict)
+
+    @property
+    def shown(self) -> JudgedPart | None:
+        """The part to show where there is room for one: what failed, else what asks the most of it."""
+        below = [part for part in self.parts if part.part is not Part.CEILING]
+        failed = [part for part in below if part.verdict is Verdict.FAIL]
+        return min(failed or below, key=lambda part: part.margin, default=None)

@@ -1,0 +1,155 @@
+"""A figure against its ceiling, its floor, its baseline and its peers: pure functions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from clustercheck.expect import peers
+from clustercheck.expect.figures import Better, Figure, Judged, JudgedPart, Limit, Part
+from clustercheck.model import Verdict
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the same figure was when the cluster was good, in its unit, and in which run."""
+
+    measured: float
+    source: str
+
+
+def judge(figure: Figure, before: Before | None = None, equals: peers.Equals | None = None) -> Judged:
+    """Every question that can be asked of this figure, in the order ceiling, floor, baseline, peers."""
+    asked = (
+        _ceiling(figure),
+        _floor(figure),
+        _baseline(figure, before) if before is not None else None,
+        _among(figure) if figure.among is not None else _peers(figure, equals),
+    )
+    return Judged(figure, tuple(part for part in asked if part is not None))
+
+
+def judge_all(
+    figures: Mapping[K, Sequence[Figure]],
+    *,
+    kind: Callable[[K], Hashable],
+    before: Callable[[K, Figure], Before | None],
+) -> dict[K, tuple[Judged, ...]]:
+    """Every subject's figures, each also among those of its equals.
+
+    Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions.
+    """
+    together: dict[Hashable, list[float]] = defaultdict(list)
+    for subject, mine in figures.items():
+        for figure in mine:
+            together[_equal(kind(subject), figure)].append(figure.measured)
+    equals = {key: peers.equals(values) for key, values in together.items()}
+    return {
+        subject: tuple(
+            judge(figure, before(subject, figure), equals[_equal(kind(subject), figure)]) for figure in mine
+        )
+        for subject, mine in figures.items()
+    }
+
+
+def _equal(kind: Hashable, figure: Figure) -> Hashable:
+    return kind, figure.metric, figure.unit, repr(sorted(figure.conditions.items()))
+
+
+def _ceiling(figure: Figure) -> JudgedPart | None:
+    """Beyond physics nothing is proved but that the measurement is wrong."""
+    limit = figure.ceiling
+    if limit is None:
+        return None
+    at_most = figure.better is Better.HIGHER
+    because = (
+        f"{_said(figure)} is beyond the {_value(figure, limit.reference)} that physics allows: it is wrong"
+    )
+    return _part(figure, Part.CEILING, limit, because, at_most=at_most, otherwise=Verdict.NOT_RUN)
+
+
+def _floor(figure: Figure) -> JudgedPart | None:
+    if figure.floor is None:
+        return None
+    bound = _applied(figure.floor, at_most=figure.better is Better.LOWER)
+    words = "at least" if figure.better is Better.HIGHER else "at most"
+    because = f"{_said(figure)}, {bound:.3g} expected {words}"
+    return _part(figure, Part.FLOOR, figure.floor, because)
+
+
+def _baseline(figure: Figure, before: Before) -> JudgedPart | None:
+    if figure.effect is None or before.measured <= 0:
+        return None
+    method = f"change since then; one of less than {figure.effect.least:.0%} is no change"
+    limit = Limit(before.measured, before.source, method, figure.effect.least)
+    change = f"{_changed(figure, before.measured)} the {_value(figure, before.measured)} of {before.source}"
+    return _part(figure, Part.BASELINE, limit, f"{_said(figure)}: {change}")
+
+
+def _among(figure: Figure) -> JudgedPart | None:
+    limit = figure.among
+    if limit is None:
+        return None
+    bound = _applied(limit, at_most=figure.better is Better.LOWER)
+    because = f"{_said(figure)}, {bound:.3g} expected of {limit.source}"
+    return _part(figure, Part.PEERS, limit, because)
+
+
+def _peers(figure: Figure, equals: peers.Equals | None) -> JudgedPart | None:
+    if figure.effect is None or equals is None or equals.median <= 0:
+        return None
+    tolerance = peers.tolerance(equals, figure.effect.least)
+    if tolerance >= 1 and figure.better is Better.HIGHER:
+        return None  # they differ so much from each other that nothing would be an outlier
+    source = f"the median of {equals.count} equals"
+    limit = Limit(equals.median, source, peers.METHOD, tolerance)
+    change = f"{_changed(figure, equals.median)} {source}, {_value(figure, equals.median)}"
+    return _part(figure, Part.PEERS, limit, f"{_said(figure)}: {change}")
+
+
+def _part(
+    figure: Figure,
+    part: Part,
+    limit: Limit,
+    because: str,
+    *,
+    at_most: bool | None = None,
+    otherwise: Verdict = Verdict.FAIL,
+) -> JudgedPart:
+    """``at_most`` where the limit is not to be passed upwards; by default what is good of the figure says."""
+    upper = figure.better is Better.LOWER if at_most is None else at_most
+    bound = _applied(limit, at_most=upper)
+    inside = figure.measured <= bound if upper else figure.measured >= bound
+    distance = bound - figure.measured if upper else figure.measured - bound
+    return JudgedPart(
+        part,
+        limit=round(bound, 6),
+        source=limit.source,
+        method=limit.method,
+        tolerance=round(limit.tolerance, 6),
+        verdict=Verdict.PASS if inside else otherwise,
+        margin=round(distance / bound, 4) if bound else 0.0,
+        because="" if inside else because,
+    )
+
+
+def _applied(limit: Limit, *, at_most: bool) -> float:
+    return limit.reference * (1 + limit.tolerance if at_most else 1 - limit.tolerance)
+
+
+def _changed(figure: Figure, reference: float) -> str:
+    change = figure.measured / reference - 1
+    return f"{abs(change):.0%} {'below' if change < 0 else 'above'}"
+
+
+def _said(figure: Figure) -> str:
+    label = f" {figure.label}" if figure.label else ""
+    return f"{_value(figure, figure.measured)}{label}"
+
+
+def _value(figure: Figure, value: float) -> str:
+    return f"{value:.3g} {figure.unit}".rstrip()
