@@ -127,7 +127,7 @@ def test_suites() -> None:
     ]  # fmt: skip
     for suite in suites().values():
         assert {check.job for check in suite.selected() if check.job} <= set(suite.jobs)
-        assert suite.selected() == tuple(check for check in CHECKS if check.id not in suite.leaves_out)
+        assert suite.selected() == tuple(check for check in CHECKS if check.id not in suite.without)
         for name, job in suite.jobs.items():
             module = importlib.import_module(f"clustercheck.jobs.{job.program or name}")
             assert getattr(module, "ALONE", False) is job.alone

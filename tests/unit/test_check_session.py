@@ -15,6 +15,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from clustercheck import sample, sample_gpus
+from clustercheck.checks.base import every_node
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
@@ -29,10 +30,11 @@ SCHEMA = Draft202012Validator(
 )
 
 
-# Cells of the coverage by what they are of; a node is a subject of two checks of the group, too.
-QUICK = load("quick").selected()
-PER_NODE = sum(check.scope is Scope.HOST for check in QUICK) + 2
-PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in QUICK)
+# Cells of the coverage by what they are of; a node is a subject of some checks of the group, too.
+SELECTED = load("quick").selected()
+OF_EVERY_NODE = [check for check in SELECTED if check.scope is Scope.GROUP and check.subjects is every_node]
+PER_NODE = sum(check.scope is Scope.HOST for check in SELECTED) + len(OF_EVERY_NODE)
+PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in SELECTED)
 CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 
@@ -83,10 +85,16 @@ class FakeLauncher:
                 pairs = [(a, b) for a in spec.nodes for b in spec.nodes if a < b]
                 gbps = min((self._gbps(a, b) for a, b in pairs), default=2.0)
                 verdict = sample.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
+            elif spec.program == "collectives.py":
+                verdict = sample.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
             elif spec.program == "pairs.py":
                 verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["pairs"]:
                     point["busbw_gbps"] = self._gbps(spec.nodes[point["a"]], spec.nodes[point["b"]])
+            elif spec.program.startswith("training"):
+                verdict = sample.training_verdict(rank, count)
+            elif spec.program == "inference.py":
+                verdict = sample.inference_verdict(rank, count)
             else:
                 verdict = sample.data_parallel_verdict(rank, count)
             self.change(spec, node, verdict)
@@ -280,7 +288,7 @@ def test_a_rank_that_fails_is_blamed_and_the_rest_goes_on_without_it(state: Rank
     assert blamed(document) == [("node", "gpu02", None, None)]
     assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "fail", "gpu03": "pass"}
     assert verdicts(document, "data-parallel") == {"gpu01": "pass", "gpu02": "not_run", "gpu03": "pass"}
-    assert [len(job.nodes) for job in launcher.jobs] == [3, 2, 2]
+    assert [len(job.nodes) for job in launcher.jobs] == [3, 2, 2, 2]
 
 
 def test_wrong_sums_everywhere_are_traced_to_the_node_that_spoils_them() -> None:
@@ -357,7 +365,19 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
     result = next(r for r in document["results"] if r["check"] == "all-reduce-bandwidth")
     assert result["verdict"] == "pass", result
     assert (result["expected"], result["efficiency"]) == (228.0, pytest.approx(231 / 300, abs=1e-4))
-    assert [job.program for job in launcher.jobs] == ["all_reduce.py", "all_reduce.py", "data_parallel.py"]
+    assert [job.program for job in launcher.jobs] == [
+        "all_reduce.py",
+        "all_reduce.py",
+        "collectives.py",
+        "collectives.py",
+        "data_parallel.py",
+        "training_paddle.py",
+        "training_paddle.py",
+        "training_torch.py",
+        "training_torch.py",
+        "inference.py",
+    ]
+    assert [job.ranks_per_node for job in launcher.jobs[5:]] == [None, 1, None, 1, None]
 
 
 def test_a_node_that_prints_nonsense_is_not_run_and_no_traceback() -> None:
@@ -473,7 +493,12 @@ def test_a_group_is_called_slow_only_where_two_runs_say_so() -> None:
     launcher = SlowOnce()
     document = run(launcher=launcher)
     assert document["verdict"] == "pass"
-    assert [job.program for job in launcher.jobs] == ["all_reduce.py", "all_reduce.py", "data_parallel.py"]
+    assert [job.program for job in launcher.jobs] == [
+        "all_reduce.py",
+        "all_reduce.py",
+        "collectives.py",
+        "data_parallel.py",
+    ]
     assert launcher.jobs[1].arguments["sizes_bytes"] == [16777216]
 
 

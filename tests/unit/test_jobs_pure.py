@@ -6,36 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck.jobs import all_reduce, data_parallel, pairs
+from clustercheck.jobs import data_parallel, operation, pairs
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests():
-    algorithm, bus = all_reduce.bandwidths_gbps(8_000_000_000, 2.0, 8)
+    algorithm, bus = operation.bandwidths_gbps("all_reduce", 8_000_000_000, 2.0, 8)
     assert algorithm == pytest.approx(4.0)
     assert bus == pytest.approx(4.0 * 2 * 7 / 8)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 1024))
 def test_the_expected_sum_is_exact_in_float32_and_misses_no_rank(seed, ranks):
-    each = all_reduce.coefficients(seed, ranks)
+    each = operation.coefficients(seed, ranks)
     assert all(a != 0 for a, _ in each)
-    total_a, total_b = all_reduce.expected_coefficients(seed, ranks, range(ranks))
+    total_a, total_b = operation.expected_coefficients(seed, ranks, range(ranks))
     assert (total_a, total_b) == (sum(a for a, _ in each), sum(b for _, b in each))
     assert total_a * 8 + abs(total_b) < 2**24
     for left_out in {0, ranks - 1}:
         members = [rank for rank in range(ranks) if rank != left_out]
-        assert all_reduce.expected_coefficients(seed, ranks, members)[0] != total_a
+        assert operation.expected_coefficients(seed, ranks, members)[0] != total_a
 
 
 def test_every_rank_computes_the_same_coefficients():
-    assert all_reduce.coefficients(7, 16) == all_reduce.coefficients(7, 16)
-    assert all_reduce.coefficients(7, 16) != all_reduce.coefficients(8, 16)
+    assert operation.coefficients(7, 16) == operation.coefficients(7, 16)
+    assert operation.coefficients(7, 16) != operation.coefficients(8, 16)
 
 
 def test_only_small_messages_on_a_gpu_are_timed_together():
-    assert all_reduce.batch(8, on_gpu=True) == 10
-    assert all_reduce.batch(1 << 30, on_gpu=True) == 1
-    assert all_reduce.batch(8, on_gpu=False) == 1
+    assert operation.batch(8, on_gpu=True) == 10
+    assert operation.batch(1 << 30, on_gpu=True) == 1
+    assert operation.batch(8, on_gpu=False) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,12 @@ def test_training_is_right_only_where_all_three_are():
     assert "did not fall" in data_parallel.verdict([1.0, 1.0], [1.0, 1.0], 0.0, 1e-5)[1]
     assert data_parallel.verdict([float("nan")] * 2, reference, 0.0, 1e-5)[0] is False
     assert data_parallel.verdict(good, reference, float("nan"), 1e-5)[0] is False
+
+
+@pytest.mark.parametrize(
+    ("collective", "factor"),
+    [("all_gather", 7 / 8), ("reduce_scatter", 7 / 8), ("all_to_all", 7 / 8), ("broadcast", 1.0)],
+)
+def test_each_collective_has_its_own_factor(collective, factor):
+    algorithm, bus = operation.bandwidths_gbps(collective, 8_000_000_000, 2.0, 8)
+    assert (algorithm, bus) == (pytest.approx(4.0), pytest.approx(4.0 * factor))

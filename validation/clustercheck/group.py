@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import all_reduce, bandwidth, data_parallel, pairs
+from clustercheck.checks import (
+    all_reduce,
+    bandwidth,
+    collective,
+    data_parallel,
+    inference_latency,
+    pairs,
+    training,
+)
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.of_job import reason, to_blame
 from clustercheck.errors import ExplainedError
@@ -41,9 +49,16 @@ def run_jobs(
             evidence = runner.measured_again(evidence)
         if all_reduce.JOB in evidence.jobs and _troubled(evidence):
             evidence, told = runner.pairs(evidence)
+    left = [node for node in nodes if node not in evidence.dropped]
+    if collective.JOB in wanted:
+        evidence = runner.collectives(evidence, left)
     if data_parallel.JOB in wanted:
-        left = [node for node in nodes if node not in evidence.dropped]
         evidence = runner.once(evidence, data_parallel.JOB, left)
+    for job in training.JOBS:
+        if job in wanted:
+            evidence = runner.training(evidence, job, left)
+    if inference_latency.JOB in wanted:
+        evidence = runner.once(evidence, inference_latency.JOB, left)
     return evidence, told
 
 
@@ -98,19 +113,25 @@ class _Runner:
                 return evidence
             before = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
             evidence = self.once(before, all_reduce.JOB, rest)
-        return self._large_sizes(evidence, rest)
+        return self._large_sizes(evidence, all_reduce.JOB, rest)
 
-    def _large_sizes(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
-        outcome = evidence.jobs[all_reduce.JOB]
-        arguments = self._suite.jobs[all_reduce.JOB].nccl_arguments
+    def collectives(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+        """The other collectives, over the nodes that all-reduce left; on GPUs the large sizes too."""
+        return self._large_sizes(self.once(evidence, collective.JOB, nodes), collective.JOB, nodes)
+
+    def _large_sizes(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        outcome = evidence.jobs.get(job)
+        arguments = self._suite.jobs[job].nccl_arguments
+        if outcome is None:
+            return evidence
         on_gpus = outcome.good and all((r.verdict or {}).get("backend") == "nccl" for r in outcome.ranks)
         if not arguments or not on_gpus:
             return evidence
-        second = self._launch(evidence, all_reduce.JOB, nodes, arguments)
+        second = self._launch(evidence, job, nodes, arguments)
         if isinstance(second, str):
-            return replace(evidence, skipped={**evidence.skipped, all_reduce.JOB: second})
+            return replace(evidence, skipped={**evidence.skipped, job: second})
         whole = _both(outcome, second) if second.good else second
-        return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: whole})
+        return replace(evidence, jobs={**evidence.jobs, job: whole})
 
     def measured_again(self, evidence: Evidence) -> Evidence:
         """The judged size once more: a group is called slow only where two runs say so."""
@@ -150,6 +171,27 @@ class _Runner:
             return evidence, not_measured(nodes, reason(ran))
         return evidence, blame(nodes, bandwidths, floor)
 
+    def training(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        """The whole group, then one node of several ranks alone, then one rank: what scaling is judged by."""
+        evidence = self.once(evidence, job, nodes)
+        outcome = evidence.jobs.get(job)
+        if outcome is None or not outcome.good or training.without(outcome):
+            return evidence
+        first = [rank for rank in outcome.ranks if rank.node == nodes[0]]
+        smaller: list[tuple[str, int | None]] = []
+        if len(outcome.ranks) > len(first) > 1:
+            smaller.append((training.node_job(job), None))
+        if len(outcome.ranks) > 1:
+            smaller.append((training.one_job(job), 1))
+        for name, ranks in smaller:
+            arguments = self._suite.jobs[job].arguments
+            ended = self._launch(evidence, job, nodes[:1], arguments, name=name, ranks_per_node=ranks)
+            if isinstance(ended, str):
+                evidence = replace(evidence, skipped={**evidence.skipped, name: ended})
+            else:
+                evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
+        return evidence
+
     def once(
         self, evidence: Evidence, job: str, nodes: Sequence[str], more: Mapping[str, Any] | None = None
     ) -> Evidence:
@@ -163,9 +205,16 @@ class _Runner:
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def _launch(
-        self, evidence: Evidence, job: str, nodes: Sequence[str], arguments: Mapping[str, Any]
+        self,
+        evidence: Evidence,
+        job: str,
+        nodes: Sequence[str],
+        arguments: Mapping[str, Any],
+        *,
+        name: str = "",
+        ranks_per_node: int | None = None,
     ) -> JobOutcome | str:
-        """The job's outcome, or why there is none."""
+        """The job's outcome, or why there is none; under another ``name`` where it runs more than once."""
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
         settings = {node: evidence.spec.settings_of(node) for node in nodes}
         of_node = {
@@ -174,7 +223,7 @@ class _Runner:
         }
         image, container_arguments = of_node[nodes[0]]
         spec = JobSpec(
-            name=job.replace("_", "-"),
+            name=(name or job).replace("_", "-"),
             program=f"{job}.py",
             nodes=tuple(nodes),
             image=image,
@@ -182,8 +231,9 @@ class _Runner:
             arguments=arguments,
             container_arguments=container_arguments,
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+            ranks_per_node=ranks_per_node,
         )
-        self._on_event({"type": "job", "job": job, "nodes": list(nodes), "limit_s": spec.timeout_s})
+        self._on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:
             return self._launcher.run(spec, on_event=self._on_event)
         except ExplainedError as error:
@@ -208,10 +258,11 @@ def _both(first: JobOutcome, second: JobOutcome) -> JobOutcome:
 def _better(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Any]:
     points: dict[Any, dict[str, Any]] = {}
     for point in [*_points(first), *_points(second)]:
-        other = points.get(point.get("bytes"), point)
+        key = (point.get("collective"), point.get("bytes"))
+        other = points.get(key, point)
         chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
         right = point.get("correct") is True and other.get("correct") is True
-        points[point.get("bytes")] = {**chosen, "correct": right}
+        points[key] = {**chosen, "correct": right}
     return list(points.values())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from clustercheck import sample_gpus
 from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.expect import profiles
+from clustercheck.jobs.operation import FACTORS
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import as_ranks, round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
@@ -265,6 +266,25 @@ def all_reduce_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float 
     return {**described(rank, world), "points": points, "ok": True, "because": ""}
 
 
+def collectives_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:
+    """What a rank of the collectives job says, where its backend has them all."""
+    factors = {name: factor(world) for name, factor in FACTORS.items() if name != "all_reduce"}
+    points = [
+        {
+            "collective": name,
+            "bytes": size,
+            "time_s_median": size * factor / (gbps * 1e9),
+            "algbw_gbps": gbps / (factor or 1.0),
+            "busbw_gbps": gbps,
+            "correct": True,
+            "max_abs_error": 0.0,
+        }
+        for name, factor in factors.items()
+        for size in sizes
+    ]
+    return {**described(rank, world), "points": points, "not_done": {}, "ok": True, "because": ""}
+
+
 def described(rank: int, world: int) -> dict[str, Any]:
     """What every rank says of itself."""
     return {
@@ -315,6 +335,48 @@ def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def training_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the training jobs says: two models in float32."""
+    cases = [
+        {
+            "model": model,
+            "precision": "fp32",
+            "batch": 8,
+            "steps": 10,
+            "step_s": 0.1,
+            "samples_per_s": 80.0,
+            "unit": unit,
+            "peak_memory_bytes": None,
+            "losses": [2.3 * 0.9**step for step in range(12)],
+            "initial_sha256": "b" * 64,
+            "parameters_sha256": "c" * 64,
+            "parameters_spread": 0.0,
+            "repeat_difference": 0.0,
+            "fp32_difference": 0.0,
+        }
+        for model, unit in (("resnet50", "images/s"), ("bert_base", "sequences/s"))
+    ]
+    return {**described(rank, world), "cases": cases, "not_done": {}, "ok": True, "because": ""}
+
+
+def inference_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the inference job says."""
+    cases = [
+        {
+            "model": model,
+            "shape": [1, 3, 64, 64],
+            "requests": 100,
+            "p50_s": p50,
+            "p99_s": 1.2 * p50,
+            "max_s": 1.5 * p50,
+            "output_mean": 0.45,
+            "output_std": 0.05,
+        }
+        for model, p50 in (("ocr_det", 0.004), ("ocr_rec", 0.002))
+    ]
+    return {**described(rank, world), "cases": cases, "ok": True, "because": ""}
+
+
 def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> JobOutcome:
     """A job that ended well, one rank a node."""
     ranks = tuple(
@@ -341,6 +403,15 @@ def spec(nodes: int = 3) -> ClusterSpec:
     )
 
 
+def _trainings(names: Sequence[str]) -> dict[str, JobOutcome]:
+    whole = [training_verdict(rank, len(names)) for rank in range(len(names))]
+    made = {}
+    for name in ("training_paddle", "training_torch"):
+        made[name] = job(name, names, whole)
+        made[f"{name}_one"] = job(f"{name}_one", names[:1], [training_verdict(0, 1)])
+    return made
+
+
 def healthy(nodes: int = 3) -> Evidence:
     """Everything as it should be."""
     declared = spec(nodes)
@@ -358,6 +429,9 @@ def healthy(nodes: int = 3) -> Evidence:
             "all_reduce": job(
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
+            "collectives": job(
+                "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]
+            ),
             "pairs": job("pairs", names, [pairs_verdict(r, nodes, rounds) for r in range(nodes)]),
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
@@ -366,5 +440,7 @@ def healthy(nodes: int = 3) -> Evidence:
                 name: sample_gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES])
                 for name in sample_gpus.JOBS
             },
+            "inference": job("inference", names, [inference_verdict(r, nodes) for r in range(nodes)]),
+            **_trainings(names),
         },
     )

@@ -44,7 +44,7 @@ class Suite(BaseModel):
 
     ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
     run again and again; then the nodes are looked at once more.
-    ``leaves_out`` names checks for which it has not the time.
+    ``without`` names checks that are left to larger suites.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,7 +56,7 @@ class Suite(BaseModel):
     probe_limit_s: float = Field(gt=0)
     checks: Literal["all"] | list[str]
     dcgm: Diagnostic | None = None
-    leaves_out: list[str] = Field(default_factory=list)
+    without: list[str] = Field(default_factory=list)
     jobs: dict[str, SuiteJob]
 
     @property
@@ -68,7 +68,7 @@ class Suite(BaseModel):
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""
         chosen = BY_ID if self.checks == "all" else self.checks
-        return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.leaves_out)
+        return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
 
 
 @cache
@@ -77,7 +77,7 @@ def suites() -> dict[str, Suite]:
     data = yaml.safe_load((Path(__file__).parent / "suites.yml").read_text(encoding="utf-8"))
     found = {name: Suite(name=name, **entry) for name, entry in data.items()}
     for suite in found.values():
-        named = [*([] if suite.checks == "all" else suite.checks), *suite.leaves_out]
+        named = [*([] if suite.checks == "all" else suite.checks), *suite.without]
         unknown = [check for check in named if check not in BY_ID]
         if unknown:
             raise ValueError(f"suite {suite.name} names checks that do not exist: {', '.join(unknown)}")

@@ -38,8 +38,8 @@ def render(checks: Iterable[Check], suites: Mapping[str, Suite]) -> str:
 
 def _suite_row(suite: Suite) -> tuple[str, ...]:
     chosen = "all" if suite.checks == "all" else ", ".join(map(code, suite.checks))
-    if suite.leaves_out:
-        chosen = f"{chosen} but {', '.join(map(code, suite.leaves_out))}"
+    if suite.without:
+        chosen = f"{chosen} but {', '.join(map(code, suite.without))}"
     jobs = ", ".join(f"{code(name)} {job.timeout_s:g}" for name, job in suite.jobs.items())
     return code(suite.name), suite.summary, f"{suite.limit_min:g}", chosen, jobs
 

@@ -11,8 +11,16 @@ from clusterctl.report.view import WORDS
 
 JOBS = {
     "all-reduce": "all-reduce across the nodes",
+    "collectives": "the other collectives across the nodes",
     "pairs": "all-reduce, pair by pair",
     "data-parallel": "data-parallel training",
+    "training-paddle": "training of real models with Paddle",
+    "training-paddle-node": "training with Paddle on one node",
+    "training-paddle-one": "training with Paddle on one GPU",
+    "training-torch": "training of real models with PyTorch",
+    "training-torch-node": "training with PyTorch on one node",
+    "training-torch-one": "training with PyTorch on one GPU",
+    "inference": "inference, request by request",
 }
 
 

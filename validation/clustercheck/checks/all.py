@@ -6,6 +6,8 @@ from clustercheck.checks import (
     all_reduce,
     bandwidth,
     clock,
+    collective,
+    collective_bandwidth,
     container_gpus,
     container_reload,
     container_user,
@@ -31,6 +33,7 @@ from clustercheck.checks import (
     gpu_throttle,
     gpu_transfer,
     huge_pages,
+    inference_latency,
     infiniband_errors,
     infiniband_firmware,
     infiniband_port,
@@ -54,6 +57,8 @@ from clustercheck.checks import (
     roce_flow_control,
     shared_memory,
     topology,
+    training_numerics,
+    training_throughput,
     xid,
 )
 from clustercheck.checks.base import Check
@@ -110,6 +115,11 @@ CHECKS: tuple[Check, ...] = (
     all_reduce.CHECK,
     bandwidth.CHECK,
     pairs.CHECK,
+    *collective.CHECKS,
+    *collective_bandwidth.CHECKS,
     data_parallel.CHECK,
+    *training_numerics.CHECKS,
+    *training_throughput.CHECKS,
+    inference_latency.CHECK,
 )
 BY_ID = {check.id: check for check in CHECKS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,18 @@ def judge(evidence: Evidence, _subject: Subject) -> Finding:
     if (finding := ended_badly(evidence, JOB, ALL)) is not None:
         return finding
     outcome = outcome_of(evidence, JOB)
-    nodes = sorted({rank.node for rank in outcome.ranks})
     points = curve(outcome)
     judged = {size: limits for size in points if (limits := limits_at(evidence, outcome, size)) is not None}
+    return compare(outcome, points, judged)
+
+
+def compare(
+    outcome: JobOutcome, points: Mapping[int, Mapping[str, Any]], judged: Mapping[int, Limits]
+) -> Finding:
+    """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits."""
     if not judged:
         raise CannotReadError("there is no floor for any of the sizes that were measured")
+    nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
     more = {
@@ -81,11 +88,13 @@ def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, An
     )
 
 
-def curve(outcome: JobOutcome) -> dict[int, dict[str, Any]]:
+def curve(
+    outcome: JobOutcome, points: Callable[[RankOutcome], Sequence[Mapping[str, Any]]] = points_of
+) -> dict[int, dict[str, Any]]:
     """By size in bytes: what the slowest rank measured. Raises CannotReadError for a malformed verdict."""
     slowest: dict[int, dict[str, Any]] = {}
     for rank in outcome.ranks:
-        for point in points_of(rank):
+        for point in points(rank):
             size, busbw = point.get("bytes"), point.get("busbw_gbps")
             if not isinstance(size, int) or not isinstance(busbw, int | float) or not 0 < busbw < math.inf:
                 raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")

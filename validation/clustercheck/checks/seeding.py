@@ -206,6 +206,12 @@ def verdicts(job: str, change: Callable[[RankOutcome, Raw], None]) -> Inject:
     return inject
 
 
+def with_facts(evidence: Evidence, job: str, **facts: Any) -> Evidence:
+    """The launcher says this of the job."""
+    outcome = evidence.jobs[job]
+    return with_job(evidence, replace(outcome, facts={**outcome.facts, **facts}))
+
+
 def with_baseline(
     check: str, judge: Callable[[Evidence, Subject], Finding], subject: Subject, factor: float
 ) -> Inject:

@@ -3,43 +3,46 @@
 from __future__ import annotations
 
 import importlib
-import random
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clustercheck.jobs import operation as operations
     from clustercheck.jobs.rank import World
-
-FLOAT32_BYTES = 4
-SMALL_BYTES = 16 * 1024 * 1024
-# Random data repeats after a prime number of elements: no chunk of a ring or tree begins where a period does.
-BLOCK = 4_194_301
-PIECE = 64 * 1024 * 1024
+else:  # shipped to a node they lie side by side, and are no package
+    operations = importlib.import_module(f"{__package__}.operation" if __package__ else "operation")
 
 
-def bandwidths_gbps(size_bytes: int, time_s: float, ranks: int) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in GB/s (1e9 bytes/s), as nccl-tests defines them for all-reduce."""
-    algorithm = size_bytes / time_s / 1e9
-    return algorithm, algorithm * 2 * (ranks - 1) / ranks
+class AllReduce:
+    """An Operation: the sum over the members, in place."""
 
+    collective = "all_reduce"
 
-def coefficients(seed: int, ranks: int) -> list[tuple[int, int]]:
-    """What rank r adds: a_r * u + b_r, small integers. No a_r is zero: a rank left out must show."""
-    generator = random.Random(seed)  # noqa: S311 - test data
-    return [(generator.randint(1, 7), generator.randint(-7, 7)) for _ in range(ranks)]
+    def __init__(self, world: World, elements: int, members: Sequence[int], seed: int, group: Any) -> None:
+        self._world, self._elements, self._group = world, elements, group
+        self._own = operations.coefficients(seed, world.size)[world.rank]
+        self._sum = operations.expected_coefficients(seed, world.size, members)
+        a, b = self._own
+        self._source = operations.common_data(world, elements, seed) * a + b
+        self._tensor = self._source
+        self.bytes = elements * operations.FLOAT32_BYTES
 
+    def ready(self) -> None:
+        """The input again, where the last sum was."""
+        self._tensor = self._source.clone()
 
-def expected_coefficients(seed: int, ranks: int, members: Sequence[int]) -> tuple[int, int]:
-    """The sum over the members. Every sum stays below 2**24, so float32 holds it exactly."""
-    each = coefficients(seed, ranks)
-    chosen = [each[member] for member in members]
-    return sum(a for a, _ in chosen), sum(b for _, b in chosen)
+    def run(self) -> None:
+        """The collective."""
+        self._world.all_reduce(self._tensor, group=self._group)
 
+    def error(self) -> float:
+        """Against the known sum."""
+        return operations.largest_error(self._tensor, self._expected, self._elements)
 
-def batch(size_bytes: int, on_gpu: bool) -> int:
-    """How many reductions are timed together: a GPU's launch costs would drown a small one."""
-    return 10 if on_gpu and size_bytes < SMALL_BYTES else 1
+    def _expected(self, first: int, last: int) -> Any:
+        (a, b), (total_a, total_b) = self._own, self._sum
+        common = ((self._source[first:last] - b) / a).round()  # of integers: rounded it is exact
+        return common * total_a + total_b
 
 
 def measure(
@@ -52,53 +55,10 @@ def measure(
     group: Any = None,
 ) -> dict[str, Any]:
     """One size over one group: the median time, and every element against the sum it must be."""
-    numpy: Any = importlib.import_module("numpy")  # comes with the framework, on the node alone
-
-    seed, iterations = int(arguments.get("seed", 1)), max(1, int(arguments.get("iterations", 5)))
-    elements = max(1, size_bytes // FLOAT32_BYTES)
-    size_bytes = elements * FLOAT32_BYTES
+    elements = max(1, size_bytes // operations.FLOAT32_BYTES)
     world.at(f"making data for {phase}")
-    a, b = coefficients(seed, world.size)[world.rank]
-    total_a, total_b = expected_coefficients(seed, world.size, members)
-    block = numpy.random.RandomState(seed).randint(-8, 9, min(elements, BLOCK)).astype("float32")
-    source = world.repeated(a * block + b, elements)
-    errors: list[float] = []
-
-    def checked() -> None:
-        tensor = source.clone()
-        world.all_reduce(tensor, group=group)
-        # Piece by piece: the expected sums as a whole would double the memory. Rounded, they are exact.
-        for first in range(0, elements, PIECE):
-            part = ((source[first : first + PIECE] - b) / a).round()
-            expected = part * total_a + total_b
-            errors.append(float((tensor[first : first + PIECE] - expected).abs().max()))
-
-    world.at(f"{phase}, first result", collective=True)
-    checked()
-    for _ in range(int(arguments.get("warmup", 2))):
-        world.all_reduce(source.clone(), group=group)
-    repeat = batch(size_bytes, world.on_gpu)
-    times = []
-    for iteration in range(iterations):
-        tensor = source.clone()
-        world.at(f"{phase}, iteration {iteration + 1} of {iterations}", collective=True)
-        world.barrier(group)
-        times.append(world.timed(lambda: world.all_reduce(tensor, group=group), repeat))  # noqa: B023
-    world.at(f"{phase}, last result", collective=True)
-    checked()
-    time_s = statistics.median(times)
-    algbw, busbw = bandwidths_gbps(size_bytes, time_s, len(members))
-    finite = all(error == error and error != float("inf") for error in errors)  # noqa: PLR0124 - NaN
-    return {
-        "bytes": size_bytes,
-        "time_s_median": time_s,
-        "time_s_min": min(times),
-        "time_s_max": max(times),
-        "algbw_gbps": algbw,
-        "busbw_gbps": busbw,
-        "correct": finite and max(errors) == 0.0,
-        "max_abs_error": max(errors) if finite else None,
-    }
+    operation = AllReduce(world, elements, members, int(arguments.get("seed", 1)), group)
+    return operations.measure(world, operation, arguments, ranks=len(members), phase=phase, group=group)
 
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:

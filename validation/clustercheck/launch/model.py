@@ -26,6 +26,7 @@ class JobSpec:
 
     ``own`` has image and container arguments of nodes that have others than these. ``alone``: a rank a GPU,
     each by itself; no rank or node that fails ends another. ``framework`` is paddle or torch.
+    A node runs at most ``ranks_per_node``; None where it runs one a GPU.
     """
 
     name: str
@@ -38,6 +39,7 @@ class JobSpec:
     own: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     alone: bool = False
     framework: str = "paddle"
+    ranks_per_node: int | None = None
 
     def on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

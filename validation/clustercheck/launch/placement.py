@@ -89,11 +89,14 @@ def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
     ]
 
 
-def place(reports: Sequence[NodeReport]) -> Placement:
-    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept."""
+def place(reports: Sequence[NodeReport], ranks_per_node: int | None = None) -> Placement:
+    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept.
+
+    ``ranks_per_node`` is the most on one node: the first GPUs then.
+    """
     cuda = reports[0].cuda
     backend = "nccl" if cuda else "gloo"
-    seats = [(r, gpu) for r in reports for gpu in (range(r.gpus) if cuda else [None])]
+    seats = [(r, gpu) for r in reports for gpu in (range(r.gpus)[:ranks_per_node] if cuda else [None])]
     endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in seats]
     master = f"{reports[0].address}:{reports[0].ports[0]}"
     ranks = tuple(

@@ -22,7 +22,7 @@ _LOST = re.compile(
 class Gpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
-    ``ecc``, ``remap``, ``reasons``, ``pcie`` and ``max_clocks`` hold the elements of their sections by name, as
+    ``ecc``, ``remap``, ``reasons``, ``pcie`` and ``max_clocks`` hold their sections' elements by name, as
     printed.
     """
 

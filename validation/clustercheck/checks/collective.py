@@ -1,0 +1,138 @@
+"""All-gather, reduce-scatter, all-to-all and broadcast across the group: is every value right?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence import GPUS_IDLE, Evidence
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "collectives"
+DOES = {
+    "all_gather": "all ranks' parts arrive on every rank, in order",
+    "reduce_scatter": "every rank gets its part of the sum over all ranks",
+    "all_to_all": "every rank gets its part from each rank, in order",
+    "broadcast": "the root's data arrives on every rank",
+}
+
+
+def words(collective: str) -> str:
+    """A collective's name as people write it."""
+    return collective.replace("_", "-")
+
+
+def points_of(rank: RankOutcome, collective: str) -> list[Mapping[str, Any]]:
+    """The sizes of this collective that a rank measured, none where it did none. Raises CannotReadError."""
+    points = (rank.verdict or {}).get("points")
+    if not isinstance(points, list) or not all(isinstance(point, Mapping) for point in points):
+        raise CannotReadError(f"rank {rank.rank} names no measured sizes")
+    return [point for point in points if point.get("collective") == collective]
+
+
+def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], name: str) -> Finding | None:
+    """The finding where these ranks say that their backend has no such collective; else None."""
+    said = [(rank.verdict or {}).get("not_done") for rank in ranks]
+    reasons = {reason for each in said if isinstance(each, Mapping) and (reason := each.get(name))}
+    if not reasons:
+        return None
+    because = ", ".join(sorted(map(str, reasons)))
+    idle = evidence.gpus_idle(JOB, subject.node)
+    if any(not evidence.nodes[node].simulated for node in idle):
+        return unknown(f"{because}; {GPUS_IDLE}")
+    return excluded(because)
+
+
+def _check(name: str) -> Check:
+    def judge(evidence: Evidence, subject: Subject) -> Finding:
+        """Every rank of the node must have ended well, with every element of every size right."""
+        if (finding := ended_badly(evidence, JOB, subject)) is not None:
+            return finding
+        ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
+        if (finding := cannot(evidence, subject, ranks, name)) is not None:
+            return finding
+        wrong, checked = [], 0
+        for rank in ranks:
+            points = points_of(rank, name)
+            if not points:
+                raise CannotReadError(f"rank {rank.rank} measured no {words(name)}")
+            checked += len(points)
+            wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
+        more = {"ranks": len(ranks), "results_checked": checked}
+        if wrong:
+            because = f"wrong values at {', '.join(dict.fromkeys(wrong))}"
+            return bad(because, "wrong values", "every element right", evidence=more)
+        return good("every element right", "every element right", evidence=more)
+
+    return Check(
+        id=words(name),
+        title=f"{words(name).capitalize()}, values",
+        scope=Scope.GROUP,
+        measures=f"whether {DOES[name]}, every element right",
+        method=f"Paddle's own {words(name)} of seeded integers in float32 into poisoned memory, "
+        "every element compared, several sizes",
+        requires="the training image on every node, at least two ranks, a backend that has it: over gloo "
+        "Paddle has all-gather and broadcast alone",
+        expectation="every rank ends by itself, and every element is what it must be",
+        remedy="Look at this node's log and network; validate without it to see whether the others agree.",
+        subjects=every_node,
+        judge=judge,
+        job=JOB,
+        faults=_faults(name),
+    )
+
+
+def _faults(name: str) -> tuple[Fault, ...]:
+    rank, node = seeding.rank, Subject("gpu02")
+    return (
+        Fault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
+        Fault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
+        Fault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
+        Fault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
+        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
+        Fault("not-measured", drop(name), node, Verdict.NOT_RUN),
+        Fault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
+        Fault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
+    )
+
+
+def change(name: str, how: Any, node: str = "") -> seeding.Inject:
+    """Change this collective's points, on one node or on all."""
+
+    def on(rank: RankOutcome, said: seeding.Raw) -> None:
+        for point in said["points"]:
+            if point["collective"] == name and node in ("", rank.node):
+                how(point)
+
+    return seeding.verdicts(JOB, on)
+
+
+def drop(name: str) -> seeding.Inject:
+    """Nobody measured it."""
+
+    def on(_rank: RankOutcome, said: seeding.Raw) -> None:
+        said["points"] = [point for point in said["points"] if point["collective"] != name]
+
+    return seeding.verdicts(JOB, on)
+
+
+def lacks(name: str) -> seeding.Inject:
+    """The backend has no such collective."""
+
+    def on(_rank: RankOutcome, said: seeding.Raw) -> None:
+        said["not_done"] = {name: f"paddle has no {words(name)} over gloo"}
+
+    return seeding.chain(drop(name), seeding.verdicts(JOB, on))
+
+
+def over_gloo(evidence: Evidence) -> Evidence:
+    """The launcher says that the GPUs took no part."""
+    return seeding.with_facts(evidence, JOB, backend="gloo")
+
+
+CHECKS = tuple(_check(name) for name in DOES)

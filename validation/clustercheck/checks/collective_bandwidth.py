@@ -1,0 +1,119 @@
+"""Bandwidth of all-gather, reduce-scatter, all-to-all and broadcast across the group, at fixed sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from clustercheck.checks import bandwidth, collective, seeding
+from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group
+from clustercheck.checks.of_job import ended_badly, outcome_of
+from clustercheck.evidence import Evidence
+from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
+from clustercheck.expect.figures import Limit
+from clustercheck.launch.model import JobOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = collective.JOB
+
+
+def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.Limits | None:
+    """The all-reduce's limits for a size, as far as they bind this collective; None where none do."""
+    limits = bandwidth.limits_at(evidence, outcome, size)
+    if limits is None:
+        return None
+    of_nodes = Counter(rank.node for rank in outcome.ranks)
+    nodes, ranks = len(of_nodes), len(outcome.ranks)
+    nccl = bandwidth.said(outcome, "backend") == "nccl"
+    method = f"{limits.method}, judged by what it means for {collective.words(name)}"
+    if nccl and nodes == 1:
+        profile = evidence.profile(outcome.ranks[0].node)
+        part = within_node_part(name, ranks, switched=bool(profile and profile.nvswitches))
+        if part is None or profile is None:
+            return None
+        wire = profile.gpu_link_gbps
+        floor = _scaled_limit(limits.floor, part, f"{HALF}; {limits.floor.source}")
+        return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
+    part = network_part(name, nodes, ranks, pipelined=nccl)
+    even = len(set(of_nodes.values())) == 1
+    ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks)
+    return replace(
+        limits,
+        floor=_scaled_limit(limits.floor, part, limits.floor.source),
+        ceiling=_ceiling(limits, ceiling) if even else None,
+        nominal=limits.nominal * part,
+        method=method,
+    )
+
+
+def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
+    return replace(limit, reference=limit.reference * part, source=source)
+
+
+def _ceiling(limits: bandwidth.Limits, gbps: float) -> Limit | None:
+    """None where the all-reduce has none either: a virtual adapter's rate is no physics."""
+    return replace(limits.ceiling, reference=gbps) if limits.ceiling is not None else None
+
+
+def _check(name: str) -> Check:
+    def judge(evidence: Evidence, subject: Subject) -> Finding:
+        """Every size that has a floor must reach it; the largest of them is the one that is shown."""
+        if (finding := ended_badly(evidence, JOB, GROUP)) is not None:
+            return finding
+        outcome = outcome_of(evidence, JOB)
+        if (finding := collective.cannot(evidence, subject, outcome.ranks, name)) is not None:
+            return finding
+        points = bandwidth.curve(outcome, lambda rank: collective.points_of(rank, name))
+        if not points:
+            raise CannotReadError(f"no rank measured {collective.words(name)}")
+        judged = {
+            size: limits
+            for size in points
+            if (limits := limits_at(evidence, outcome, name, size)) is not None
+        }
+        return bandwidth.compare(outcome, points, judged)
+
+    word = collective.words(name)
+    return Check(
+        id=f"{word}-bandwidth",
+        title=f"{word.capitalize()}, bandwidth",
+        scope=Scope.GROUP,
+        measures=f"bus bandwidth of {word} over all nodes",
+        method=f"Paddle's own {word} in float32 at fixed sizes, median; bus bandwidth as nccl-tests "
+        "defines it, of the slowest rank",
+        requires="the training image on every node, at least two ranks, a backend that has it, a network "
+        "adapter whose rate is known",
+        expectation="the floor of the all-reduce as far as it binds this collective, and no more than "
+        "physics allows",
+        remedy="Where the all-reduce is slow too, see the pairs and the culprits; where this one alone is, "
+        "look at NCCL's log for the algorithm and the transport that it chose.",
+        subjects=the_group,
+        judge=judge,
+        job=JOB,
+        faults=_faults(name),
+    )
+
+
+def _scaled(name: str, factor: float) -> seeding.Inject:
+    def scale(point: seeding.Raw) -> None:
+        point["busbw_gbps"] *= factor
+        point["time_s_median"] /= factor
+
+    return collective.change(name, scale)
+
+
+def _faults(name: str) -> tuple[Fault, ...]:
+    crashed = seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11")
+    idle = seeding.chain(collective.lacks(name), collective.over_gloo)
+    return (
+        Fault("slow-group", _scaled(name, 0.02), GROUP),
+        Fault("impossibly-fast", _scaled(name, 50.0), GROUP, Verdict.NOT_RUN),
+        Fault("not-measured", collective.drop(name), GROUP, Verdict.NOT_RUN),
+        Fault("backend-has-none", collective.lacks(name), GROUP, Verdict.EXCLUDED),
+        Fault("gpus-idle", idle, GROUP, Verdict.NOT_RUN),
+        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+    )
+
+
+CHECKS = tuple(_check(name) for name in collective.DOES)

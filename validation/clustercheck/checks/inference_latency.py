@@ -1,0 +1,162 @@
+"""Latency of OCR-sized inference: is each GPU as quick as its equals, and are the answers the same?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.bandwidth import said
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node
+from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence import Evidence
+from clustercheck.expect import peers
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Better, Figure, Limit
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "inference"
+# Of an answer's mean and deviation, among ranks: other kernels round otherwise. Five units of BF16, 2^-8.
+ALIKE = 5 * 2**-8
+TIMES = ("p50_s", "p99_s")
+ANSWERS = ("output_mean", "output_std")
+
+Case = Mapping[str, Any]
+
+
+def cases_of(rank: RankOutcome) -> dict[str, Case]:
+    """What a rank was asked, by model. Raises CannotReadError where it is nothing, or malformed."""
+    cases = (rank.verdict or {}).get("cases")
+    if not isinstance(cases, list) or not cases:
+        raise CannotReadError(f"rank {rank.rank} was asked nothing")
+    for case in cases:
+        whole = (
+            isinstance(case, Mapping)
+            and isinstance(case.get("model"), str)
+            and all(_is_number(case.get(key)) and case[key] > 0 for key in TIMES)
+            and all(key in case and (case[key] is None or _is_number(case[key])) for key in ANSWERS)
+        )
+        if not whole:
+            raise CannotReadError(f"rank {rank.rank} does not say all of what it was asked")
+    return {case["model"]: case for case in cases}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The node's slowest rank against all equals, and every answer against most ranks' answers."""
+    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+        return finding
+    outcome = outcome_of(evidence, JOB)
+    mine = ranks_of(outcome, str(subject.node))
+    figures: list[Figure] = []
+    for model in cases_of(mine[0]):
+        for rank in mine:
+            if because := _wrong_answer(outcome, rank, model):
+                return bad(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
+        figures += [_figure(outcome, mine, model, key) for key in TIMES]
+    cases = [{"rank": rank.rank, **case} for rank in mine for case in cases_of(rank).values()]
+    return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": cases})
+
+
+def _case(rank: RankOutcome, model: str) -> Case:
+    cases = cases_of(rank)
+    if model not in cases:
+        raise CannotReadError(f"rank {rank.rank} was not asked {model}")
+    return cases[model]
+
+
+def _place(rank: RankOutcome) -> str:
+    return f"rank {rank.rank}" if rank.gpu is None else f"GPU {rank.gpu}"
+
+
+def _wrong_answer(outcome: JobOutcome, rank: RankOutcome, model: str) -> str:
+    for key in ANSWERS:
+        own = _case(rank, model)[key]
+        if own is None:
+            return f"{model} answers what is no number"
+        known = [value for each in outcome.ranks if (value := _case(each, model)[key]) is not None]
+        middle = statistics.median(known)
+        if not abs(own - middle) <= ALIKE * max(abs(middle), 1e-6):
+            what = key.removeprefix("output_")
+            return f"{model} answers with a {what} of {own:.4g}, most ranks with {middle:.4g}"
+    return ""
+
+
+def _figure(outcome: JobOutcome, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:
+    slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
+    nccl = said(outcome, "backend") == "nccl"
+    percentile = key.removesuffix("_s")
+    # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
+    counts = nccl and key == "p50_s"
+    return Figure(
+        metric=f"{model}_{percentile}",
+        measured=float(_case(slowest, model)[key]) * 1000,
+        unit="ms",
+        method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
+        label=f"for {model} on {_place(slowest)}",
+        better=Better.LOWER,
+        among=_among(outcome, model, key) if counts else None,
+        effect=effect("gpu") if counts else None,
+        conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
+    )
+
+
+def _among(outcome: JobOutcome, model: str, key: str) -> Limit | None:
+    """All ranks' middle, from four on."""
+    group = peers.equals([float(_case(rank, model)[key]) * 1000 for rank in outcome.ranks])
+    if group is None:
+        return None
+    tolerance = peers.tolerance(group, effect("gpu").least)
+    return Limit(group.median, f"the median of {group.count} GPUs", peers.METHOD, tolerance)
+
+
+def _on(node: str, how: Callable[[seeding.Raw], None]) -> seeding.Inject:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == node:
+            how(verdict["cases"][0])
+
+    return seeding.verdicts(JOB, change)
+
+
+def _slower_before(evidence: Evidence) -> Evidence:
+    quick = seeding.with_baseline("inference-latency", judge, Subject("gpu01"), 0.5)
+    return seeding.chain(seeding.on_gpus(JOB, missing_on=""), quick)(evidence)
+
+
+_ON_GPUS = seeding.on_gpus(JOB, missing_on="")
+CHECK = Check(
+    id="inference-latency",
+    title="Inference, latency",
+    scope=Scope.GROUP,
+    measures="time of a request (p50, p99) to text detection and recognition, and whether all ranks "
+    "answer alike",
+    method="seeded convolutional models of OCR's shapes in Paddle, one request after another, on every "
+    "GPU at once",
+    requires="the training image on every node",
+    expectation="answers that are the same on all ranks but for rounding; over NCCL, the median as quick as "
+    "that of the other GPUs and as when the cluster was good; p99 is shown",
+    remedy="See this GPU's clocks, power and PCIe link, and what else runs on the host's CPUs.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
+        Fault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
+        Fault(
+            "slow-gpus",
+            seeding.chain(_ON_GPUS, _on("gpu02", lambda c: c.update(p50_s=c["p50_s"] * 1.5))),
+            Subject("gpu02"),
+        ),
+        Fault("slower-than-before", _slower_before, Subject("gpu01")),
+        Fault("rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")),
+        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        Fault("no-time", _on("gpu01", lambda c: c.update(p50_s=0)), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

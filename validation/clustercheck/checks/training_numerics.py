@@ -1,0 +1,110 @@
+"""Training of real models across the group: is the loss right, and do all ranks hold the same parameters?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clustercheck.checks import seeding, training
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence import Evidence
+from clustercheck.jobs.training import TOLERANCE, case_problem
+from clustercheck.launch.model import JobOutcome, RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+
+HASHES = {
+    "initial_sha256": "begins with other parameters than the other ranks, by the same seed",
+    "parameters_sha256": "ends with other parameters than the other ranks",
+}
+
+
+def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
+    if (finding := ended_badly(evidence, job, subject)) is not None:
+        return finding
+    outcome = outcome_of(evidence, job)
+    if (finding := training.not_applicable(outcome)) is not None:
+        return finding
+    mine = [
+        case for rank in ranks_of(outcome, str(subject.node)) for case in training.cases_of(rank).values()
+    ]
+    for case in mine:
+        if because := case_problem(case) or _unlike(outcome, case):
+            return bad(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
+    return good(
+        "right",
+        "right",
+        evidence={
+            "cases": [
+                {
+                    "case": training.named(case),
+                    "first_loss": case["losses"][0],
+                    "last_loss": case["losses"][-1],
+                    "fp32_difference": case["fp32_difference"],
+                    "parameters_sha256": case["parameters_sha256"][:16],
+                }
+                for case in mine
+            ]
+        },
+    )
+
+
+def _unlike(outcome: JobOutcome, case: training.Case) -> str:
+    key = (case["model"], case["precision"])
+    everywhere = [found for rank in outcome.ranks if (found := training.cases_of(rank).get(key)) is not None]
+    for name, because in HASHES.items():
+        counted = Counter(str(found[name]) for found in everywhere)
+        most = max(counted.values())
+        # Where none is the commonest, nobody can tell who is right: then all are wrong.
+        if counted[case[name]] < most or (len(counted) > 1 and list(counted.values()).count(most) > 1):
+            return because
+    return ""
+
+
+def _check(job: str) -> Check:
+    torch = job == "training_torch"
+    return Check(
+        id="training-numerics-pytorch" if torch else "training-numerics",
+        title=f"{training.JOBS[job]}, numerics",
+        scope=Scope.GROUP,
+        severity=Severity.CRITICAL,
+        measures="whether the loss of ResNet-50 and a BERT-base is finite, falls and is that of float32, and "
+        "whether all ranks begin and end with equal parameters",
+        method=f"synthetic data, seeded, {training.WAY[job]}; float32, TF32, AMP FP16 and BF16 where the "
+        "device has them; small models on a CPU",
+        requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
+        expectation=f"equal hashes on all ranks, the first loss within {TOLERANCE:.1%} of float32's (five "
+        "times the rounding of BF16) and of itself when computed twice, the last loss below the first",
+        remedy="Run the memory and GEMM checks on this node; wrong numbers without error point to memory or "
+        "GPU faults.",
+        subjects=every_node,
+        judge=lambda evidence, subject: _judge(evidence, job, subject),
+        job=job,
+        faults=_faults(job),
+    )
+
+
+def _faults(job: str) -> tuple[Fault, ...]:
+    node, hung = Subject("gpu02"), RankState.HUNG
+
+    def on(**said: object) -> seeding.Inject:
+        return training.change(job, lambda case: case.update(said), "gpu02")
+
+    return (
+        Fault("other-parameters", on(parameters_sha256="f" * 64), node),
+        Fault("other-seed", on(initial_sha256="f" * 64), node),
+        Fault("parameters-spread", on(parameters_spread=1e-7), node),
+        Fault("loss-not-a-number", on(losses=[2.0, None]), node),
+        Fault("loss-does-not-fall", on(losses=[2.0, 2.5]), node),
+        Fault("not-float32s-loss", on(fp32_difference=0.2), node),
+        Fault("not-twice-the-same", on(repeat_difference=0.2), node),
+        Fault("rank-hangs", seeding.rank(job, "gpu02", hung, "behind its peers"), node),
+        Fault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), node),
+        Fault(
+            "no-cases", seeding.verdicts(job, lambda _, said: said.update(cases=[])), node, Verdict.NOT_RUN
+        ),
+        Fault("unreadable", on(losses="none"), node, Verdict.NOT_RUN),
+        Fault("no-framework", training.lacks_framework(job), node, Verdict.EXCLUDED),
+    )
+
+
+CHECKS = tuple(_check(job) for job in training.JOBS)

@@ -1,0 +1,203 @@
+"""Training of real models across the group: samples a second, memory, and how it scales."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import seeding, training
+from clustercheck.checks.bandwidth import said
+from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group, unknown
+from clustercheck.checks.of_job import ended_badly, outcome_of, reason
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Figure
+from clustercheck.expect.network import rdma_adapter
+from clustercheck.expect.training import floor_per_gpu, scaling_floor
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Scope, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+Key = tuple[str, str]
+ID = {"training_paddle": "training-throughput", "training_torch": "training-throughput-pytorch"}
+
+
+def throughputs(outcome: JobOutcome) -> dict[Key, float]:
+    """Samples a second of the whole group, by model and precision: the slowest rank's step is the group's."""
+    ranks = [training.cases_of(rank) for rank in outcome.ranks]
+    missing = {key for cases in ranks for key in ranks[0].keys() ^ cases.keys()}
+    if missing:
+        raise CannotReadError(f"not every rank trained {', '.join(map(' in '.join, sorted(missing)))}")
+    return {
+        key: sum(cases[key]["batch"] for cases in ranks) / max(cases[key]["step_s"] for cases in ranks)
+        for key in ranks[0]
+    }
+
+
+def _judge(evidence: Evidence, job: str) -> Finding:
+    if (finding := ended_badly(evidence, job, GROUP)) is not None:
+        return finding
+    outcome = outcome_of(evidence, job)
+    if (finding := training.not_applicable(outcome)) is not None:
+        return finding
+    whole = throughputs(outcome)
+    of_nodes = Counter(rank.node for rank in outcome.ranks)
+    first = outcome.ranks[0].node
+    of_one = _smaller(evidence, training.one_job(job))
+    of_node = of_one
+    if len(of_nodes) > 1 and of_nodes[first] > 1:
+        of_node = _smaller(evidence, training.node_job(job))
+    figures, shown = [], []
+    for key in whole:
+        scaled = _scaling(key, whole, of_node, of_one, of_nodes)
+        figures += _figures(evidence, job, outcome, key, whole[key] / len(outcome.ranks), scaled)
+        shown.append(_shown(outcome, key, whole[key], scaled))
+    more = {"nodes": sorted(of_nodes), "ranks": len(outcome.ranks), "cases": shown}
+    if not (of_one and of_node):
+        lacking = training.node_job(job) if of_one else training.one_job(job)
+        ran = evidence.jobs.get(lacking)
+        why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
+        return unknown(f"how it scales cannot be told, for want of a smaller group: {why}", evidence=more)
+    return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
+
+
+def _smaller(evidence: Evidence, job: str) -> dict[Key, float]:
+    outcome = evidence.jobs.get(job)
+    return throughputs(outcome) if outcome is not None and outcome.good else {}
+
+
+def _scaling(
+    key: Key,
+    whole: Mapping[Key, float],
+    of_node: Mapping[Key, float],
+    of_one: Mapping[Key, float],
+    of_nodes: Counter[str],
+) -> dict[str, float]:
+    """The parts of linear, by level; all of it where one launch is the other."""
+    found, in_first = {}, next(iter(of_nodes.values()))
+    node = whole if len(of_nodes) == 1 else of_node
+    if in_first > 1 and key in node and key in of_one:
+        found["node"] = node[key] / (in_first * of_one[key])
+    if len(of_nodes) > 1 and key in of_node:
+        found["cluster"] = whole[key] * in_first / (of_nodes.total() * of_node[key])
+    return found
+
+
+def _figures(  # noqa: PLR0917 - what is compared, and with what
+    evidence: Evidence, job: str, outcome: JobOutcome, key: Key, per_rank: float, scaled: Mapping[str, float]
+) -> list[Figure]:
+    """On a CPU nothing is known to bind them: others share it, and nobody trains there."""
+    nodes = sorted({rank.node for rank in outcome.ranks})
+    nccl = said(outcome, "backend") == "nccl"
+    name, case = "_".join(key), training.cases_of(outcome.ranks[0])[key]
+    profiles = frozenset(evidence.declared[node].profile for node in nodes)
+    floor = floor_per_gpu(job, *key, profiles) if nccl else None
+    known = "" if floor else "; no floor has a source here"
+    method = f"synthetic data, {case['batch']} samples a rank, {case['steps']} steps after warm-up{known}"
+    conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "batch": case["batch"], "nccl": nccl}
+    figures = [
+        Figure(
+            metric=f"{name}_per_rank",
+            measured=per_rank,
+            unit=str(case["unit"]),
+            method=method,
+            label=f"a rank in {' '.join(key)}",
+            floor=floor,
+            effect=effect("gpu") if nccl else None,
+            conditions=conditions,
+        )
+    ]
+    rdma = all(rdma_adapter(evidence.nodes[node].records("rdma")) is not None for node in nodes)
+    for level, part in scaled.items():
+        binds = nccl and (level == "node" or rdma)
+        against = "one GPU" if level == "node" else "one node"
+        figures.append(
+            Figure(
+                metric=f"{name}_scaling_{level}",
+                measured=part,
+                unit="of linear",
+                method=f"throughput against {against}'s in a launch of its own",
+                label=f"against {against} in {' '.join(key)}",
+                floor=scaling_floor(level) if binds else None,
+                conditions=conditions,
+            )
+        )
+    return figures
+
+
+def _shown(outcome: JobOutcome, key: Key, total: float, scaled: Mapping[str, float]) -> dict[str, Any]:
+    cases = [training.cases_of(rank)[key] for rank in outcome.ranks]
+    peaks = [case["peak_memory_bytes"] for case in cases if case["peak_memory_bytes"] is not None]
+    return {
+        "case": training.named(cases[0]),
+        "samples_per_s": round(total, 3),
+        "unit": cases[0]["unit"],
+        "batch": cases[0]["batch"],
+        "peak_memory_bytes": max(peaks, default=None),
+        **{f"scaling_{level}": round(part, 4) for level, part in scaled.items()},
+    }
+
+
+def _check(job: str) -> Check:
+    return Check(
+        id=ID[job],
+        title=f"{training.JOBS[job]}, throughput",
+        scope=Scope.GROUP,
+        measures="images and sequences a second of ResNet-50 and a BERT-base, peak memory, and how much of "
+        "linear scaling is left from one GPU to a node and from a node to the cluster",
+        method=f"synthetic data, {training.WAY[job]}, SGD with momentum, timed over whole steps without "
+        "waiting for the device in between; one GPU, one node and all nodes in launches of their own",
+        requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
+        expectation="a floor where one has a source; over NCCL published scaling less a tolerance, across "
+        "nodes where they have InfiniBand or RoCE; no less than when the cluster was good",
+        remedy="Where a GPU alone is slow, see its clocks, power and GEMM; where only the group is, see the "
+        "collectives and the pairs.",
+        subjects=the_group,
+        judge=lambda evidence, _subject: _judge(evidence, job),
+        job=job,
+        faults=_faults(job),
+    )
+
+
+def _slower(factor: float) -> Any:
+    return lambda case: case.update(step_s=case["step_s"] * factor)
+
+
+def _faults(job: str) -> tuple[Fault, ...]:
+    on_gpus = seeding.on_gpus(job, missing_on="")
+    crashed = seeding.rank(job, "gpu02", RankState.CRASHED, "killed by signal 11")
+    slow_node = training.change(training.node_job(job), _slower(3.0))
+    lost = seeding.rank(training.one_job(job), "gpu01", RankState.CRASHED, "out of memory")
+
+    def rank_lacks(rank: RankOutcome, said: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            del said["cases"][0]
+
+    def slower_than_before(evidence: Evidence) -> Evidence:
+        before = seeding.with_baseline(ID[job], lambda e, _: _judge(e, job), GROUP, 2.0)
+        return seeding.chain(on_gpus, _node_launch(job), before)(evidence)
+
+    return (
+        Fault("does-not-scale", seeding.chain(on_gpus, _node_launch(job), slow_node), GROUP),
+        Fault("slower-than-before", slower_than_before, GROUP),
+        Fault("one-rank-failed", lost, GROUP, Verdict.NOT_RUN),
+        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+        Fault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
+        Fault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
+    )
+
+
+def _node_launch(job: str) -> seeding.Inject:
+    """The first node's ranks in a launch of their own, as fast as in the group."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        outcome = evidence.jobs[job]
+        first = tuple(rank for rank in outcome.ranks if rank.node == outcome.ranks[0].node)
+        return seeding.with_job(evidence, replace(outcome, job=training.node_job(job), ranks=first))
+
+    return inject
+
+
+CHECKS = tuple(_check(job) for job in training.JOBS)

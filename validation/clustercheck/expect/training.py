@@ -1,0 +1,35 @@
+"""What training must reach, from training.yml: scaling, and samples a second of one GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clustercheck.expect.figures import Limit
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    data: dict[str, Any] = yaml.safe_load(
+        (Path(__file__).parent / "training.yml").read_text(encoding="utf-8")
+    )
+    return data
+
+
+def scaling_floor(level: str) -> Limit:
+    """For ``node`` (its GPUs against one) or ``cluster`` (all nodes against one), as a part of linear."""
+    entry = _data()["scaling"][level]
+    return Limit(float(entry["floor"]), str(entry["source"]))
+
+
+def floor_per_gpu(job: str, model: str, precision: str, profiles: frozenset[str]) -> Limit | None:
+    """Samples a second of one GPU; None where there is no source for all of these profiles."""
+    for entry in _data()["per_gpu"]:
+        same = (entry["job"], entry["model"], entry["precision"]) == (job, model, precision)
+        if same and profiles and profiles <= set(entry["profiles"]):
+            return Limit(float(entry["value"]), str(entry["source"]), tolerance=float(entry["tolerance"]))
+    return None

@@ -1,0 +1,105 @@
+"""Paddle for the training programs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+class PaddleFramework:
+    """Layers, functions, precisions, optimiser and data parallelism by Paddle, on the world's device."""
+
+    def __init__(self, world: Any) -> None:
+        paddle: Any = importlib.import_module("paddle")
+        self._paddle, self._world, nn = paddle, world, paddle.nn
+        self.Module = nn.Layer
+        self.linear, self.embedding, self.layer_norm = nn.Linear, nn.Embedding, nn.LayerNorm
+        self.norm, self.sequential, self.activation = nn.BatchNorm2D, nn.Sequential, nn.Hardswish
+        self.relu, self.gelu, self.sigmoid = nn.functional.relu, nn.functional.gelu, nn.functional.sigmoid
+        self.softmax, self.cross_entropy = nn.functional.softmax, nn.functional.cross_entropy
+        self.matmul, self.transpose, self.tanh = paddle.matmul, paddle.transpose, paddle.tanh
+        self.no_grad = paddle.no_grad
+        self.tensor = paddle.to_tensor
+        self.precisions: tuple[str, ...] = ("fp32",)
+        if world.on_gpu:
+            found = paddle.device.cuda.get_device_properties()
+            ampere = (found.major, found.minor) >= (8, 0)
+            self.precisions = ("fp32", "tf32", "amp_fp16", "bf16") if ampere else ("fp32", "amp_fp16")
+            base = importlib.import_module("paddle.base" if hasattr(paddle, "base") else "paddle.fluid")
+            self._core = base.core
+            paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
+
+    def conv(self, given: int, out: int, size: int, stride: Any = 1, groups: int = 1) -> Any:
+        """A convolution without bias that keeps the picture's size, but for its stride."""
+        return self._paddle.nn.Conv2D(
+            given, out, size, stride=stride, padding=size // 2, groups=groups, bias_attr=False
+        )
+
+    def module_list(self, modules: Any) -> Any:
+        """Modules to go through one by one."""
+        return self._paddle.nn.LayerList(list(modules))
+
+    def max_pool(self, x: Any) -> Any:
+        """The one of ResNet's stem."""
+        return self._paddle.nn.functional.max_pool2d(x, 3, 2, 1)
+
+    def upsample(self, x: Any) -> Any:
+        """Twice as high and wide."""
+        return self._paddle.nn.functional.interpolate(x, scale_factor=2, mode="nearest")
+
+    def counted(self, count: int) -> Any:
+        """0, 1, 2 and so on."""
+        return self._paddle.arange(count)
+
+    def initialise(self, model: Any, seed: int) -> None:
+        """Parameters drawn by the seed."""
+        drawn = importlib.import_module(f"{__package__}.drawn").drawn
+        named = [(name, each) for name, each in model.named_parameters() if not each.stop_gradient]
+        arrays = drawn(((name, parameter.shape) for name, parameter in named), seed)
+        for (_, parameter), array in zip(named, arrays, strict=True):
+            parameter.set_value(array)
+
+    def flat(self, model: Any) -> Any:
+        """All parameters that are trained, in one tensor: Paddle counts a batch norm's statistics too."""
+        trained = [each for each in model.parameters() if not each.stop_gradient]
+        return self._paddle.concat([parameter.detach().flatten() for parameter in trained])
+
+    def host(self, tensor: Any) -> Any:
+        """As an array on the host, in float32."""
+        return tensor.detach().astype("float32").numpy()
+
+    @contextlib.contextmanager
+    def computing(self, precision: str) -> Iterator[None]:
+        """What is computed within is in this precision: parameters stay float32, products are cast."""
+        if self._world.on_gpu:
+            self._core.set_cublas_switch(precision == "tf32")
+            self._core.set_cudnn_switch(precision == "tf32")
+        kind = {"amp_fp16": "float16", "bf16": "bfloat16"}.get(precision)
+        with self._paddle.amp.auto_cast(enable=kind is not None, level="O1", dtype=kind or "float16"):
+            yield
+
+    def stepper(self, model: Any, rate: float) -> Callable[[], None]:
+        """Applies the gradients by SGD with momentum and forgets them."""
+        optimiser = self._paddle.optimizer.Momentum(rate, momentum=0.9, parameters=model.parameters())
+
+        def step() -> None:
+            optimiser.step()
+            optimiser.clear_grad()
+
+        return step
+
+    def forget_peak_memory(self) -> None:
+        """Count the most memory from here on."""
+        if self._world.on_gpu:
+            gc.collect()  # of the model before, some of which may go round in circles
+            cuda = self._paddle.device.cuda
+            cuda.empty_cache()
+            if hasattr(cuda, "reset_max_memory_allocated"):
+                cuda.reset_max_memory_allocated()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most that tensors took on the GPU; None on a CPU."""
+        return int(self._paddle.device.cuda.max_memory_allocated()) if self._world.on_gpu else None
