@@ -67,7 +67,7 @@ class Case:
     def is_decided(self, component: list[str]) -> bool:
         """Whether it was slow with enough of the core that it had not met; where there are none, with two."""
         asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
-        return self._slow_with(component, asked) >= _enough(component) or (
+        return self._slow_with(component, asked) >= enough(component) or (
             self.fresh(component) is None and self._slow_with(component, None) >= PARTNERS
         )
 
@@ -75,7 +75,7 @@ class Case:
         """A trial of it with a partner of the core that it has not met: first of its own block, then not."""
         tries = sum(not set(component).isdisjoint(trial.nodes) for trial in self.asked)
         node, core = component[tries % len(component)], self.core()
-        if tries >= 2 * _enough(component) or not core or node in busy:
+        if tries >= 2 * enough(component) or not core or node in busy:
             return None
         begin = 7919 * len(self.asked) % len(core)
         block = self.layout.blocks.get(node)
@@ -116,5 +116,6 @@ class Case:
         return len({node for trial in bad for node in trial.nodes if node in core})
 
 
-def _enough(component: list[str]) -> int:
+def enough(component: list[str]) -> int:
+    """With how many known-good ones it must be slow: more where nodes are fast with each other."""
     return PARTNERS if len(component) == 1 else PARTNERS_OF_MANY
