@@ -202,7 +202,7 @@ def test_a_list_of_gpus_may_say_more_behind_each() -> None:
 OF_JOBS = [check for check in CHECKS if check.job]
 KEYS = [
     "points",
-    "pairs",
+    "trials",
     "backend",
     "interface",
     "parameters_sha256",
@@ -219,7 +219,7 @@ def test_what_a_rank_says_may_be_anything_and_is_never_a_pass_by_mistake(
 ) -> None:
     def change(rank: Any, said: seeding.Raw) -> None:
         if rank.node == "gpu01":
-            if key in ("points", "pairs") and key in said and not whole:
+            if key in ("points", "trials") and key in said and not whole:
                 said[key] = [value, *said[key][1:]]
             else:
                 said[key] = value

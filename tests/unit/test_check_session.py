@@ -64,8 +64,8 @@ class FakeLauncher:
     ) -> None:
         self.slow, self.fail, self.change, self.jobs = slow or {}, fail, change, list[JobSpec]()
 
-    def _gbps(self, a: str, b: str) -> float:
-        mine = [gbps for who, gbps in self.slow.items() if who <= {a, b}]
+    def _gbps(self, *nodes: str) -> float:
+        mine = [gbps for who, gbps in self.slow.items() if who <= set(nodes)]
         return min(mine, default=2.0)
 
     def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
@@ -80,8 +80,8 @@ class FakeLauncher:
                 verdict = sample.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "pairs.py":
                 verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
-                for point in verdict["pairs"]:
-                    point["busbw_gbps"] = self._gbps(spec.nodes[point["a"]], spec.nodes[point["b"]])
+                for point in verdict["trials"]:
+                    point["busbw_gbps"] = self._gbps(*(spec.nodes[rank] for rank in point["ranks"]))
             else:
                 verdict = sample.data_parallel_verdict(rank, count)
             self.change(spec, node, verdict)
@@ -266,8 +266,8 @@ def test_wrong_sums_everywhere_are_traced_to_the_node_that_spoils_them() -> None
     def spoil(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
         for point in verdict.get("points", []):
             point["correct"] = False
-        for point in verdict.get("pairs", []):
-            point["correct"] = "gpu03" not in (spec.nodes[point["a"]], spec.nodes[point["b"]])
+        for point in verdict.get("trials", []):
+            point["correct"] = "gpu03" not in [spec.nodes[rank] for rank in point["ranks"]]
 
     document = run(launcher=FakeLauncher(change=spoil))
     assert blamed(document) == [("node", "gpu03", None, None)]

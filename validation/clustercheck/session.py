@@ -61,7 +61,7 @@ def validate(
     evidence = Evidence(spec=spec, nodes=nodes, profiles=known, tolerance=chosen.tolerance)
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     results = _judge(chosen, evidence, on_event, with_jobs=False)
-    evidence, blame = run_jobs(chosen, evidence, launcher, on_event)
+    evidence, located = run_jobs(chosen, evidence, launcher, on_event)
     results += _judge(chosen, evidence, on_event, with_jobs=True)
     whole = complete(chosen.selected(), evidence, results)
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)
@@ -72,7 +72,7 @@ def validate(
         cluster=spec.name,
         suite=chosen.name,
         coverage=count(whole),
-        culprits=tuple(culprits(whole, blame, slow)),
+        culprits=tuple(culprits(whole, located, slow)),
         results=tuple(whole),
         environment=describe(evidence),
         simulated=evidence.simulated,

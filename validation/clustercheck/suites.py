@@ -16,7 +16,7 @@ from clustercheck.evidence import TOLERANCE
 
 
 class SuiteJob(BaseModel):
-    """One distributed job of a suite. ``nccl_arguments`` are for a second run, on GPUs alone."""
+    """One distributed job of a suite. ``nccl_arguments`` are for GPUs: of the all-reduce for a second run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

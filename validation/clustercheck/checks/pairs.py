@@ -12,7 +12,7 @@ from clustercheck.checks.of_job import outcome_of, reason
 from clustercheck.evidence import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.pairs import BAD_BELOW_BEST, in_order, pair_bandwidths
+from clustercheck.locate.pairs import in_order, pair_bandwidths
 from clustercheck.model import Scope, Subject
 from clustercheck.parse.reading import CannotReadError
 
@@ -45,7 +45,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A pair is bad below the floor, or below half of what the better pairs reach."""
+    """A pair is bad below the floor, or below a part of what the better pairs reach."""
     outcome = outcome_of(evidence, JOB)
     pairs = evidence.pairs
     pair = in_order(str(subject.node), str(subject.peer))
@@ -54,7 +54,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "the pair's ranks gave no bandwidth: " + (reason(outcome) if not outcome.good else "no error")
         )
     network = expected_of(evidence, pair)
-    limit, measured = max(network.floor_gbps, BAD_BELOW_BEST * pairs.better_gbps), pairs.bandwidths[pair]
+    limit, measured = max(network.floor_gbps, network.bad_below * pairs.better_gbps), pairs.bandwidths[pair]
     words = {
         "unit": "GB/s",
         "source": network.source,
@@ -78,9 +78,24 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
         node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
 
         def change(_rank: RankOutcome, said: seeding.Raw) -> None:
-            for point in said["pairs"]:
-                if in_order(node_of[point["a"]], node_of[point["b"]]) in {in_order(*pair) for pair in slow}:
+            for point in said["trials"]:
+                a, b = (node_of[number] for number in point["ranks"])
+                if in_order(a, b) in {in_order(*pair) for pair in slow}:
                     point["busbw_gbps"] *= factor
+
+        return seeding.verdicts(JOB, change)(evidence)
+
+    return inject
+
+
+def _wrong_between(*pair: str) -> seeding.Inject:
+    def inject(evidence: Evidence) -> Evidence:
+        node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
+
+        def change(_rank: RankOutcome, said: seeding.Raw) -> None:
+            for point in said["trials"]:
+                if {node_of[number] for number in point["ranks"]} == set(pair):
+                    point["correct"] = False
 
         return seeding.verdicts(JOB, change)(evidence)
 
@@ -92,9 +107,11 @@ CHECK = Check(
     title="Pairs, bandwidth",
     scope=Scope.PAIR,
     measures="bus bandwidth of an all-reduce between two nodes",
-    method="rounds of concurrent pairs, Paddle's all_reduce at a fixed size, median",
-    requires="a group that was slow",
-    expectation="the floor of the group, and half of what the better pairs reach",
+    method="rounds of concurrent pairs with all their ranks, Paddle's all_reduce at a fixed size, median; "
+    "the best of a pair's rounds",
+    requires="a group that was slow, or whose sums were wrong",
+    expectation="the floor of the group, and of what the better pairs reach half over sockets, "
+    "80 % over RDMA",
     remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of what is named.",
     subjects=subjects,
     judge=judge,
@@ -104,5 +121,6 @@ CHECK = Check(
             "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")
         ),
         Fault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
+        Fault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
     ),
 )

@@ -34,11 +34,15 @@ class Adapter:
 
 @dataclass(frozen=True)
 class NetworkExpectation:
-    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual."""
+    """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
+
+    ``bad_below`` is the part of what the better pairs reach, below which a pair is bad.
+    """
 
     floor_gbps: float
     ceiling_gbps: float | None
     nominal_gbps: float
+    bad_below: float
     slowest: str
     method: str
     source: str
@@ -74,6 +78,7 @@ def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
         floor_gbps=adapter.gbps * float(rule["floor"]),
         ceiling_gbps=adapter.gbps if adapter.physical else None,
         nominal_gbps=adapter.gbps,
+        bad_below=float(rule["bad_below"]),
         slowest=f"{adapter.name} of {slowest}",
         method=str(rule["method"]),
         source=f"{float(rule['floor']):.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); "

@@ -119,7 +119,7 @@ class DockerLauncher:
         for report in reports:
             for removed in report.removed:
                 tell({"type": "job_leftover_removed", "node": report.node, "what": removed})
-        placement = place(reports)
+        placement = place(reports, spec.environment)
         facts = _facts(reports, placement)
         tell({"type": "job_placed", **facts})
         files = self._files(spec)

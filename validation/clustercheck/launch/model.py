@@ -24,7 +24,8 @@ class RankState(StrEnum):
 class JobSpec:
     """``program`` is a module file name in clustercheck/jobs. ``arguments`` reach it as one JSON file.
 
-    ``own`` has image and container arguments of nodes that have others than these.
+    ``own`` has image and container arguments of nodes that have others than these, ``environment`` what
+    ranks get besides, by node and GPU.
     """
 
     name: str
@@ -35,6 +36,7 @@ class JobSpec:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     container_arguments: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
 
     def on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

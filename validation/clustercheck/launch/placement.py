@@ -87,8 +87,14 @@ def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
     ]
 
 
-def place(reports: Sequence[NodeReport]) -> Placement:
-    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept."""
+def place(
+    reports: Sequence[NodeReport],
+    environment: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None,
+) -> Placement:
+    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept.
+
+    ``environment`` is what ranks get besides, by node and GPU.
+    """
     cuda = reports[0].cuda
     backend = "nccl" if cuda else "gloo"
     seats = [(r, gpu) for r in reports for gpu in (range(r.gpus) if cuda else [None])]
@@ -106,7 +112,8 @@ def place(reports: Sequence[NodeReport]) -> Placement:
                 "PADDLE_MASTER": master,
                 "PADDLE_CURRENT_ENDPOINT": endpoints[number],
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-            },
+            }
+            | dict((environment or {}).get((report.node, gpu), {})),
         )
         for number, (report, gpu) in enumerate(seats)
     )

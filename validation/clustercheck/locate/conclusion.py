@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from clustercheck.locate.case import Case
 from clustercheck.locate.located import Located, Named
@@ -19,7 +20,12 @@ RIVALS = (
 
 def conclude(case: Case, ended: str = "") -> Located:
     """Who is named. ``ended`` says what ended it before it had asked everything."""
-    return Located(tuple(_named(case, ended)), ended or _nobody(case), case.measured.bad_pairs())
+    named = _named(case, ended)
+    if ended:
+        named = [
+            n if n.sure or ended in n.because else replace(n, because=f"{n.because}; {ended}") for n in named
+        ]
+    return Located(tuple(named), ended or _nobody(case))
 
 
 def _nobody(case: Case) -> str:

@@ -1,8 +1,9 @@
 """The search for whom to blame for a slow group: rounds of trials, each planned by what the last ones told.
 
-The ring of the group is measured pair by pair, of few nodes every pair. Who is slow with both neighbours meets two nodes that are
-known to be good; who is slow with them, too, is to blame, and taken apart. A pair that is slow though both
-are fast with others is a link; a block that is slow as a whole has its switch to blame.
+The ring of the group is measured pair by pair, of few nodes every pair. Who is slow with both neighbours
+meets two nodes that are known to be good; who is slow with them, too, is to blame, and taken apart. A pair
+that is slow though both are fast with others is a link; a block that is slow as a whole has its switch to
+blame.
 """
 
 from __future__ import annotations
