@@ -203,6 +203,41 @@ def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> No
     assert Search(Layout(("gpu01",))).next_round() == ()
 
 
+@given(st.integers(3, 40), st.sampled_from([*OF_FEW, "crowd"]), SEEDS)
+@settings(max_examples=40)
+def test_rounds_that_wait_for_nothing_are_offered_together_and_never_beyond_the_bound(
+    nodes: int, kind: str, seed: int
+) -> None:
+    layout, chance = layout_of(nodes), random.Random(seed)  # noqa: S311
+    fabric = Fabric(layout, faults_of(kind, 1, layout, chance, (0.1, 0.5)), RDMA, chance)
+    search = Search(layout)
+    while search.verdict is None:
+        offered = search.pending_rounds()
+        assert offered and search.rounds + len(offered) <= search.cost.rounds
+        for trials in offered:
+            assert tuple(search.next_round()) == trials
+            search.tell(fabric.run(trials))
+    assert search.pending_rounds() == ()
+
+
+def test_a_search_that_is_given_up_says_why_and_names_for_certain_what_it_had_measured() -> None:
+    layout = layout_of(20, gpus=1, rails=1)
+    fabric = Fabric(layout, [Fault("node", ("gpu0003",), 0.2)], QUIET, random.Random(1))  # noqa: S311
+    search = Search(layout)
+    for trials in search.pending_rounds():
+        search.tell(fabric.run(trials))
+    search.give_up("the time was over")
+    assert search.next_round() == () and search.verdict is not None
+    (named,) = search.verdict.named
+    assert named.nodes == ("gpu0003",) and not named.sure and named.because.endswith("the time was over")
+    unasked = Search(layout)
+    unasked.give_up("the time was over")
+    assert unasked.verdict is not None
+    assert [(one.nodes, one.because) for one in unasked.verdict.named] == [
+        (layout.nodes, "the time was over")
+    ]
+
+
 @pytest.mark.parametrize(
     ("nodes", "rounds"),
     [(0, 0), (1, 0), (2, 10), (3, 15), (4, 15), (7, 21), (8, 21), (9, 16), (64, 20), (1000, 28), (4096, 32)],

@@ -23,6 +23,7 @@ from clustercheck.model import ClusterSpec, NodeSettings, NodeSpec, Scope
 from clustercheck.session import validate
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.report import view
+from clusterctl.report.sentences import of_event
 
 SCHEMA = Draft202012Validator(
     json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
@@ -239,8 +240,15 @@ def test_a_slow_node_is_found_by_pairs(node: str) -> None:
 
 
 def test_a_slow_link_is_told_from_a_slow_node() -> None:
-    document = run(launcher=FakeLauncher(slow={frozenset({"gpu01", "gpu03"}): 0.02}))
+    events: list[Mapping[str, Any]] = []
+    slow = FakeLauncher(slow={frozenset({"gpu01", "gpu03"}): 0.02})
+    document = run(launcher=slow, on_event=events.append)
     assert blamed(document) == [("link", "gpu01", None, "gpu03")]
+    kinds = [event["job"] if event["type"] == "job" else event["type"] for event in events]
+    assert kinds.index("search") < kinds.index("pairs") < kinds.index("search_finished")
+    assert kinds.count("pairs") == events[kinds.index("search_finished")]["launches"] == 3
+    said = [told.text for event in events if (told := of_event(event)) and event["type"] == "search"]
+    assert said == ["search for whom to blame: at most 15 rounds, 15 trials, 24 launches, 7m30s"]
 
 
 def test_with_two_nodes_both_are_suspected_and_it_is_said() -> None:

@@ -105,6 +105,16 @@ def test_each_rank_reports_its_own_pairs(tmp_path):
     assert all(verdict["ok"] for verdict in verdicts)
 
 
+def test_groups_and_pairs_are_trials_alike_and_a_pair_may_come_twice(tmp_path):
+    rounds = [[[1, 0]], [[0, 1, 2]], [[0, 1]]]
+    verdicts = run(tmp_path, "pairs", {"rounds": rounds, "bytes": 1 << 20, "iterations": 1}, ranks=3)
+    assert [[(p["round"], p["ranks"]) for p in v["trials"]] for v in verdicts] == [
+        [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1])], [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1])],
+        [(1, [0, 1, 2])],
+    ]  # fmt: skip
+    assert all(verdict["ok"] for verdict in verdicts)
+
+
 def test_training_together_is_training_alone(tmp_path):
     verdicts = run(tmp_path, "data_parallel", {"steps": 10, "batch": 32})
     for verdict in verdicts:

@@ -20,7 +20,7 @@ from clustercheck.locate.culprits import NOT_MEASURED_REMEDY
 from clustercheck.locate.launches import IB_HCA, Seats, launches
 from clustercheck.locate.located import Located
 from clustercheck.locate.trials import Layout, Trial, trial_of
-from clustercheck.model import Verdict
+from clustercheck.model import Subject, Verdict
 from clustercheck.rails import adapters_of
 from clustercheck.suspects import RankEnvironment, Rounds
 
@@ -203,6 +203,19 @@ def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu() -
     _, located = played.search()
     assert located.named[0].gpu == 3
     assert located.named[0].because.endswith("it or the adapter that it uses")
+
+
+def test_over_rdma_a_quarter_less_is_slow_and_over_sockets_it_is_how_they_vary() -> None:
+    fault = Fault("node", ("gpu02",), 0.75)
+    evidence, located = Cluster(6, fault, gpus=GPUS).search()
+    assert named(located) == {("node", ("gpu02",), None, None)}
+    assert {r.subject for r in evaluate(CHECK, evidence) if r.verdict is Verdict.FAIL} == {
+        Subject(*pair)
+        for pair in [("gpu01", None, "gpu02"), *(("gpu02", None, f"gpu0{n}") for n in range(3, 7))]
+    }
+    evidence, located = Cluster(6, fault).search()
+    assert not located.named
+    assert {r.verdict for r in evaluate(CHECK, evidence)} == {Verdict.PASS}
 
 
 def test_wrong_sums_are_a_nodes_with_which_they_are_wrong() -> None:

@@ -24,13 +24,13 @@ from clustercheck.locate.launches import (
     results,
 )
 from clustercheck.locate.located import Located
-from clustercheck.locate.pairs import in_order
+from clustercheck.locate.pairs import Pair, in_order
 from clustercheck.locate.search import Search
 from clustercheck.locate.trials import Layout, Limits, Trial
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.rails import adapters_of
 
-MOST_LAUNCHES = 24  # of simulated searches nodes, links and parts took at most 9, groups of 512 nodes 21
+MOST_LAUNCHES = 24  # of simulated searches nodes, links and parts took at most 10, groups of 512 nodes 22
 LIMITS_OF_ONE = 3  # all launches together may take so many limits of one
 
 Rounds = list[list[list[int]]]
@@ -79,7 +79,9 @@ def search(
     on_event({"type": "search_finished", **told, "because": located.because})
     if run.outcome is None:
         return replace(evidence, skipped={**evidence.skipped, pairs.JOB: located.because}), located
-    outcome = replace(run.outcome, facts={**run.outcome.facts, **told, "pairs": run.asked})
+    outcome = replace(
+        run.outcome, facts={**run.outcome.facts, **told, "pairs": [list(pair) for pair in run.asked]}
+    )
     return replace(evidence, jobs={**evidence.jobs, pairs.JOB: outcome}), located
 
 
@@ -105,7 +107,7 @@ class _Run:
         self.search = Search(layout, _limits(evidence, seats))
         self.outcome: JobOutcome | None = None
         self.launched = self._rounds = 0
-        self.asked: list[list[str]] = []
+        self.asked: dict[Pair, None] = {}
 
     def to_its_end(self) -> Located:
         """Stage by stage, one or a few launches each."""
@@ -134,10 +136,8 @@ class _Run:
         if isinstance(outcome, str):
             return outcome
         self.launched += 1
-        in_pairs = (
-            t for trials in launch.rounds.values() for t in trials if t.gpu is None and len(t.nodes) == 2
-        )
-        self.asked += [list(trial.nodes) for trial in in_pairs]
+        trials = [trial for in_round in launch.rounds.values() for trial in in_round]
+        self.asked |= {trial.pair: None for trial in trials if trial.gpu is None and len(trial.nodes) == 2}
         self.outcome = joined(self.outcome, outcome, self._seats, self._rounds)
         self._rounds += len(launch.rounds)
         if not outcome.good:

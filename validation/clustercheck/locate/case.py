@@ -66,16 +66,20 @@ class Case:
 
     def is_decided(self, component: list[str]) -> bool:
         """Whether it was slow with enough of the core that it had not met; where there are none, with two."""
-        asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
-        return self._slow_with(component, asked) >= enough(component) or (
+        return not self.missing(component) or (
             self.fresh(component) is None and self._slow_with(component, None) >= PARTNERS
         )
+
+    def missing(self, component: list[str]) -> int:
+        """With how many more known-good ones it must be slow before it is blamed."""
+        asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
+        return max(0, _enough(component) - self._slow_with(component, asked))
 
     def fresh(self, component: list[str], busy: frozenset[str] | set[str] = frozenset()) -> Trial | None:
         """A trial of it with a partner of the core that it has not met: first of its own block, then not."""
         tries = sum(not set(component).isdisjoint(trial.nodes) for trial in self.asked)
         node, core = component[tries % len(component)], self.core()
-        if tries >= 2 * enough(component) or not core or node in busy:
+        if tries >= 2 * _enough(component) or not core or node in busy:
             return None
         begin = 7919 * len(self.asked) % len(core)
         block = self.layout.blocks.get(node)
@@ -116,6 +120,5 @@ class Case:
         return len({node for trial in bad for node in trial.nodes if node in core})
 
 
-def enough(component: list[str]) -> int:
-    """With how many known-good ones it must be slow: more where nodes are fast with each other."""
+def _enough(component: list[str]) -> int:
     return PARTNERS if len(component) == 1 else PARTNERS_OF_MANY

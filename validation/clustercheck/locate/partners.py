@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clustercheck.locate.case import PARTNERS, Case, Stage, enough
+from clustercheck.locate.case import PARTNERS, Case, Stage
 from clustercheck.locate.rounds import round_robin
 from clustercheck.locate.trials import FEW, Trial, neighbours, trial_of
 
@@ -63,18 +63,25 @@ def meet_others(case: Case) -> Stage:
 def meet_the_core(case: Case) -> Stage:
     """Whoever is outside the core with partners of it; who is fast with one is in."""
     while True:
-        wanted, busy = [], set[str]()
-        for component in case.outside() if case.core() else []:
-            if case.is_decided(component):
-                continue
-            for _ in range(enough(component)):
-                if (trial := case.fresh(component, busy - set(component))) is not None:
-                    wanted.append(trial)
-                    busy.update(trial.nodes)
-                    case.asked.add(trial)
+        undecided = [c for c in case.outside() if not case.is_decided(c)] if case.core() else []
+        left = [min(PARTNERS, case.missing(component)) for component in undecided]
+        wanted = [trial for _ in range(PARTNERS) for trial in _one_turn(case, undecided, left)]
         if not wanted:
             return
         yield wanted
+
+
+def _one_turn(case: Case, undecided: list[list[str]], left: list[int]) -> list[Trial]:
+    """A partner for each, or for two of those that are fast with each other; takes off what is ``left``."""
+    wanted, busy = [], set[str]()
+    for number, component in enumerate(undecided):
+        for _ in component[: left[number]]:
+            if (trial := case.fresh(component, busy)) is not None:
+                wanted.append(trial)
+                busy.update(trial.nodes)
+                case.asked.add(trial)
+                left[number] -= 1
+    return wanted
 
 
 def confirm_links(case: Case) -> Stage:
@@ -85,10 +92,9 @@ def confirm_links(case: Case) -> Stage:
         if (trial := case.fresh([node], busy - {node})) is not None:
             wanted.append(trial)
             busy.update(trial.nodes)
-    wanted += _links_again(case)
-    while wanted:
-        before = sum(case.measured.times(trial) for trial in set(wanted))
-        yield wanted
-        if sum(case.measured.times(trial) for trial in set(wanted)) == before:
+    yield wanted
+    while again := _links_again(case):
+        before = sum(case.measured.times(trial) for trial in set(again))
+        yield again
+        if sum(case.measured.times(trial) for trial in set(again)) == before:
             return  # they could not be measured again
-        wanted = _links_again(case)
