@@ -195,10 +195,11 @@ def test_with_rails_a_gpu_is_told_from_its_adapter_by_exchange() -> None:
         assert not played.launched[0][2]
 
 
-def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu() -> None:
+@pytest.mark.parametrize("topology", [sample.topology_text(), "fewer GPUs take part than there are"])
+def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(topology: str) -> None:
     played = Cluster(4, Fault("gpu", ("gpu02",), 0.3, gpu=3), gpus=GPUS, rails=4)
     for node in played.evidence.nodes.values():
-        node.raw["topology"]["stdout"] = sample.topology_text()
+        node.raw["topology"]["stdout"] = topology if "\t" in topology else topology_text(16, 4)
     played.layout = replace(played.layout, rails=1)
     _, located = played.search()
     assert located.named[0].gpu == 3

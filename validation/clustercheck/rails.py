@@ -22,11 +22,12 @@ _LEGEND = re.compile(r"^\s*(NIC\d{1,3}): (\S{1,64})\s*$", re.MULTILINE)
 class Rails:
     """``ports``: active RDMA ports. ``of_gpus``: the adapter of each rail as NCCL names it, in GPU order.
 
-    Empty where it is not known which GPU uses which. GPU g of n is on rail g x rails / n.
+    Empty where it is not known which GPU uses which. GPU g of all ``gpus`` is on rail g x rails / gpus.
     """
 
     ports: int = 0
     of_gpus: tuple[str, ...] = ()
+    gpus: int = 0
 
 
 def adapters_of(node: NodeEvidence) -> Rails:
@@ -47,7 +48,8 @@ def adapters_of(node: NodeEvidence) -> Rails:
     order = (
         _in_order(topology, columns) if len(active) == len(records) else []
     )  # two ports of one are no rail
-    return Rails(len(records), tuple(f"{name_of[c]}:{active[name_of[c]]}" for c in order))
+    adapters = tuple(f"{name_of[column]}:{active[name_of[column]]}" for column in order)
+    return Rails(len(records), adapters, len(topology.gpus))
 
 
 def _in_order(topology: Topology, columns: Sequence[str]) -> list[str]:

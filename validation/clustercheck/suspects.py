@@ -172,9 +172,11 @@ def _rails(evidence: Evidence, seats: Seats) -> tuple[Adapters, bool]:
     if not all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks):
         return {}, False
     found = {node: adapters_of(evidence.nodes[node]) for node in seats.nodes}
-    known = {node: rails.of_gpus for node, rails in found.items() if rails.of_gpus}
+    whole = {node: rails for node, rails in found.items() if rails.gpus == len(seats.of([node]))}
+    known = {node: rails.of_gpus for node, rails in whole.items() if rails.of_gpus}
     counts = {len(adapters) for adapters in known.values()}
-    if len(known) < len(found) or len(counts) != 1 or seats.fewest() % next(iter(counts)):
+    alike = len({rails.gpus for rails in whole.values()}) == len(counts) == 1
+    if len(known) < len(found) or not alike:
         return {}, any(rails.ports > 1 for rails in found.values())
     return (known, False) if counts != {1} else ({}, False)
 
