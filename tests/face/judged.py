@@ -13,7 +13,10 @@ from clustercheck.environment import describe
 from clustercheck.evidence import Evidence
 from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
-from clustercheck.locate.pairs import blame, pair_bandwidths
+from clustercheck.locate.located import Located
+from clustercheck.locate.pairs import pair_bandwidths
+from clustercheck.locate.search import Search
+from clustercheck.locate.trials import Layout, Limits
 from clustercheck.sample import healthy
 
 JOB_SIZES = tuple(1 << power for power in range(12, 27, 2))
@@ -94,8 +97,6 @@ def judged(evidence: Evidence) -> dict[str, Any]:
     """The document of this evidence, as a validation would write it."""
     results = complete(CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)])
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in results)
-    pairs = pair_bandwidths(evidence.jobs["pairs"]) if slow else {}
-    told = blame([node.name for node in evidence.spec.nodes], pairs, 0.3125) if slow else None
     return Document(
         run="20261120T195700-validate-3fa2",
         started="2026-11-20T19:57:00Z",
@@ -103,11 +104,22 @@ def judged(evidence: Evidence) -> dict[str, Any]:
         cluster="rack-a",
         suite="full",
         coverage=count(results),
-        culprits=tuple(culprits(results, told, slow)),
+        culprits=tuple(culprits(results, _searched(evidence) if slow else None, slow)),
         results=tuple(results),
         environment=describe(evidence),
         simulated=evidence.simulated,
     ).as_json()
+
+
+def _searched(evidence: Evidence) -> Located:
+    """What the search tells of the pairs that were measured."""
+    pairs = pair_bandwidths(evidence.jobs["pairs"])
+    nodes = dict.fromkeys(rank.node for rank in evidence.jobs["pairs"].ranks)
+    search = Search(Layout(tuple(nodes)), Limits(0.3125))
+    while search.verdict is None:
+        asked = search.next_round()
+        search.tell({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
+    return search.verdict
 
 
 def _fault(check: str, name: str) -> seeding.Inject:
@@ -135,8 +147,9 @@ def _rising(said: dict[str, Any]) -> None:
 
 
 def _scattered(said: dict[str, Any]) -> None:
-    for pair in said["pairs"]:
-        pair["busbw_gbps"] = round(SPEED_GBPS * (1 - 0.13 * ((pair["a"] * 7 + pair["b"] * 13) % 11) / 11), 4)
+    for pair in said["trials"]:
+        a, b = pair["ranks"]
+        pair["busbw_gbps"] = round(SPEED_GBPS * (1 - 0.13 * ((a * 7 + b * 13) % 11) / 11), 4)
 
 
 def _slow(node: str, factor: float) -> seeding.Inject:
@@ -150,8 +163,8 @@ def _slow(node: str, factor: float) -> seeding.Inject:
                 point["busbw_gbps"] *= factor
 
         def pairs(said: dict[str, Any]) -> None:
-            for pair in said["pairs"]:
-                if rank in (pair["a"], pair["b"]):
+            for pair in said["trials"]:
+                if rank in pair["ranks"]:
                     pair["busbw_gbps"] *= factor
 
         return _each_rank(pairs, "pairs", _each_rank(group, "all_reduce", evidence))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clustercheck.locate.culprits import culprits
 from clustercheck.locate.located import Located, Named
 
 LOCATED = Located(
@@ -15,29 +14,17 @@ LOCATED = Located(
         Named("switch", ("gpu06", "gpu07"), "all of it", block="leaf3"),
         Named("node", ("gpu08",), "not measured", sure=False),
     ),
-    bad=frozenset({("gpu01", "gpu02")}),
 )
 
 
 def test_every_kind_becomes_a_culprit_that_names_its_place() -> None:
-    found = [(c.scope, c.node, c.gpu, c.peer) for c in LOCATED.as_culprits("mend it")]
+    found = [(c.scope, c.node, c.gpu, c.peer) for c in LOCATED.as_culprits()]
     assert found == [
         ("node", "gpu01", None, None), ("gpu", "gpu02", 3, None), ("rail", "gpu03", None, "rail 5"),
-        ("rail", "rail 2", None, None), ("link", "gpu04", None, "gpu05"), ("switch", "leaf3", None, None),
+        ("rail", "", None, "rail 2"), ("link", "gpu04", None, "gpu05"), ("switch", "leaf3", None, None),
         ("node", "gpu08", None, None),
     ]  # fmt: skip
-    assert all(c.remedy == "mend it" for c in LOCATED.as_culprits("mend it"))
     assert LOCATED.as_culprits()[-1].because == "suspected, cannot tell: not measured"
-
-
-def test_as_blame_parts_are_their_nodes_and_what_is_not_sure_is_unsure() -> None:
-    blame = LOCATED.as_blame()
-    assert blame.nodes == ("gpu01", "gpu02", "gpu03")
-    assert blame.links == (("gpu04", "gpu05"),)
-    assert blame.unsure == ("gpu06", "gpu07", "gpu08")
-    assert blame.because == "all of it; not measured" and blame.bad == LOCATED.bad
-    scopes = {(c.scope, c.node) for c in culprits([], blame, group_is_slow=True)}
-    assert {("node", "gpu01"), ("link", "gpu04"), ("node", "gpu08")} <= scopes
 
 
 def test_of_many_nodes_of_which_one_is_slow_none_is_named_alone() -> None:
@@ -45,3 +32,12 @@ def test_of_many_nodes_of_which_one_is_slow_none_is_named_alone() -> None:
     assert [(c.scope, c.node) for c in Located((many,)).as_culprits()] == [("switch", "")]
     few = Named("node", ("gpu01", "gpu02"), "one of two", sure=False)
     assert [c.node for c in Located((few,)).as_culprits()] == ["gpu01", "gpu02"]
+
+
+def test_a_remedy_is_of_what_is_named_and_of_what_cannot_be_told_its_own() -> None:
+    remedies = {"node": "node", "gpu": "gpu", "link": "cable", "switch": "what is shared", "unsure": "look"}
+    said = [(c.scope, c.remedy) for c in LOCATED.as_culprits(remedies)]
+    assert said == [
+        ("node", "node"), ("gpu", "gpu"), ("rail", ""), ("rail", ""), ("link", "cable"),
+        ("switch", "what is shared"), ("node", "look"),
+    ]  # fmt: skip

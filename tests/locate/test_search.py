@@ -24,7 +24,7 @@ from simulated_fabric import (
 
 from clustercheck.locate.conclusion import ALL_FAST, ALL_SLOW, RIVALS, TWO
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import Layout, Limits, Trial, cost, neighbours, rounds_of, trial_of
+from clustercheck.locate.trials import FEW, Layout, Limits, Trial, cost, neighbours, rounds_of, trial_of
 
 SEEDS = st.integers(0, 10**6)
 FEW_FAULTS = st.integers(1, 3)
@@ -37,7 +37,9 @@ def test_one_to_three_faults_are_named_with_their_parts_and_nothing_else(
 ) -> None:
     outcome = drawn(kind, faults, layout_of(nodes), QUIET, seed)
     assert outcome.right, outcome.verdict
-    assert outcome.rounds <= 2 * math.ceil(math.log2(nodes)) + 8 == outcome.search.cost.rounds
+    assert outcome.rounds <= outcome.search.cost.rounds
+    if kind == "node" or nodes > FEW:
+        assert outcome.rounds <= 2 * math.ceil(math.log2(nodes)) + 8
     assert outcome.trials <= outcome.search.cost.trials
 
 
@@ -81,7 +83,7 @@ def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blame
 def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> None:
     outcome = searched(layout_of(nodes), [], RDMA, seed)
     assert outcome.verdict.named == () and outcome.verdict.because == ALL_FAST
-    assert outcome.verdict.as_culprits() == [] and outcome.verdict.as_blame().because == ALL_FAST
+    assert outcome.verdict.as_culprits() == []
 
 
 @given(st.integers(4, 60), st.sampled_from(["node", "link"]), st.floats(0.0, 0.3), SEEDS)
@@ -178,7 +180,7 @@ def test_a_node_that_is_slow_in_groups_alone_is_found_among_others_or_left_out()
 
 
 def test_wrong_sums_are_not_mended_by_a_better_run() -> None:
-    layout = layout_of(8, gpus=1, rails=1)
+    layout = layout_of(9, gpus=1, rails=1)
     search, fabric = Search(layout), Fabric(layout, [], QUIET, random.Random(1))  # noqa: S311
     while search.verdict is None:
         told = fabric.run(search.next_round())
@@ -186,7 +188,8 @@ def test_wrong_sums_are_not_mended_by_a_better_run() -> None:
             if "gpu0002" in trial.nodes and search.rounds < 2:
                 told[trial] = 0.0
         search.tell(told)
-    assert set(search.verdict.bad) == {("gpu0001", "gpu0002"), ("gpu0002", "gpu0003")}
+    (named,) = search.verdict.named
+    assert named.nodes == ("gpu0002",) and "slow with 2 nodes and fast with others" in named.because
 
 
 def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> None:
@@ -200,12 +203,50 @@ def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> No
     assert Search(Layout(("gpu01",))).next_round() == ()
 
 
+@given(st.integers(3, 40), st.sampled_from([*OF_FEW, "crowd"]), SEEDS)
+@settings(max_examples=40)
+def test_rounds_that_wait_for_nothing_are_offered_together_and_never_beyond_the_bound(
+    nodes: int, kind: str, seed: int
+) -> None:
+    layout, chance = layout_of(nodes), random.Random(seed)  # noqa: S311
+    fabric = Fabric(layout, faults_of(kind, 1, layout, chance, (0.1, 0.5)), RDMA, chance)
+    search = Search(layout)
+    while search.verdict is None:
+        offered = search.pending_rounds()
+        assert offered and search.rounds + len(offered) <= search.cost.rounds
+        for trials in offered:
+            assert tuple(search.next_round()) == trials
+            search.tell(fabric.run(trials))
+    assert search.pending_rounds() == ()
+
+
+def test_a_search_that_is_given_up_says_why_and_names_for_certain_what_it_had_measured() -> None:
+    layout = layout_of(20, gpus=1, rails=1)
+    fabric = Fabric(layout, [Fault("node", ("gpu0003",), 0.2)], QUIET, random.Random(1))  # noqa: S311
+    search = Search(layout)
+    for trials in search.pending_rounds():
+        search.tell(fabric.run(trials))
+    search.give_up("the time was over")
+    assert search.next_round() == () and search.verdict is not None
+    (named,) = search.verdict.named
+    assert named.nodes == ("gpu0003",) and not named.sure and named.because.endswith("the time was over")
+    unasked = Search(layout)
+    unasked.give_up("the time was over")
+    assert unasked.verdict is not None
+    assert [(one.nodes, one.because) for one in unasked.verdict.named] == [
+        (layout.nodes, "the time was over")
+    ]
+
+
 @pytest.mark.parametrize(
-    ("nodes", "rounds"), [(0, 0), (1, 0), (2, 10), (8, 14), (64, 20), (1000, 28), (4096, 32)]
+    ("nodes", "rounds"),
+    [(0, 0), (1, 0), (2, 10), (3, 15), (4, 15), (7, 21), (8, 21), (9, 16), (64, 20), (1000, 28), (4096, 32)],
 )
 def test_what_it_takes_at_most_is_known_beforehand(nodes: int, rounds: int) -> None:
     bound = cost(layout_of(nodes, gpus=1, rails=1))
     assert (bound.rounds, bound.trials) == (rounds, rounds * (nodes // 2))
+    one_rail = cost(layout_of(nodes, gpus=8, rails=1)).rounds
+    assert one_rail == (rounds + 7 if rounds else 0)  # its GPUs one after the other
 
 
 @given(st.integers(2, 60))

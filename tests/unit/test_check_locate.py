@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clustercheck.locate.conclusion import ALL_FAST
 from clustercheck.locate.culprits import culprits, two_nodes
-from clustercheck.locate.pairs import Blame, Pair, blame, in_order, threshold_gbps
-from clustercheck.locate.rounds import affordable_rounds, as_ranks, round_robin
+from clustercheck.locate.located import Located, Named
+from clustercheck.locate.pairs import Pair, better_gbps, in_order
+from clustercheck.locate.rounds import round_robin
+from clustercheck.locate.search import Search
+from clustercheck.locate.trials import FEW, Layout, Limits
 from clustercheck.model import Result, Scope, Subject, Verdict
 
 
@@ -26,24 +31,28 @@ def test_in_a_round_robin_everyone_meets_everyone_once_and_nobody_twice_a_round(
     assert sorted(pair for pairs in rounds for pair in pairs) == list(combinations(range(count), 2))
 
 
-def test_rounds_are_bounded_for_many_nodes() -> None:
-    assert [affordable_rounds(n) for n in (0, 1, 2, 3, 4, 16, 64, 1000)] == [0, 0, 1, 3, 3, 15, 20, 28]
+def test_of_one_there_is_no_round_and_of_many_the_first_ones() -> None:
     assert round_robin(1) == []
-    assert as_ranks([[(0, 1)], [(0, 2)]], [0, 8, 16]) == [[[0, 8]], [[0, 16]]]
-    assert len(round_robin(64, affordable_rounds(64))) == 20
+    assert len(round_robin(64, 20)) == 20
 
 
-def measured(
-    nodes: list[str], slow_nodes: set[str], slow_links: set[Pair], limit: int | None = None
-) -> dict[Pair, float]:
+def told(nodes: list[str], slow_nodes: set[str], slow_links: set[Pair]) -> Located:
+    """What a search of these nodes ends with; every measure is up to 15 % from the middle."""
     noise = random.Random(7)  # noqa: S311
-    found = {}
-    for pairs in round_robin(len(nodes), limit):
-        for a, b in pairs:
-            pair = in_order(nodes[a], nodes[b])
-            slow = bool(set(pair) & slow_nodes) or pair in slow_links
-            found[pair] = (0.1 if slow else 1.0) * noise.uniform(0.85, 1.15)
-    return found
+    search = Search(Layout(tuple(nodes)))
+    while search.verdict is None:
+        found = {}
+        for trial in search.next_round():
+            pairs = {in_order(a, b) for a, b in combinations(trial.nodes, 2)}
+            slow = bool(set(trial.nodes) & slow_nodes or pairs & slow_links)
+            found[trial] = (0.1 if slow else 1.0) * noise.uniform(0.85, 1.15)
+        search.tell(found)
+    return search.verdict
+
+
+def named(located: Located) -> set[tuple[str, tuple[str, ...]]]:
+    """Who is named for certain."""
+    return {(one.scope, one.nodes) for one in located.sure}
 
 
 def names(count: int) -> list[str]:
@@ -57,43 +66,39 @@ def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.Dat
     slow = set(
         data.draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=min(3, count - 3), unique=True))
     )
-    told = blame(nodes, measured(nodes, slow, set(), affordable_rounds(count)), 0.0)
-    assert set(told.nodes) == slow and told.links == () and told.unsure == ()
+    located = told(nodes, slow, set())
+    assert named(located) == {("node", (node,)) for node in slow}
+    assert len(located.named) == len(slow)
 
 
-@given(st.integers(4, 16), st.data())
+@given(st.integers(4, FEW), st.data())
 @settings(deadline=None, max_examples=80)
-def test_a_slow_link_beside_a_slow_node(count: int, data: st.DataObject) -> None:
-    nodes = names(count)
-    node, a, b = data.draw(st.permutations(nodes))[:3]
+def test_a_slow_link_beside_a_slow_node_wherever_both_are_among_few(count: int, data: st.DataObject) -> None:
+    node, a, b = data.draw(st.permutations(names(count)))[:3]
     link = in_order(a, b)
-    told = blame(nodes, measured(nodes, {node}, {link}), 0.0)
-    if count > 4:  # with four, a and b are left with two partners each, which may be too few to tell
-        assert (told.nodes, told.links) == ((node,), (link,))
-    else:
-        assert node in told.nodes
+    assert named(told(names(count), {node}, {link})) == {("node", (node,)), ("link", link)}
 
 
 def test_three_nodes_tell_a_node_from_a_link() -> None:
-    nodes = names(3)
-    assert blame(nodes, measured(nodes, {"gpu02"}, set()), 0.0).nodes == ("gpu02",)
+    assert named(told(names(3), {"gpu02"}, set())) == {("node", ("gpu02",))}
     link = ("gpu01", "gpu03")
-    told = blame(nodes, measured(nodes, set(), {link}), 0.0)
-    assert (told.nodes, told.links) == ((), (link,))
+    assert named(told(names(3), set(), {link})) == {("link", link)}
 
 
 def test_where_it_cannot_be_told_it_is_said() -> None:
-    assert blame(names(2), {("gpu01", "gpu02"): 0.1}, 0.5).unsure == ("gpu01", "gpu02")
-    all_slow = blame(names(3), dict.fromkeys(combinations(names(3), 2), 0.1), 0.5)
-    assert all_slow.unsure == tuple(names(3)) and "every pair is slow" in all_slow.because
-    fine = blame(names(3), dict.fromkeys(combinations(names(3), 2), 1.0), 0.5)
-    assert (fine.nodes, fine.links, fine.unsure) == ((), (), ()) and "only the whole group" in fine.because
+    search = Search(Layout(tuple(names(3))), Limits(0.5))
+    while search.verdict is None:
+        search.tell(dict.fromkeys(search.next_round(), 0.1))
+    (everyone,) = search.verdict.named
+    assert everyone.nodes == tuple(names(3)) and not everyone.sure
+    assert "every pair is slow" in everyone.because
+    fine = told(names(3), set(), set())
+    assert fine.named == () and fine.because == ALL_FAST
 
 
-def test_the_threshold_is_the_floor_or_half_of_the_better_pairs() -> None:
-    assert threshold_gbps({}, 0.3) == 0.3
-    assert threshold_gbps({("a", "b"): 2.0, ("a", "c"): 0.1, ("b", "c"): 0.1}, 0.3) == 1.0
-    assert threshold_gbps({("a", "b"): 0.4}, 0.3) == 0.3
+def test_what_the_better_pairs_reach_is_not_what_most_do() -> None:
+    assert better_gbps({}) == 0.0
+    assert better_gbps({("a", "b"): 2.0, ("a", "c"): 0.1, ("b", "c"): 0.1}) == 2.0
 
 
 def result(
@@ -133,13 +138,29 @@ def test_what_fails_on_every_gpu_of_a_node_is_the_nodes() -> None:
 
 
 def test_pairs_speak_only_of_a_group_that_is_slow() -> None:
-    nobody = Blame(because="every pair alone is fast: only the whole group is slow")
+    nobody = Located(because=ALL_FAST)
     assert culprits([], nobody, group_is_slow=False) == []
     (switch,) = culprits([], nobody, group_is_slow=True)
     assert (switch.scope, switch.node) == ("switch", "")
     both = culprits([], two_nodes(("gpu01", "gpu02")), group_is_slow=True)
     assert [c.node for c in both] == ["gpu01", "gpu02"]
     assert all("cannot be told" in c.because and "third node" in c.remedy for c in both)
+
+
+def test_a_part_that_a_search_names_has_its_own_remedy_and_a_node_that_of_the_pairs() -> None:
+    located = Located((
+        Named("node", ("gpu01",), "slow with every partner (gpu02, gpu03)"),
+        Named("gpu", ("gpu02",), "GPU 3 is slow, the others are not", gpu=3),
+        Named("rail", ("gpu03",), "rail 5 is slow", rail=5),
+    ))  # fmt: skip
+    pair = Result("pair-bandwidth", Scope.PAIR, Subject("gpu01", None, "gpu02"), Verdict.FAIL, because="slow")
+    found = culprits([replace(pair, remedy="Check the cable.")], located, group_is_slow=True)
+    assert [(c.scope, c.node, c.gpu, c.peer) for c in found] == [
+        ("node", "gpu01", None, None), ("gpu", "gpu02", 3, None), ("rail", "gpu03", None, "rail 5"),
+    ]  # fmt: skip
+    assert found[0].because == "pair-bandwidth: slow with every partner (gpu02, gpu03)"
+    assert found[0].remedy == "Check the cable."
+    assert "PCIe" in found[1].remedy and "adapter" in found[2].remedy
 
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.NOT_RUN, Verdict.EXCLUDED])

@@ -205,7 +205,7 @@ KEYS = [
     "not_done",
     "cases",
     "without",
-    "pairs",
+    "trials",
     "backend",
     "interface",
     "parameters_sha256",
@@ -222,7 +222,7 @@ def test_what_a_rank_says_may_be_anything_and_is_never_a_pass_by_mistake(
 ) -> None:
     def change(rank: Any, said: seeding.Raw) -> None:
         if rank.node == "gpu01":
-            if key in ("points", "pairs", "cases") and key in said and not whole:
+            if key in ("points", "trials", "cases") and key in said and not whole:
                 said[key] = [value, *said[key][1:]]
             else:
                 said[key] = value

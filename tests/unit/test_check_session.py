@@ -24,6 +24,7 @@ from clustercheck.session import validate
 from clustercheck.suites import load
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.report import view
+from clusterctl.report.sentences import of_event
 
 SCHEMA = Draft202012Validator(
     json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text(encoding="utf-8"))
@@ -69,8 +70,8 @@ class FakeLauncher:
         self.slow, self.fail, self.change, self.jobs = slow or {}, fail, change, list[JobSpec]()
         self.alone: list[JobSpec] = []
 
-    def _gbps(self, a: str, b: str) -> float:
-        mine = [gbps for who, gbps in self.slow.items() if who <= {a, b}]
+    def _gbps(self, *nodes: str) -> float:
+        mine = [gbps for who, gbps in self.slow.items() if who <= set(nodes)]
         return min(mine, default=2.0)
 
     def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
@@ -89,8 +90,8 @@ class FakeLauncher:
                 verdict = sample.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
             elif spec.program == "pairs.py":
                 verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
-                for point in verdict["pairs"]:
-                    point["busbw_gbps"] = self._gbps(spec.nodes[point["a"]], spec.nodes[point["b"]])
+                for point in verdict["trials"]:
+                    point["busbw_gbps"] = self._gbps(*(spec.nodes[rank] for rank in point["ranks"]))
             elif spec.program.startswith("training"):
                 verdict = sample.training_verdict(rank, count)
             elif spec.program == "inference.py":
@@ -268,8 +269,15 @@ def test_a_slow_node_is_found_by_pairs(node: str) -> None:
 
 
 def test_a_slow_link_is_told_from_a_slow_node() -> None:
-    document = run(launcher=FakeLauncher(slow={frozenset({"gpu01", "gpu03"}): 0.02}))
+    events: list[Mapping[str, Any]] = []
+    slow = FakeLauncher(slow={frozenset({"gpu01", "gpu03"}): 0.02})
+    document = run(launcher=slow, on_event=events.append)
     assert blamed(document) == [("link", "gpu01", None, "gpu03")]
+    kinds = [event["job"] if event["type"] == "job" else event["type"] for event in events]
+    assert kinds.index("search") < kinds.index("pairs") < kinds.index("search_finished")
+    assert kinds.count("pairs") == events[kinds.index("search_finished")]["launches"] == 3
+    said = [told.text for event in events if (told := of_event(event)) and event["type"] == "search"]
+    assert said == ["search for whom to blame: at most 15 rounds, 15 trials, 24 launches, 7m30s"]
 
 
 def test_with_two_nodes_both_are_suspected_and_it_is_said() -> None:
@@ -295,8 +303,8 @@ def test_wrong_sums_everywhere_are_traced_to_the_node_that_spoils_them() -> None
     def spoil(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
         for point in verdict.get("points", []):
             point["correct"] = False
-        for point in verdict.get("pairs", []):
-            point["correct"] = "gpu03" not in (spec.nodes[point["a"]], spec.nodes[point["b"]])
+        for point in verdict.get("trials", []):
+            point["correct"] = "gpu03" not in [spec.nodes[rank] for rank in point["ranks"]]
 
     document = run(launcher=FakeLauncher(change=spoil))
     assert blamed(document) == [("node", "gpu03", None, None)]

@@ -57,8 +57,18 @@ def test_one_wrong_element_is_found(run, tmp_path):
 def test_each_rank_reports_its_own_pairs(run, tmp_path):
     rounds = [[[0, 1]], [[0, 2]], [[1, 2]]]
     verdicts = run(tmp_path, "pairs", {"rounds": rounds, "bytes": 1 << 20, "iterations": 2}, ranks=3)
-    assert [[(p["a"], p["b"]) for p in v["pairs"]] for v in verdicts] == [
-        [(0, 1), (0, 2)], [(0, 1), (1, 2)], [(0, 2), (1, 2)],
+    assert [[p["ranks"] for p in v["trials"]] for v in verdicts] == [
+        [[0, 1], [0, 2]], [[0, 1], [1, 2]], [[0, 2], [1, 2]],
+    ]  # fmt: skip
+    assert all(verdict["ok"] for verdict in verdicts)
+
+
+def test_groups_and_pairs_are_trials_alike_and_a_pair_may_come_twice(tmp_path):
+    rounds = [[[1, 0]], [[0, 1, 2]], [[0, 1]]]
+    verdicts = run(tmp_path, "pairs", {"rounds": rounds, "bytes": 1 << 20, "iterations": 1}, ranks=3)
+    assert [[(p["round"], p["ranks"]) for p in v["trials"]] for v in verdicts] == [
+        [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1])], [(0, [0, 1]), (1, [0, 1, 2]), (2, [0, 1])],
+        [(1, [0, 1, 2])],
     ]  # fmt: skip
     assert all(verdict["ok"] for verdict in verdicts)
 

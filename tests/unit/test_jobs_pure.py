@@ -42,7 +42,7 @@ def test_only_small_messages_on_a_gpu_are_timed_together():
     ("rounds", "problem"),
     [
         ([[[0, 1], [1, 2]]], "round 0 has a rank twice"),
-        ([[[0, 1]], [[2, 2]]], "round 1 has a pair that is not of two ranks"),
+        ([[[0, 1]], [[2, 2]]], "round 1 has a trial of fewer than two ranks"),
         ([[[0, 4]]], "round 0 names a rank outside 0..3"),
     ],
 )

@@ -10,7 +10,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.evidence import Evidence
 from clustercheck.group import OnEvent, run_jobs
 from clustercheck.launch.model import Launcher
-from clustercheck.locate.pairs import Blame
+from clustercheck.locate.located import Located
 from clustercheck.model import Verdict
 from clustercheck.single import run_alone
 from clustercheck.suites import Suite
@@ -22,27 +22,27 @@ def passes(
     launcher: Launcher,
     on_event: OnEvent,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Evidence, Blame | None]:
+) -> tuple[Evidence, Located | None]:
     """The evidence of the last pass over all jobs: the first that is not good ends it.
 
     No pass is begun after the suite's ``repeat_min``; one that runs then is brought to its end.
     """
     end = clock() + 60 * suite.repeat_min
     number = 1
-    found, blame = _pass(suite, evidence, launcher, on_event)
+    found, located = _pass(suite, evidence, launcher, on_event)
     while clock() < end and _is_good(suite, found):
         number += 1
         on_event({"type": "pass", "pass": number, "left_s": round(end - clock())})
-        found, blame = _pass(suite, evidence, launcher, on_event)
-    return replace(found, passes=number), blame
+        found, located = _pass(suite, evidence, launcher, on_event)
+    return replace(found, passes=number), located
 
 
 def _pass(
     suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
-) -> tuple[Evidence, Blame | None]:
+) -> tuple[Evidence, Located | None]:
     """All jobs once: those of the group, then those that each GPU runs by itself."""
-    found, blame = run_jobs(suite, evidence, launcher, on_event)
-    return run_alone(suite, found, launcher, on_event), blame
+    found, located = run_jobs(suite, evidence, launcher, on_event)
+    return run_alone(suite, found, launcher, on_event), located
 
 
 def _is_good(suite: Suite, evidence: Evidence) -> bool:

@@ -1,4 +1,4 @@
-"""The distributed jobs of a validation, in order: all-reduce, pairs where it was slow or wrong, training."""
+"""The distributed jobs of a validation: all-reduce, the search where it was slow or wrong, training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from clustercheck import suspects
 from clustercheck.checks import (
     all_reduce,
     bandwidth,
@@ -16,16 +17,14 @@ from clustercheck.checks import (
     training,
 )
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_job import reason, to_blame
+from clustercheck.checks.of_job import to_blame
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
-from clustercheck.locate.culprits import not_measured, two_nodes
-from clustercheck.locate.pairs import Blame, blame, in_order, pair_bandwidths
-from clustercheck.locate.rounds import affordable_rounds, as_ranks, round_robin
+from clustercheck.locate.located import Located
 from clustercheck.model import Verdict
-from clustercheck.parse.reading import CannotReadError
 from clustercheck.suites import Suite
+from clustercheck.suspects import RankEnvironment, Rounds
 
 FRAMEWORK = "paddle"
 CONFIRMATIONS = 3  # of a slow size: enough for a median, and bearable over a link that is slow indeed
@@ -35,10 +34,10 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 
 def run_jobs(
     suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
-) -> tuple[Evidence, Blame | None]:
-    """The evidence with every job's outcome, and what pairs tell (None where they were not asked)."""
+) -> tuple[Evidence, Located | None]:
+    """The evidence with every job's outcome, and what a search tells (None where there was none)."""
     wanted = {c.job for c in suite.selected() if c.job and not suite.jobs[c.job].alone}
-    told: Blame | None = None
+    told: Located | None = None
     nodes = [name for name in evidence.reachable if name not in evidence.left_out]
     if because := _cannot_run(evidence, nodes):
         return replace(evidence, skipped=dict.fromkeys(wanted, because)), None
@@ -48,7 +47,7 @@ def run_jobs(
         if _is_slow(evidence):
             evidence = runner.measured_again(evidence)
         if all_reduce.JOB in evidence.jobs and _troubled(evidence):
-            evidence, told = runner.pairs(evidence)
+            evidence, told = runner.suspects(evidence)
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = runner.collectives(evidence, left)
@@ -146,30 +145,18 @@ class _Runner:
             return evidence
         return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: _both(outcome, second)})
 
-    def pairs(self, evidence: Evidence) -> tuple[Evidence, Blame | None]:
-        """Rounds of pairs, and whom they blame. One rank stands for each node."""
-        outcome = evidence.jobs[all_reduce.JOB]
-        first = {rank.node: rank.rank for rank in reversed(outcome.ranks)}
-        nodes = sorted(first, key=lambda node: first[node])
-        if len(nodes) < 3:
-            return evidence, two_nodes(in_order(nodes[0], nodes[-1])) if len(nodes) == 2 else None
-        rounds = round_robin(len(nodes), affordable_rounds(len(nodes)))
-        asked = [[nodes[a], nodes[b]] for pairs_of_round in rounds for a, b in pairs_of_round]
-        more = {"rounds": as_ranks(rounds, [first[node] for node in nodes])}
-        evidence = self.once(evidence, pairs.JOB, nodes, more)
-        if pairs.JOB not in evidence.jobs:
-            return evidence, not_measured(nodes, evidence.skipped.get(pairs.JOB, "the job did not run"))
-        ran = evidence.jobs[pairs.JOB]
-        ran = replace(ran, facts={**ran.facts, "pairs": asked})
-        evidence = replace(evidence, jobs={**evidence.jobs, pairs.JOB: ran})
-        try:
-            floor = pairs.expected_of(evidence, nodes).floor_gbps
-        except CannotReadError:
-            floor = 0.0  # the pairs can still be compared with each other
-        bandwidths = pair_bandwidths(ran)
-        if not ran.good or not bandwidths:
-            return evidence, not_measured(nodes, reason(ran))
-        return evidence, blame(nodes, bandwidths, floor)
+    def suspects(self, evidence: Evidence) -> tuple[Evidence, Located | None]:
+        """Who makes the group slow or its sums wrong, by trials of pairs and groups."""
+        suite = self._suite.jobs[pairs.JOB]
+        on_gpus = all((r.verdict or {}).get("backend") == "nccl" for r in evidence.jobs[all_reduce.JOB].ranks)
+        arguments = suite.nccl_arguments if on_gpus and suite.nccl_arguments else suite.arguments
+
+        def launch(nodes: Sequence[str], rounds: Rounds, environment: RankEnvironment) -> JobOutcome | str:
+            return self._launch(
+                evidence, pairs.JOB, nodes, {**arguments, "rounds": rounds}, environment=environment
+            )
+
+        return suspects.search(evidence, launch, self._on_event, launch_s=suite.timeout_s)
 
     def training(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """The whole group, then one node of several ranks alone, then one rank: what scaling is judged by."""
@@ -192,14 +179,11 @@ class _Runner:
                 evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
         return evidence
 
-    def once(
-        self, evidence: Evidence, job: str, nodes: Sequence[str], more: Mapping[str, Any] | None = None
-    ) -> Evidence:
+    def once(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""
         if not nodes:
             return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
-        arguments = {**self._suite.jobs[job].arguments, **(more or {})}
-        outcome = self._launch(evidence, job, nodes, arguments)
+        outcome = self._launch(evidence, job, nodes, self._suite.jobs[job].arguments)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
@@ -213,6 +197,7 @@ class _Runner:
         *,
         name: str = "",
         ranks_per_node: int | None = None,
+        environment: RankEnvironment | None = None,
     ) -> JobOutcome | str:
         """The job's outcome, or why there is none; under another ``name`` where it runs more than once."""
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
@@ -232,6 +217,7 @@ class _Runner:
             container_arguments=container_arguments,
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
             ranks_per_node=ranks_per_node,
+            environment=environment or {},
         )
         self._on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

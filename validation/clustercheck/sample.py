@@ -14,7 +14,7 @@ from clustercheck.evidence import Evidence, NodeEvidence
 from clustercheck.expect import profiles
 from clustercheck.jobs.operation import FACTORS
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.locate.rounds import as_ranks, round_robin
+from clustercheck.locate.rounds import round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
@@ -304,19 +304,18 @@ def pairs_verdict(
     """What a rank of the pairs job says."""
     mine = [
         {
-            "a": a,
-            "b": b,
+            "ranks": list(ranks),
             "round": number,
             "bytes": 16 << 20,
             "time_s_median": 0.01,
             "busbw_gbps": gbps,
             "correct": True,
         }
-        for number, pairs in enumerate(rounds)
-        for a, b in pairs
-        if rank in (a, b)
+        for number, trials in enumerate(rounds)
+        for ranks in trials
+        if rank in ranks
     ]
-    return {**described(rank, world), "pairs": mine, "ok": True, "because": ""}
+    return {**described(rank, world), "trials": mine, "ok": True, "because": ""}
 
 
 def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
@@ -417,7 +416,7 @@ def healthy(nodes: int = 3) -> Evidence:
     declared = spec(nodes)
     names = [node.name for node in declared.nodes]
     sizes = (8, 1 << 20, 16 << 20, 64 << 20)
-    rounds = as_ranks(round_robin(nodes), range(nodes))
+    rounds = round_robin(nodes)
     return Evidence(
         spec=declared,
         nodes={

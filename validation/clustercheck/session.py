@@ -75,7 +75,7 @@ def validate(
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     evidence = diagnose(chosen, evidence, transport)
     results = _judge(chosen, evidence, on_event, with_jobs=False)
-    evidence, blame = passes(chosen, evidence, launcher, on_event)
+    evidence, located = passes(chosen, evidence, launcher, on_event)
     if chosen.repeat_min:
         evidence = replace(evidence, nodes=look())
         results = _judge(chosen, evidence, on_event, with_jobs=False)
@@ -89,7 +89,7 @@ def validate(
         cluster=spec.name,
         suite=chosen.name,
         coverage=count(whole),
-        culprits=tuple(culprits(whole, blame, slow)),
+        culprits=tuple(culprits(whole, located, slow)),
         results=tuple(whole),
         environment=describe(evidence),
         simulated=evidence.simulated,

@@ -16,7 +16,7 @@ from clustercheck.evidence import TOLERANCE
 
 
 class SuiteJob(BaseModel):
-    """One job of a suite. ``nccl_arguments`` are for a second run, on GPUs alone.
+    """One job of a suite. ``nccl_arguments`` are for GPUs: of the collectives for a second run.
 
     ``alone``: on each GPU by itself, by ``program`` where that has another name than the job.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterctl.engine.telling import Told
-from clusterctl.engine.wording import listed
+from clusterctl.engine.wording import counted, elapsed, listed
 from clusterctl.report.view import WORDS
 
 JOBS = {
@@ -49,19 +49,25 @@ def of_node(event: Mapping[str, Any]) -> Told | None:
 def of_event(event: Mapping[str, Any]) -> Told | None:
     """An event that is of no single node; nothing where a person need not hear of it."""
     nodes = listed(event.get("nodes") or ())
+    job, said, bad = f"{job_name(event)}: ", "", False
     match event.get("type"):
         case "result":
             return _judged(event)
+        case "search":
+            limit = elapsed(float(event["limit_s"]))
+            said = f"search for whom to blame: at most {_cost(event)}, {limit}"
+        case "search_finished":
+            because = f"; {event['because']}" if event.get("because") else ""
+            said = f"search for whom to blame: done, {_cost(event)}{because}"
         case "job_preparing":
-            return Told(f"{job_name(event)}: preparing {nodes}")
+            said = f"{job}preparing {nodes}"
         case "job_placed":
-            return Told(f"{job_name(event)}: {event.get('method')}")
+            said = f"{job}{event.get('method')}"
         case "job_stopping":
-            said = f"{event.get('because_of')} ended badly; stopping {nodes}"
-            return Told(f"{job_name(event)}: {said}", bad=True)
+            said, bad = f"{job}{event.get('because_of')} ended badly; stopping {nodes}", True
         case "job_finished":
-            return Told(f"{job_name(event)}: {_ending(event)}", bad=not event.get("good"))
-    return None
+            said, bad = f"{job}{_ending(event)}", not event.get("good")
+    return Told(said, bad=bad) if said else None
 
 
 def not_judged(event: Mapping[str, Any]) -> str:
@@ -77,6 +83,13 @@ def _judged(event: Mapping[str, Any]) -> Told | None:
         return None
     bad = [f"{verdicts[word]} {WORDS[word]}" for word in ("fail", "not_run") if word in verdicts]
     return Told(f"{event.get('check')}: {', '.join(bad)}", bad=True)
+
+
+def _cost(event: Mapping[str, Any]) -> str:
+    """What a search takes, at most or in the end."""
+    launches = int(event["launches"])
+    said = [counted(int(event["rounds"]), "round"), counted(int(event["trials"]), "trial")]
+    return ", ".join([*said, f"{launches} launch{'' if launches == 1 else 'es'}"])
 
 
 def _ending(event: Mapping[str, Any]) -> str:

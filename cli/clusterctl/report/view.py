@@ -157,6 +157,8 @@ def blame(document: Document) -> str:
 
 def culprit_name(culprit: Mapping[str, Any]) -> str:
     """A culprit as a person names it: ``gpu02, GPU 3`` or ``link gpu01 - gpu02``."""
+    if culprit.get("scope") == "rail" and culprit.get("peer"):
+        return ", ".join(filter(None, (culprit["node"], culprit["peer"])))
     if culprit.get("peer"):
         return f"{culprit.get('scope', 'link')} {culprit['node']} - {culprit['peer']}"
     return subject_name(culprit) or str(culprit.get("scope", "the group"))

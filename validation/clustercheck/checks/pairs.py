@@ -13,12 +13,12 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect.figures import Figure, Limit
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.pairs import BAD_BELOW_BEST, in_order, pair_bandwidths
+from clustercheck.locate.pairs import in_order, pair_bandwidths
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "pairs"
-BETTER_HALF = "half of the median of the better third: TCP between healthy hosts varies"
+BETTER = "the median of the better third of the pairs"
 
 
 def expected_of(evidence: Evidence, nodes: Iterable[str]) -> NetworkExpectation:
@@ -47,7 +47,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A pair is bad below the floor, or below half of what the better pairs reach."""
+    """A pair is bad below the floor, or below a part of what the better pairs reach."""
     outcome = outcome_of(evidence, JOB)
     pairs = evidence.pairs
     pair = in_order(str(subject.node), str(subject.peer))
@@ -62,7 +62,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         unit="GB/s",
         method=CHECK.method,
         floor=Limit(network.floor_gbps, network.source, network.method),
-        among=Limit(pairs.better_gbps, "the better third of the pairs", BETTER_HALF, 1 - BAD_BELOW_BEST),
+        among=Limit(pairs.better_gbps, BETTER, network.bad_below_because, 1 - network.bad_below),
         nominal=network.nominal_gbps,
         effect=network.effect,
         conditions={"bytes": list(pairs.sizes)},
@@ -78,9 +78,24 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
         node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
 
         def change(_rank: RankOutcome, said: seeding.Raw) -> None:
-            for point in said["pairs"]:
-                if in_order(node_of[point["a"]], node_of[point["b"]]) in {in_order(*pair) for pair in slow}:
+            for point in said["trials"]:
+                a, b = (node_of[number] for number in point["ranks"])
+                if in_order(a, b) in {in_order(*pair) for pair in slow}:
                     point["busbw_gbps"] *= factor
+
+        return seeding.verdicts(JOB, change)(evidence)
+
+    return inject
+
+
+def _wrong_between(*pair: str) -> seeding.Inject:
+    def inject(evidence: Evidence) -> Evidence:
+        node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
+
+        def change(_rank: RankOutcome, said: seeding.Raw) -> None:
+            for point in said["trials"]:
+                if {node_of[number] for number in point["ranks"]} == set(pair):
+                    point["correct"] = False
 
         return seeding.verdicts(JOB, change)(evidence)
 
@@ -92,9 +107,11 @@ CHECK = Check(
     title="Pairs, bandwidth",
     scope=Scope.PAIR,
     measures="bus bandwidth of an all-reduce between two nodes",
-    method="rounds of concurrent pairs, Paddle's all_reduce at a fixed size, median",
-    requires="a group that was slow",
-    expectation="the floor of the group, and half of what the better pairs reach",
+    method="rounds of concurrent pairs with all their ranks, Paddle's all_reduce at a fixed size, median; "
+    "the best of a pair's rounds",
+    requires="a group that was slow, or whose sums were wrong",
+    expectation="the floor of the group, and of what the better pairs reach half over sockets, "
+    "80 % over RDMA",
     remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of what is named.",
     subjects=subjects,
     judge=judge,
@@ -104,5 +121,6 @@ CHECK = Check(
             "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")
         ),
         Fault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
+        Fault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
     ),
 )

@@ -39,11 +39,14 @@ class NetworkExpectation:
     """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
 
     Then there is no ``effect`` either: its speed is that of the machine below it, which others share.
+    ``bad_below`` is the part of what the better pairs reach, below which a pair is bad, and its reason.
     """
 
     floor_gbps: float
     ceiling_gbps: float | None
     nominal_gbps: float
+    bad_below: float
+    bad_below_because: str
     slowest: str
     method: str
     source: str
@@ -80,6 +83,8 @@ def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
         floor_gbps=adapter.gbps * float(rule["floor"]),
         ceiling_gbps=adapter.gbps if adapter.physical else None,
         nominal_gbps=adapter.gbps,
+        bad_below=float(rule["bad_below"]),
+        bad_below_because=str(rule["bad_below_because"]),
         slowest=f"{adapter.name} of {slowest}",
         method=str(rule["method"]),
         source=f"{float(rule['floor']):.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); "

@@ -1,4 +1,4 @@
-"""All-reduce between two ranks at a time, in rounds: a slow member shows in every pair it is in."""
+"""All-reduces of some ranks each, in rounds: a slow part shows in every one that it takes part in."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def problems(rounds: Sequence[Sequence[Sequence[int]]], ranks: int) -> list[str]:
     """What is wrong with the rounds: a rank twice in one round would wait for itself."""
     found = []
-    for number, pairs in enumerate(rounds):
-        members = [member for pair in pairs for member in pair]
-        if any(len(set(pair)) != 2 for pair in pairs):
-            found.append(f"round {number} has a pair that is not of two ranks")
+    for number, trials in enumerate(rounds):
+        members = [member for trial in trials for member in trial]
+        if any(len(set(trial)) < 2 for trial in trials):
+            found.append(f"round {number} has a trial of fewer than two ranks")
         if len(set(members)) != len(members):
             found.append(f"round {number} has a rank twice")
         if any(not 0 <= member < ranks for member in members):
@@ -25,28 +25,38 @@ def problems(rounds: Sequence[Sequence[Sequence[int]]], ranks: int) -> list[str]
 
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: rounds [[[a, b], ...], ...], bytes, iterations. The verdict has this rank's own pairs."""
-    rounds = arguments["rounds"]
+    """Arguments: rounds [[[rank, ...], ...], ...], bytes, iterations. The verdict has this rank's own trials.
+
+    A trial is an all-reduce of its ranks: of two nodes with all they have, of one GPU in each, or of a group.
+    """
+    rounds = [[tuple(sorted(trial)) for trial in trials] for trials in arguments["rounds"]]
     if wrong := problems(rounds, world.size):
         raise ValueError("; ".join(wrong))
     all_reduce = importlib.import_module("all_reduce" if not __package__ else f"{__package__}.all_reduce")
-    groups: dict[tuple[int, int], Any] = {}
-    for a, b in (pair for pairs in rounds for pair in pairs):
-        if (a, b) not in groups:
-            world.at(f"making the group of ranks {a} and {b}", collective=True)
-            groups[a, b] = world.group([a, b])
+    groups: dict[tuple[int, ...], Any] = {}
+    for ranks in (ranks for trials in rounds for ranks in trials):
+        if ranks not in groups:
+            world.at(f"making the group of {named(ranks)}", collective=True)
+            groups[ranks] = world.group(ranks)
     measured = []
-    for number, pairs in enumerate(rounds):
+    for number, trials in enumerate(rounds):
         world.at(f"waiting for round {number}", collective=True)
         world.barrier()
-        for a, b in pairs:
-            if world.rank in (a, b):
-                phase = f"all-reduce of ranks {a} and {b}"
+        for ranks in trials:
+            if world.rank in ranks:
+                phase = f"all-reduce of {named(ranks)}"
                 point = all_reduce.measure(
-                    world, int(arguments["bytes"]), (a, b), arguments, phase=phase, group=groups[a, b]
+                    world, int(arguments["bytes"]), ranks, arguments, phase=phase, group=groups[ranks]
                 )
-                measured.append({"a": a, "b": b, "round": number, **point})
+                measured.append({"ranks": list(ranks), "round": number, **point})
     world.at("waiting for the last round", collective=True)
     world.barrier()
-    bad = [f"{point['a']}-{point['b']}" for point in measured if not point["correct"]]
-    return {"pairs": measured, "ok": not bad, "because": f"wrong sums in {', '.join(bad)}" if bad else ""}
+    bad = [named(point["ranks"]) for point in measured if not point["correct"]]
+    return {"trials": measured, "ok": not bad, "because": f"wrong sums of {', '.join(bad)}" if bad else ""}
+
+
+def named(ranks: Sequence[int]) -> str:
+    """The ranks in few words."""
+    if len(ranks) == 2:
+        return f"ranks {ranks[0]} and {ranks[1]}"
+    return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"

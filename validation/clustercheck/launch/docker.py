@@ -130,7 +130,9 @@ class DockerLauncher:
         for report in reports:
             for removed in report.removed:
                 tell({"type": "job_leftover_removed", "node": report.node, "what": removed})
-        placement = place_alone(reports) if spec.alone else place(reports, spec.ranks_per_node)
+        placement = (
+            place_alone(reports) if spec.alone else place(reports, spec.ranks_per_node, spec.environment)
+        )
         facts = _facts(spec, reports, placement)
         tell({"type": "job_placed", **facts})
         files = self._files(spec)

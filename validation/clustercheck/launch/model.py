@@ -24,9 +24,10 @@ class RankState(StrEnum):
 class JobSpec:
     """``program`` is a module file name in clustercheck/jobs. ``arguments`` reach it as one JSON file.
 
-    ``own`` has image and container arguments of nodes that have others than these. ``alone``: a rank a GPU,
-    each by itself; no rank or node that fails ends another. ``framework`` is paddle or torch.
-    A node runs at most ``ranks_per_node``; None where it runs one a GPU.
+    ``own`` has image and container arguments of nodes that have others than these, ``environment`` what
+    ranks get besides, by node and GPU. ``alone``: a rank a GPU, each by itself; no rank or node that fails
+    ends another. ``framework`` is paddle or torch. A node runs at most ``ranks_per_node``; None where it runs
+    one a GPU.
     """
 
     name: str
@@ -40,6 +41,7 @@ class JobSpec:
     alone: bool = False
     framework: str = "paddle"
     ranks_per_node: int | None = None
+    environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
 
     def on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""

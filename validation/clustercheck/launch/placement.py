@@ -89,10 +89,15 @@ def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
     ]
 
 
-def place(reports: Sequence[NodeReport], ranks_per_node: int | None = None) -> Placement:
+def place(
+    reports: Sequence[NodeReport],
+    ranks_per_node: int | None = None,
+    environment: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None,
+) -> Placement:
     """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept.
 
-    ``ranks_per_node`` is the most on one node: the first GPUs then.
+    ``ranks_per_node`` is the most on one node: the first GPUs then. ``environment`` is what ranks get
+    besides, by node and GPU.
     """
     cuda = reports[0].cuda
     backend = "nccl" if cuda else "gloo"
@@ -111,7 +116,8 @@ def place(reports: Sequence[NodeReport], ranks_per_node: int | None = None) -> P
                 "PADDLE_MASTER": master,
                 "PADDLE_CURRENT_ENDPOINT": endpoints[number],
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
-            },
+            }
+            | dict((environment or {}).get((report.node, gpu), {})),
         )
         for number, (report, gpu) in enumerate(seats)
     )

@@ -66,10 +66,14 @@ class Case:
 
     def is_decided(self, component: list[str]) -> bool:
         """Whether it was slow with enough of the core that it had not met; where there are none, with two."""
-        asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
-        return self._slow_with(component, asked) >= _enough(component) or (
+        return not self.missing(component) or (
             self.fresh(component) is None and self._slow_with(component, None) >= PARTNERS
         )
+
+    def missing(self, component: list[str]) -> int:
+        """With how many more known-good ones it must be slow before it is blamed."""
+        asked = [t for t in self.asked if not set(component).isdisjoint(t.nodes)]
+        return max(0, _enough(component) - self._slow_with(component, asked))
 
     def fresh(self, component: list[str], busy: frozenset[str] | set[str] = frozenset()) -> Trial | None:
         """A trial of it with a partner of the core that it has not met: first of its own block, then not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from clustercheck.locate.case import Case
 from clustercheck.locate.located import Located, Named
@@ -11,30 +12,35 @@ from clustercheck.locate.partners import LINK_MEASURES
 TWO = "with two nodes it cannot be told which one is slow"
 ALL_SLOW = "every pair is slow: it cannot be told which nodes are"
 ALL_FAST = "every pair alone is fast: only the whole group is slow"
+NOT_MEASURED = "no pair could be measured"
 RIVALS = (
     "some nodes are fast with each other and so are others, but not these with those: look at what is between"
 )
 
 
-def conclude(case: Case, spent: int = 0) -> Located:
-    """Who is named. ``spent`` rounds ended it before it had asked everything."""
-    because = f"the {spent} rounds were spent before everything was asked" if spent else ""
-    return Located(tuple(_named(case)), because or _nobody(case), case.measured.bad_pairs())
+def conclude(case: Case, ended: str = "") -> Located:
+    """Who is named. ``ended`` says what ended it before it had asked everything."""
+    named = _named(case, ended)
+    if ended:
+        named = [
+            n if n.sure or ended in n.because else replace(n, because=f"{n.because}; {ended}") for n in named
+        ]
+    return Located(tuple(named), ended or _nobody(case))
 
 
 def _nobody(case: Case) -> str:
     measured = case.measured
     if case.found or measured.pairs(bad=True):
         return ""
-    return ALL_FAST if measured.pairs(bad=False) else "no pair could be measured"
+    return ALL_FAST if measured.pairs(bad=False) else NOT_MEASURED
 
 
-def _named(case: Case) -> list[Named]:
+def _named(case: Case, ended: str) -> list[Named]:
     nodes, measured = case.layout.nodes, case.measured
     if case.found or len(nodes) < 2:
         return case.found
     if not (measured.pairs(bad=True) or measured.pairs(bad=False)):
-        return [Named("node", nodes, "no pair could be measured", sure=False)]
+        return [Named("node", nodes, ended or NOT_MEASURED, sure=False)]
     if not case.core():
         return [Named("node", nodes, TWO if len(nodes) == 2 else ALL_SLOW, sure=False)]
     if case.has_rival():

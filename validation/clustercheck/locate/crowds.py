@@ -46,8 +46,7 @@ def _among(case: Case, group: list[str], others: list[str]) -> Stage:
         for n, node in enumerate(group)
     }
     yield list(tried.values())
-    for _ in range(2):
-        yield [trial for trial in tried.values() if case.measured.is_bad(trial)]
+    yield [trial for trial in tried.values() if case.measured.is_bad(trial)] * 2
     because = f"slow in every group of {len(group)} nodes, fast in pairs"
     bad = [node for node, trial in tried.items() if case.measured.is_bad(trial)]
     case.found += [Named("node", (node,), because) for node in bad]
@@ -61,6 +60,6 @@ def _left_out(case: Case, group: list[str]) -> Stage:
     yield list(without.values())
     yield [trial for trial in without.values() if case.measured.is_bad(trial)]
     good = [node for node, trial in without.items() if case.measured.is_good(trial)]
-    if len(good) == 1:
+    if len(good) == 1 and all(case.measured.times(trial) for trial in without.values()):
         because = "the group is fast without it alone, and slow without any other"
         case.found.append(Named("node", (good[0],), because))

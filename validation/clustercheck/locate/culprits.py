@@ -6,10 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from clustercheck.locate.pairs import Blame, Pair
+from clustercheck.locate.conclusion import TWO
+from clustercheck.locate.located import CANNOT_TELL, Located, Named
+from clustercheck.locate.pairs import Pair
 from clustercheck.locate.servers import unanswering
 from clustercheck.model import PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
+WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, int | None, str | None]
 
@@ -22,6 +25,13 @@ NOT_MEASURED_REMEDY = (
     "they share, may be the slow one."
 )
 SWITCH_REMEDY = "Look at what all nodes share: uplinks and buffers of the switch between them."
+PART_REMEDIES = {
+    "gpu": "Look at this GPU's PCIe link (generation, width, errors), its clocks and throttling, and its way "
+    "to the network adapter (nvidia-smi topo -m).",
+    "rail": "Check cable, switch port, negotiated rate, firmware and errors of this rail's adapter; where it "
+    "is slow for all nodes, of the switch that the rail hangs on.",
+    "switch": SWITCH_REMEDY,
+}
 
 
 @dataclass
@@ -48,8 +58,8 @@ class _Suspicion:
         return " ".join(f"{remedy.rstrip('.')}." for remedy in self.remedies)
 
 
-def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool) -> list[Culprit]:
-    """Everyone to blame, nodes first. ``blame`` is what pairs told, None where none were run."""
+def culprits(results: Sequence[Result], located: Located | None, group_is_slow: bool) -> list[Culprit]:
+    """Everyone to blame, nodes first. ``located`` is what a search told, None where there was none."""
     suspicions: dict[Place, _Suspicion] = defaultdict(_Suspicion)
     explained = _from_servers(results, suspicions)
     failed = [
@@ -60,7 +70,11 @@ def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool
         and (result.check, result.subject) not in explained
     ]
     _from_parts(failed, results, suspicions)
-    told = set(blame.nodes) if blame else set()
+    told = (
+        {node for named in located.sure if named.scope in WITHIN for node in named.nodes}
+        if located
+        else set()
+    )
     for result in failed:
         node = str(result.subject.node)
         victim = told and node not in told and _is_wrong_for_everyone(result, failed)
@@ -68,8 +82,8 @@ def culprits(results: Sequence[Result], blame: Blame | None, group_is_slow: bool
             suspicions["node", node, None, None].add_effect(
                 f"{result.check}: {result.because}", result.remedy
             )
-    if blame is not None and (group_is_slow or told or blame.links):
-        _from_pairs(blame, results, suspicions)
+    if located is not None and (group_is_slow or located.sure):
+        _from_search(located, results, suspicions)
     found = [
         Culprit(scope, node, "; ".join(suspicion.reasons), suspicion.remedy, gpu, peer)
         for (scope, node, gpu, peer), suspicion in suspicions.items()
@@ -131,36 +145,29 @@ def _is_wrong_for_everyone(result: Result, failed: Sequence[Result]) -> bool:
     return sum(other.check == result.check for other in failed) > 1
 
 
-def _from_pairs(blame: Blame, results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> None:
-    remedy = next(
+def _from_search(located: Located, results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> None:
+    of_pairs = next(
         (r.remedy for r in results if r.check == "pair-bandwidth" and r.verdict is Verdict.FAIL), ""
     )
-    for node in blame.nodes:
-        partners = sorted({other for pair in blame.bad if node in pair for other in pair} - {node})
-        because = f"pair-bandwidth: slow with every partner ({', '.join(partners)})"
-        suspicions["node", node, None, None].add_effect(because, remedy)
-    for a, b in blame.links:
-        because = f"pair-bandwidth: only the pair {a} and {b} is slow, each is fast with others"
-        suspicions["link", a, None, b].add_effect(because, remedy)
-    for node in blame.unsure:
-        suspicions["node", node, None, None].add_effect(
-            f"suspected, cannot tell: {blame.because}", blame.remedy or UNSURE_REMEDY
-        )
-    if not (blame.nodes or blame.links or blame.unsure):
+    unsure = located.remedy or UNSURE_REMEDY
+    remedies = {"node": of_pairs, "link": of_pairs, **PART_REMEDIES, "unsure": unsure}
+    for culprit in located.as_culprits(remedies):
+        is_told = not culprit.because.startswith(CANNOT_TELL)
+        because = f"pair-bandwidth: {culprit.because}" if is_told else culprit.because
+        place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
+        suspicions[place].add_effect(because, culprit.remedy)
+    if not located.named:
         suspicions["switch", "", None, None].add_effect(
-            f"all-reduce-bandwidth: {blame.because}", SWITCH_REMEDY
+            f"all-reduce-bandwidth: {located.because}", SWITCH_REMEDY
         )
 
 
-def not_measured(nodes: Sequence[str], because: str) -> Blame:
+def not_measured(nodes: Sequence[str], because: str) -> Located:
     """What a slow group tells whose pairs did not run to their end: that it is one of these."""
-    return Blame(
-        unsure=tuple(nodes),
-        because=f"the pairs could not be measured: {because}",
-        remedy=NOT_MEASURED_REMEDY,
-    )
+    named = Named("node", tuple(nodes), f"the pairs could not be measured: {because}", sure=False)
+    return Located((named,), remedy=NOT_MEASURED_REMEDY)
 
 
-def two_nodes(pair: Pair) -> Blame:
+def two_nodes(pair: Pair) -> Located:
     """What a slow group of two nodes tells: nothing about which."""
-    return Blame(unsure=pair, because="with two nodes it cannot be told which one is slow")
+    return Located((Named("node", pair, TWO, sure=False),))

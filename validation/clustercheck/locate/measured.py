@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from clustercheck.locate.pairs import Pair
 from clustercheck.locate.trials import Layout, Limits, Trial
 
 ALIKE = 0.8  # of the better ones: who is above that is like them, floor or not
@@ -69,10 +68,6 @@ class Measured:
                 if _kind(trial) == "pair":
                     self._pairs[self.is_bad(trial)].append(trial)
         return self._pairs[bad]
-
-    def bad_pairs(self) -> frozenset[Pair]:
-        """The pairs that were slow."""
-        return frozenset(trial.pair for trial in self.pairs(bad=True))
 
     def components(self) -> list[list[str]]:
         """Nodes that are fast with each other, directly or through others; the largest first."""

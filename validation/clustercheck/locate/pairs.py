@@ -1,11 +1,13 @@
-"""From the bandwidth of pairs to whom to blame: nodes, links, or nobody that pairs can tell."""
+"""The bandwidths of trials, and of the pairs among them, in what the ranks of a job said."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from clustercheck.launch.model import JobOutcome
 
@@ -13,43 +15,50 @@ Pair = tuple[str, str]
 BAD_BELOW_BEST = 0.5  # a part of what the better pairs reach; TCP between healthy hosts varies
 
 
-@dataclass(frozen=True)
-class Blame:
-    """What the pairs tell. ``unsure`` names nodes of which some must be bad, without telling which."""
+def trial_bandwidths(outcome: JobOutcome) -> dict[tuple[int, tuple[int, ...]], float]:
+    """Bus bandwidth in GB/s by round and ranks of a trial: the slowest of what all its ranks saw.
 
-    nodes: tuple[str, ...] = ()
-    links: tuple[Pair, ...] = ()
-    unsure: tuple[str, ...] = ()
-    because: str = ""
-    remedy: str = ""
-    bad: frozenset[Pair] = field(default_factory=frozenset)
+    0.0 where a sum was wrong; a trial of which a rank says nothing that can be read is left out.
+    """
+    told: dict[tuple[int, tuple[int, ...]], dict[int, float]] = defaultdict(dict)
+    for rank in outcome.ranks:
+        points = (rank.verdict or {}).get("trials")
+        for point in points if isinstance(points, list) else []:
+            read = _read(point)
+            if read is not None and rank.rank in read[0][1]:
+                told[read[0]][rank.rank] = read[1]
+    return {key: min(said.values()) for key, said in told.items() if said.keys() == set(key[1])}
+
+
+def _read(point: Any) -> tuple[tuple[int, tuple[int, ...]], float] | None:
+    if not isinstance(point, Mapping):
+        return None
+    number, ranks, value = point.get("round"), point.get("ranks"), point.get("busbw_gbps")
+    if not isinstance(number, int) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        return None
+    if not isinstance(ranks, list) or not all(isinstance(member, int) for member in ranks):
+        return None
+    return (number, tuple(sorted(ranks))), float(value) if point.get("correct") is True else 0.0
 
 
 def pair_bandwidths(outcome: JobOutcome) -> dict[Pair, float]:
-    """Bus bandwidth of each pair of nodes in GB/s: the slower of what its two ranks saw, the best of rounds.
+    """Bus bandwidth of each pair of nodes with all their ranks, in GB/s: the best of its rounds.
 
-    A pair whose sums were wrong counts as 0.0.
+    A pair whose sums were wrong once is 0.0: no better round mends that.
     """
-    node_of = {rank.rank: rank.node for rank in outcome.ranks}
-    seen: dict[tuple[Pair, int], float] = {}
+    ranks_of: dict[str, set[int]] = defaultdict(set)
     for rank in outcome.ranks:
-        points = (rank.verdict or {}).get("pairs")
-        for point in points if isinstance(points, list) else []:
-            if not isinstance(point, Mapping):
-                continue
-            a, b, number = point.get("a"), point.get("b"), point.get("round", 0)
-            value = point.get("busbw_gbps")
-            numbers = isinstance(a, int) and isinstance(b, int) and isinstance(number, int)
-            if not numbers or a == b or a not in node_of or b not in node_of:
-                continue
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
-                continue
-            key = (in_order(node_of[a], node_of[b]), number)
-            measured = float(value) if point.get("correct") is True else 0.0
-            seen[key] = min(seen.get(key, measured), measured)
+        ranks_of[rank.node].add(rank.rank)
+    node_of = {number: node for node, numbers in ranks_of.items() for number in numbers}
     best: dict[Pair, float] = {}
-    for (pair, _), value in seen.items():
-        best[pair] = max(best.get(pair, 0.0), value)
+    for (_, ranks), value in trial_bandwidths(outcome).items():
+        nodes = {node_of.get(number) for number in ranks}
+        if len(nodes) != 2 or None in nodes:
+            continue
+        a, b = sorted(node for node in nodes if node is not None)
+        if set(ranks) == ranks_of[a] | ranks_of[b]:
+            other = best.get((a, b), value)
+            best[a, b] = 0.0 if 0.0 in (value, other) else max(value, other)
     return best
 
 
@@ -74,7 +83,7 @@ def measured_pairs(outcome: JobOutcome) -> MeasuredPairs:
 
 
 def _sizes(outcome: JobOutcome) -> tuple[int, ...]:
-    said = [(rank.verdict or {}).get("pairs") for rank in outcome.ranks]
+    said = [(rank.verdict or {}).get("trials") for rank in outcome.ranks]
     points = [point for one in said if isinstance(one, list) for point in one if isinstance(point, Mapping)]
     return tuple(sorted({size for point in points if isinstance(size := point.get("bytes"), int)}))
 
@@ -88,47 +97,3 @@ def better_gbps(bandwidths: Mapping[Pair, float]) -> float:
 def in_order(a: str, b: str) -> Pair:
     """A pair has no direction."""
     return (a, b) if a <= b else (b, a)
-
-
-def threshold_gbps(bandwidths: Mapping[Pair, float], floor_gbps: float) -> float:
-    """Below this a pair is bad: the floor, or half of what the better pairs reach."""
-    return max(floor_gbps, BAD_BELOW_BEST * better_gbps(bandwidths))
-
-
-def blame(nodes: Sequence[str], bandwidths: Mapping[Pair, float], floor_gbps: float) -> Blame:
-    """Whom to blame. Several at once may be bad.
-
-    A node is blamed when every pair that it is in with a node not blamed is bad, and there are two such pairs
-    at least; bad pairs that no blamed node explains are links.
-    """
-    limit = threshold_gbps(bandwidths, floor_gbps)
-    bad = frozenset(pair for pair, value in bandwidths.items() if value < limit)
-    if not bad:
-        return Blame(because="every pair alone is fast: only the whole group is slow")
-    if len(nodes) == 2:
-        return Blame(
-            unsure=tuple(nodes), because="with two nodes it cannot be told which one is slow", bad=bad
-        )
-    if len(bad) == len(bandwidths):
-        return Blame(
-            unsure=tuple(nodes), because="every pair is slow: it cannot be told which nodes are", bad=bad
-        )
-    blamed: list[str] = []
-    while (worst := _next(nodes, bandwidths, bad, blamed)) is not None:
-        blamed.append(worst)
-    left = sorted(pair for pair in bad if not set(pair) & set(blamed))
-    return Blame(nodes=tuple(blamed), links=tuple(left), bad=bad)
-
-
-def _next(
-    nodes: Sequence[str], bandwidths: Mapping[Pair, float], bad: frozenset[Pair], blamed: Sequence[str]
-) -> str | None:
-    """The node in most bad pairs, of those that have no good pair with anyone not blamed."""
-    candidates = []
-    for node in nodes:
-        if node in blamed:
-            continue
-        mine = [pair for pair in bandwidths if node in pair and not set(pair) & set(blamed)]
-        if len(mine) >= 2 and all(pair in bad for pair in mine):
-            candidates.append((len(mine), -sum(bandwidths[pair] for pair in mine), node))
-    return max(candidates)[2] if candidates else None

@@ -1,8 +1,9 @@
 """The search for whom to blame for a slow group: rounds of trials, each planned by what the last ones told.
 
-The ring of the group is measured pair by pair. Who is slow with both neighbours meets two nodes that are
-known to be good; who is slow with them, too, is to blame, and taken apart. A pair that is slow though both
-are fast with others is a link; a block that is slow as a whole has its switch to blame.
+The ring of the group is measured pair by pair, of few nodes every pair. Who is slow with both neighbours
+meets two nodes that are known to be good; who is slow with them, too, is to blame, and taken apart. A pair
+that is slow though both are fast with others is a link; a block that is slow as a whole has its switch to
+blame.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Search:
         """The trials to run at once; none when the verdict is there. The same ones until they were told."""
         return tuple(self._waiting[0]) if self._waiting else ()
 
+    def pending_rounds(self) -> Sequence[Sequence[Trial]]:
+        """The next round and those after it that wait for nothing else: one launch may run them all."""
+        left = self.cost.rounds - self.rounds
+        return tuple(tuple(trials) for trials in self._waiting[:left])
+
     def tell(self, results: Mapping[Trial, float]) -> None:
         """Bus bandwidths of this round in GB/s; 0.0 where a sum was wrong, nothing where it did not run."""
         if unasked := results.keys() - set(self.next_round()):
@@ -50,8 +56,12 @@ class Search:
         if not self._waiting:
             self._go_on()
         if self._waiting and self.rounds >= self.cost.rounds:
-            self._waiting = []
-            self.verdict = conclude(self._case, spent=self.rounds)
+            self.give_up(f"the {self.rounds} rounds were spent before everything was asked")
+
+    def give_up(self, because: str) -> None:
+        """End it here, with a verdict of what was measured so far."""
+        self._waiting = []
+        self.verdict = conclude(self._case, because)
 
     def _go_on(self) -> None:
         for asked in self._story:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from clustercheck.locate.pairs import BAD_BELOW_BEST, Pair, in_order
 
 PARTS_AT_ONCE = 16  # nodes, or pairs, that one round takes apart: more of them share a cause above the parts
+FEW = 8  # nodes of which every pair is measured, not the ring's alone: a tree of the group uses others, too
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,16 @@ class Cost:
 
 
 def cost(layout: Layout) -> Cost:
-    """At most 2 log2(N) + 8 rounds beyond the group's own, each of no more trials than fit at once."""
+    """At most 2 log2(N) + 8 rounds beyond the group's own, each of no more trials than fit at once.
+
+    Of few nodes, so many more as all their pairs take; and GPUs that share a rail come in turn.
+    """
     count = len(layout.nodes)
     if count < 2:
         return Cost(0, 0)
-    rounds = 2 * math.ceil(math.log2(count)) + 8
+    rounds = 2 * math.ceil(math.log2(count)) + 8 + math.ceil(layout.gpus / layout.rails) - 1
+    if 2 < count <= FEW:
+        rounds += count - 1 + count % 2
     at_once = count // 2
     return Cost(rounds, rounds * max(at_once, min(at_once, PARTS_AT_ONCE) * layout.gpus))
 
