@@ -30,8 +30,6 @@ class Served:
     logins: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     inputs: list[bytes] = field(default_factory=list)
-    now: int = 0
-    most_at_once: int = 0
 
 
 class Session(paramiko.ServerInterface):
@@ -71,12 +69,9 @@ def listening(talk: Callable[[socket.socket, Served], None], stop: threading.Eve
     served = Served(server.getsockname()[1])
 
     def attend(client: socket.socket) -> None:
-        served.now += 1
-        served.most_at_once = max(served.most_at_once, served.now)
         try:
             talk(client, served)
         finally:
-            served.now -= 1
             client.close()
 
     def accept() -> None:
