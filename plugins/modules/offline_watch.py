@@ -183,7 +183,7 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
             said = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
             remove(directory)
             module.fail_json(msg=f"The watch does not listen: {' | '.join(said.split(chr(10))).strip(' |')}")
-        time.sleep(0.1)  # the file appears; inotify is in no standard library
+        time.sleep(0.1)  # only inotify tells that a file is there, and no standard library has it
 
 
 def read(directory: Path) -> dict[str, Any]:
@@ -207,7 +207,9 @@ def is_hearing(directory: Path) -> bool:
             return True
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.1)
+        time.sleep(
+            0.1
+        )  # a beat is known by the same file, or the unit ends: systemd tells that on D-Bus alone
     return False
 
 
