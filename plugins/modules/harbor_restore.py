@@ -178,7 +178,7 @@ def wait_for(argv: list[str], times: int, what: str, seconds: float = ORDINARY_S
             return
         if rc != 0 and time.monotonic() > deadline:
             raise RestoreError(f"{what}: {last_words(rc, out, err)}")
-        time.sleep(ANSWER_EVERY_S)
+        time.sleep(ANSWER_EVERY_S)  # neither Docker nor the database tells when it answers for good
 
 
 def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.unit.harbor_player import Played, playing
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +17,10 @@ def _same_umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture
+def harbor(tmp_path: Path) -> Iterator[Played]:
+    """A host with Harbor as its modules see it."""
+    with playing(tmp_path) as played:
+        yield played

@@ -34,7 +34,7 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
-    lists = each(lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
+    lists = each(site, lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
     return {
         f"{project}/{one['name']}": one
         for project, policies in zip(there, lists, strict=True)

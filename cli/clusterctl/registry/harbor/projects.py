@@ -33,7 +33,7 @@ def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Found]:
         project["_quota"] = quotas.get(project["project_id"])
         project["_retention"] = retention.look(site, project)
 
-    each(complete, [one for one in declared if one.name in found])
+    each(site, complete, [one for one in declared if one.name in found])
     return found
 
 

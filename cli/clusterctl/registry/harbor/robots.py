@@ -39,7 +39,7 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
     robots = site.client.every("robots", PATH, q="Level=system")
     names = dict.fromkeys([*of_projects, *(one.project for one in declared if one.project)])
     there = [name for name in names if (projects.KIND, name) in site.ids]
-    for found in each(lambda name: _of_project(site, name), there):
+    for found in each(site, lambda name: _of_project(site, name), there):
         robots += found
     return {one["name"].removeprefix(site.robot_prefix): one for one in robots}
 
@@ -138,7 +138,7 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
         entry = site.vault.robot(key)
         return site.client.knows(found[key]["name"], SecretText(entry[SECRET]))
 
-    return dict(zip(keys, each(serves, keys), strict=True))
+    return dict(zip(keys, each(site, serves, keys), strict=True))
 
 
 def _unproved(

@@ -95,12 +95,12 @@ class Site:
             raise
 
 
-def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The results, in order, of as many calls at a time as Harbor is given.
 
-    Where one fails, or the person interrupts, none is begun any more.
+    Where one fails, or the person interrupts, none is begun any more, and none is tried again.
     """
-    return at_once.each(function, items, at_once=CONNECTIONS)
+    return at_once.each(function, items, at_once=CONNECTIONS, stop=site.client.stop)
 
 
 def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
