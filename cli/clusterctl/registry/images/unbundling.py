@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Carried:
         """The bundle stays as it is."""
 
 
-def put_files(media: Media, bundle: Bundle, directory: Path, on_file: Callable[[], None]) -> int:
+def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
     """Have the bundle's files below ``directory``; how many were not there yet.
 
     Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``).
@@ -65,7 +65,6 @@ def put_files(media: Media, bundle: Bundle, directory: Path, on_file: Callable[[
     for file, target in missing:
         with disk(directory):
             _put(media, file, target)
-        on_file()
     return len(missing)
 
 
