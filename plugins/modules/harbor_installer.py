@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import re
 import shutil
@@ -190,7 +191,10 @@ def main() -> None:
             if options["key"]:
                 require_signature(archive, options["signature"], options["key"])
             unpack(archive, release, options["version"])
-        except (RefusedError, tarfile.TarError, OSError, EOFError) as error:
+        # A key that is no base64, an address that is none, a server that speaks no HTTP.
+        except (
+            RefusedError, tarfile.TarError, OSError, EOFError, ValueError, http.client.HTTPException
+        ) as error:  # fmt: skip
             archive.unlink(missing_ok=True)
             module.fail_json(
                 msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "
