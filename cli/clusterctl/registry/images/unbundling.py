@@ -13,7 +13,7 @@ from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, 
 from clusterctl.registry.images.mirror import BrokenOriginError, Errand
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import PIECE, Content
+from clusterctl.registry.oci.client import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 
@@ -86,11 +86,8 @@ def _is_there(file: BundledFile, target: Path) -> bool:
 
 def digest_of_file(path: Path) -> str:
     """The SHA-256 of a file's bytes. Raises OSError."""
-    found = hashlib.sha256()
     with path.open("rb") as stream:
-        while piece := stream.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check(media: Media, item: Item) -> ClusterctlError | None:
