@@ -73,6 +73,15 @@ def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -
     assert asked.calls == 6
 
 
+def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) -> None:
+    waited: list[float] = []
+    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    harbor.faults.add(Fault(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"))
+    with Client(access, wait=waited.append) as asked:
+        asked.get("health", "/health")
+    assert waited == [client.LONGEST_WAIT_S]
+
+
 def test_it_does_not_try_for_ever_and_says_harbors_words(harbor: StandIn) -> None:
     access = Access(harbor.url, "admin", SecretText(PASSWORD))
     harbor.faults.add(Fault(429, times=99))

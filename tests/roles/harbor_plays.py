@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 from ansible.module_utils import harbor_kept as kept
+from ansible.module_utils.node_files import sha256_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAY = """
@@ -99,7 +100,7 @@ def backed_up(tmp_path: Path) -> Path:
     key = backup / kept.DATA / kept.KEY_FILE
     key.parent.mkdir(parents=True)
     key.write_text("0123456789abcdef", encoding="utf-8")
-    owned = kept.Kept(kept.KEY_FILE, 16, kept.digest(key), 0o600, os.getuid(), os.getgid())
+    owned = kept.Kept(kept.KEY_FILE, 16, sha256_of(key), 0o600, os.getuid(), os.getgid())
     kept.write_files(backup, [owned])
     (backup / kept.DUMP).write_bytes(gzip.compress(kept.DUMPED))
     kept.write_manifest(backup, {"version": "v2.15.2", "database": "own"})

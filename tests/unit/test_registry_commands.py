@@ -352,10 +352,12 @@ def test_what_contradicts_itself_is_refused_by_name(
         ("http://192.0.2.7:8080", True),
         ("http://localhost.example", True),
         ("http://127.0.0.1.example", True),
+        ("http://127.0.0.1@harbor.example", True),
         ("harbor.example", True),
         ("https://harbor.example", False),
         ("http://localhost:1", False),
         ("http://[::1]:1", False),
+        ("http://[::1]", False),
         ("http://127.3.2.1:1", False),
     ],
 )

@@ -17,6 +17,7 @@ import httpx
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.oci.patience import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
@@ -259,8 +260,9 @@ def _trust(access: Access) -> ssl.SSLContext:
 
 def _pause(failed: int, asked: str = "") -> float:
     """Seconds until the next try: what Harbor asks for, else longer each time, never all at once."""
-    if asked.isdigit():
-        return min(float(asked), LONGEST_WAIT_S)
+    told = retry_after(asked)
+    if told is not None:
+        return min(told, LONGEST_WAIT_S)
     ceiling = min(FIRST_WAIT_S * 2 ** (failed - 1), LONGEST_WAIT_S)
     return random.uniform(ceiling / 2, ceiling)  # noqa: S311 - spreads load, guards nothing
 

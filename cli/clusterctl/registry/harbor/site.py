@@ -103,9 +103,9 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     return at_once.each(function, items, at_once=CONNECTIONS, stop=site.client.stop)
 
 
-def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
+def by_name(found: Iterable[Found]) -> dict[str, Found]:
     """Objects by the name they go by."""
-    return {one[key]: one for one in found}
+    return {one["name"]: one for one in found}
 
 
 def make(

@@ -81,9 +81,9 @@ class StandIn(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(state: Path | str, *, port: int = 0, latency_s: float = 0.0) -> Iterator[StandIn]:
+def serving(state: Path | str, *, port: int = 0) -> Iterator[StandIn]:
     """A stand-in on loopback, for as long as the block lasts."""
-    server = StandIn(("127.0.0.1", port), state, latency_s=latency_s)
+    server = StandIn(("127.0.0.1", port), state)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
