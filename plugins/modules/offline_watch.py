@@ -198,6 +198,8 @@ def records(directory: Path) -> Iterator[Callable[[float], bool]]:
     # For writing, too: that who rang has gone is then taken for no ring.
     stream = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
     try:
+        with suppress(BlockingIOError):
+            os.read(stream, select.PIPE_BUF)  # a ring before now, which who rang still holds
         yield lambda seconds: bool(select.select([stream], [], [], seconds)[0])
     finally:
         os.close(stream)
