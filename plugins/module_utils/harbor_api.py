@@ -123,7 +123,7 @@ def said(text: str) -> str:
         return text.strip()[:200]
 
 
-def insist(action: Callable[[], None], seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+def insist(action: Callable[[], None], seconds: float) -> None:
     """Try again, ever more seldom, for `seconds`; then raises the last HarborError."""
     deadline, wait = time.monotonic() + seconds, 1.0
     while True:
@@ -132,7 +132,7 @@ def insist(action: Callable[[], None], seconds: float, pause: Callable[[float], 
         except HarborError:
             if time.monotonic() + wait > deadline:
                 raise
-        pause(wait)
+        time.sleep(wait)
         wait = min(wait * 2, LONGEST_PAUSE_S)
 
 

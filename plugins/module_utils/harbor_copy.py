@@ -16,13 +16,12 @@ from pathlib import Path
 
 from ansible.module_utils.harbor_kept import (
     BLOB,
-    CHUNK,
     DATA,
     Kept,
-    digest,
     files_of,
     read_files,
 )
+from ansible.module_utils.node_files import CHUNK, sha256_of
 
 # File systems without hard links, mounts of another disk, and a file with too many names already.
 UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
@@ -127,7 +126,7 @@ def _copy(path: Path, inside: str, target: Path, good: Path | None) -> Copied:
     name = Path(inside).parent.name
     # The live blob is read all the same: where it rotted, it is told, and the backup has the good one.
     if good and _digest(good / DATA / inside) == name:
-        live, content = digest(path), name
+        live, content = sha256_of(path), name
         _link(good / DATA / inside, place)
     else:
         live = content = _copy_bytes(path, place)
@@ -139,7 +138,7 @@ def _copy(path: Path, inside: str, target: Path, good: Path | None) -> Copied:
 def _digest(path: Path) -> str:
     """SHA-256 of a file; empty where it cannot be read, as a rotten disk has it."""
     try:
-        return digest(path)
+        return sha256_of(path)
     except OSError:
         return ""
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import re
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from ansible.module_utils.node_files import CHUNK, sha256_of
 
 MANIFEST = "manifest.json"
 FILES = "files.jsonl"
@@ -29,7 +30,6 @@ BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
 # What pg_dump ends with: a dump that was cut off lacks it.
 DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,16 @@ def backups(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    found = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+def choose(directory: Path, name: str) -> Path:
+    """The backup of that name, the newest without one. Raises ValueError where there is none."""
+    there = backups(directory)
+    chosen = [path for path in there if path.name == name] if name else there[-1:]
+    if not chosen:
+        names = ", ".join(path.name for path in there[-5:]) or "none"
+        raise ValueError(
+            f"there is no backup {name or 'yet'} in {directory} on this host; there are: {names}"
+        )
+    return chosen[0]
 
 
 def files_of(root: Path) -> Iterator[Path]:
@@ -97,8 +100,8 @@ def write_manifest(backup: Path, said: dict[str, Any]) -> None:
     sealed = {
         **said,
         "schema": SCHEMA,
-        "files_sha256": digest(backup / FILES),
-        "database_sha256": digest(dump) if dump.is_file() else "",
+        "files_sha256": sha256_of(backup / FILES),
+        "database_sha256": sha256_of(dump) if dump.is_file() else "",
     }
     text = json.dumps(sealed, indent=1, sort_keys=True) + "\n"
     (backup / MANIFEST).write_text(text, encoding="utf-8")
@@ -132,11 +135,11 @@ def wrong(backup: Path) -> list[str]:
     except (OSError, ValueError, TypeError) as error:
         return [f"{backup.name} cannot be read: {error}"]
     found = []
-    if digest(backup / FILES) != manifest["files_sha256"]:
+    if sha256_of(backup / FILES) != manifest["files_sha256"]:
         found.append(f"{FILES} was changed")
     if manifest["database"] == "own":
         dump = backup / DUMP
-        if not dump.is_file() or digest(dump) != manifest["database_sha256"]:
+        if not dump.is_file() or sha256_of(dump) != manifest["database_sha256"]:
             found.append(f"{DUMP} is gone or was changed")
         elif not whole_dump(dump):
             found.append(f"{DUMP} is no whole dump")
@@ -146,7 +149,7 @@ def wrong(backup: Path) -> list[str]:
         place = backup / DATA / one.path
         if not place.is_file():
             found.append(f"{one.path} is gone")
-        elif place.stat().st_size != one.size or digest(place) != one.sha256:
+        elif place.stat().st_size != one.size or sha256_of(place) != one.sha256:
             found.append(f"{one.path} was changed")
     return found
 

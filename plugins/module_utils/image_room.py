@@ -7,12 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.node_files import free_bytes
 
 LOOK_S = 60
 CONTAINERD_ROOT = "/var/lib/containerd"
@@ -67,18 +67,12 @@ def too_little(
     size. ``to_remain_gb`` is to be free when the pull is done.
     """
     place, coming = store(info), sum(missing(layers, info).values()) / 1e9
-    free, wanted = _free(place), coming * factor
+    free, wanted = free_bytes(place) / 1e9, coming * factor
     if free >= wanted + to_remain_gb:
         return ""
     wants = [f"the image wants {wanted:.1f} GB ({coming:.1f} GB of layers, and unpacked)"] if wanted else []
     rest = [f"and {to_remain_gb:.1f} GB are to remain (training_image_min_free_gb)"] if to_remain_gb else []
     return ", ".join([f"{place} has {free:.1f} GB free", *wants, *rest])
-
-
-def _free(place: Path) -> float:
-    """GB free where ``place`` is, or will be."""
-    there = next(one for one in (place, *place.parents) if one.exists())
-    return shutil.disk_usage(there).free / 1e9
 
 
 def _hex(digest: str) -> str:

@@ -44,7 +44,11 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
     user = _user(host, client_config)
 
     def read(url: str, headers: Mapping[str, str]) -> bytes:
-        asked = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 (https alone, both places)
+        asked = urllib.request.Request(url)  # noqa: S310 (https alone, both places)
+        for name, value in headers.items():
+            # Who we are is for whom we asked, and for nobody whom that one names.
+            add = asked.add_unredirected_header if name == "Authorization" else asked.add_header
+            add(name, value)
         with opener.open(asked, timeout=ASK_S) as answer:
             return bytes(answer.read(MOST_BYTES))
 

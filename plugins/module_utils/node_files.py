@@ -4,15 +4,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
+
+CHUNK = 1 << 20
 
 
 def read_file(path: Path) -> str:
     """A file's text, "" where there is none."""
     return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, which may be larger than the memory. Raises OSError."""
+    found = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def free_bytes(path: Path) -> int:
+    """Free space where this path is, or is to be."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    return shutil.disk_usage(there).free
 
 
 def replace_file(path: Path, content: str | bytes, mode: int | None = None) -> None:

@@ -39,6 +39,8 @@ MOST_OUTSIDE = 200
 OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
 MOST_LOOKS = 20
 WRITE_S = 0.5
+# A FIFO beside the record, into which something is written after each.
+BELL = "bell"
 DNS = 53
 DHCP = (67, 547)
 
@@ -286,6 +288,17 @@ def write(path: Path, record: dict[str, Any]) -> None:
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
         json.dump(record, stream)
     temporary.replace(path)
+    ring(path.with_name(BELL))
+
+
+def ring(bell: Path) -> None:
+    """Wake who waits for a record; mostly there is nobody."""
+    with contextlib.suppress(OSError):
+        stream = os.open(bell, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            os.write(stream, b".")
+        finally:
+            os.close(stream)
 
 
 def read(path: Path) -> dict[str, Any]:

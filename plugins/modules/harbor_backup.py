@@ -22,7 +22,7 @@ from ansible.module_utils.bounded import alone
 from ansible.module_utils.harbor_api import Harbor, HarborError, insist
 from ansible.module_utils.harbor_dump import DumpError, dump
 from ansible.module_utils.harbor_host import INSTALLED, UPGRADING, read_record, why_half_restored
-from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.node_files import free_bytes, replace_file
 
 DOCUMENTATION = r"""
 module: harbor_backup
@@ -140,7 +140,7 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
     for path in kept.files_of(data):
         size, inside = path.stat().st_size, str(path.relative_to(data))
         wanted += 0 if kept.BLOB.search(f"/{inside}") and known.get(inside) == size else size
-    free = shutil.disk_usage(directory).free
+    free = free_bytes(directory)
     if free < wanted:
         raise BackupError(
             f"{directory} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}: "
@@ -202,20 +202,15 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
 
 
 def verify(module: AnsibleModule) -> dict[str, Any]:
-    """Read a whole backup again. Raises BackupError."""
-    directory, name = Path(module.params["backup_dir"]), module.params["name"]
-    there = kept.backups(directory)
-    chosen = [path for path in there if path.name == name] if name else there[-1:]
-    if not chosen:
-        names = ", ".join(path.name for path in there[-5:]) or "none"
-        raise BackupError(f"there is no backup {name or 'yet'} in {directory}; there are: {names}")
-    if found := kept.wrong(chosen[0]):
+    """Read a whole backup again. Raises BackupError or ValueError."""
+    chosen = kept.choose(Path(module.params["backup_dir"]), module.params["name"])
+    if found := kept.wrong(chosen):
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise BackupError(f"{chosen[0]} is not what was written: {'; '.join(found[:3])}{more}")
-    manifest = kept.read_manifest(chosen[0])
+        raise BackupError(f"{chosen} is not what was written: {'; '.join(found[:3])}{more}")
+    manifest = kept.read_manifest(chosen)
     keys = ("version", "created", "database", "storage", "files", "bytes")
     said = {key: manifest[key] for key in keys if key in manifest}
-    return {**said, "backup": str(chosen[0]), "damaged": kept.damaged(kept.read_files(chosen[0]))}
+    return {**said, "backup": str(chosen), "damaged": kept.damaged(kept.read_files(chosen))}
 
 
 def main() -> None:

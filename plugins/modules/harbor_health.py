@@ -11,7 +11,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.harbor_api import Harbor, HarborError, wait_until_healthy
 from ansible.module_utils.harbor_certificate import fingerprint
-from ansible.module_utils.harbor_host import read_record
+from ansible.module_utils.harbor_host import LOOK_S, OURS, read_record
 
 DOCUMENTATION = r"""
 module: harbor_health
@@ -42,13 +42,12 @@ RETURN = r"""
 healthy: {description: Whether every part is, returned: always, type: bool}
 """
 
-LOOK_S = 30
-OURS = ("--filter", "label=com.docker.compose.project=harbor")
-
 
 def containers() -> str:
     """How Harbor's containers stand that do not run well, for people."""
-    rc, out, _ = run_bounded(["docker", "ps", "--all", *OURS, "--format", "{{.Names}}: {{.Status}}"], LOOK_S)
+    rc, out, _ = run_bounded(
+        ["docker", "ps", "--all", "--filter", OURS, "--format", "{{.Names}}: {{.Status}}"], LOOK_S
+    )
     ill = [line for line in out.splitlines() if " Up " not in f" {line}" or "unhealthy" in line]
     return f" Containers: {'; '.join(ill[:6])}." if rc == 0 and ill else ""
 

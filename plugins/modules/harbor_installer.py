@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import base64
-import hashlib
+import http.client
 import json
 import re
 import shutil
@@ -19,7 +19,7 @@ from ansible.module_utils.apt_view import Proxies
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
 from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.node_files import CHUNK, replace_file, sha256_of
 
 DOCUMENTATION = r"""
 module: harbor_installer
@@ -59,22 +59,12 @@ MARK = ".unpacked.json"
 INSIDE = "harbor"
 MUST_HAVE = ("install.sh", "prepare", "common.sh", "harbor.yml.tmpl")
 VERIFY_S = 300
-CHUNK = 1 << 20
 # A server that says nothing for so long says nothing more.
 STALLED_S = 60
 
 
 class RefusedError(Exception):
     """The archive is not what was declared."""
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as stream:
-        found = hashlib.sha256()
-        while chunk := stream.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def download(url: str, proxies: Proxies, target: Path) -> None:
@@ -98,7 +88,7 @@ def require_digest(archive: Path, wanted: str) -> None:
     """Refuse an archive that is not byte for byte the declared one."""
     if not archive.is_file():
         raise RefusedError("it is not there")
-    found = digest(archive)
+    found = sha256_of(archive)
     if found != wanted:
         raise RefusedError(f"its SHA-256 is {found}, and {wanted} is declared")
 
@@ -201,7 +191,10 @@ def main() -> None:
             if options["key"]:
                 require_signature(archive, options["signature"], options["key"])
             unpack(archive, release, options["version"])
-        except (RefusedError, tarfile.TarError, OSError, EOFError) as error:
+        # A key that is no base64, an address that is none, a server that speaks no HTTP.
+        except (
+            RefusedError, tarfile.TarError, OSError, EOFError, ValueError, http.client.HTTPException
+        ) as error:  # fmt: skip
             archive.unlink(missing_ok=True)
             module.fail_json(
                 msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ansible.module_utils.harbor_host import (
     why_half_restored,
     why_not,
 )
+from ansible.module_utils.node_files import free_bytes
 
 DOCUMENTATION = r"""
 module: harbor_preflight
@@ -151,13 +151,6 @@ def orphans(data_dir: str) -> list[str]:
     ]
 
 
-def free_gb(path: str) -> float:
-    """Free space for others than root where this path is, or is to be."""
-    there = next(parent for parent in (Path(path), *Path(path).parents) if parent.exists())
-    status = os.statvfs(there)
-    return status.f_bavail * status.f_frsize / GIGABYTE
-
-
 def what_is_left(record: dict[str, Any], half: str, *, upgrade: bool, restoring: bool) -> str:
     """What a refusal leaves: a restore has written before, and an upgrade may have taken its backup."""
     if half and restoring:
@@ -185,7 +178,7 @@ def main() -> None:
     tables = [path.read_text() for path in map(Path, ("/proc/net/tcp", "/proc/net/tcp6")) if path.exists()]
     listening = listeners(tables)
     held = {port: holder(listening[port]) for port in wanted.values() if port in listening}
-    free = free_gb(options["data_dir"])
+    free = free_bytes(Path(options["data_dir"])) / GIGABYTE
     running = runs()
     half = why_half_restored(options["directory"])
     # A restore has written data, and may have started the database, before anything is installed.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from ansible.module_utils.harbor_api import Harbor, HarborError, insist
 from ansible.module_utils.harbor_copy import put_back
 from ansible.module_utils.harbor_dump import ASK, DumpError, load
 from ansible.module_utils.harbor_host import PULLING, RESTORE, compose, read_record, read_restore
-from ansible.module_utils.node_files import replace_file
+from ansible.module_utils.node_files import free_bytes, replace_file
 
 DOCUMENTATION = r"""
 module: harbor_restore
@@ -79,18 +78,6 @@ def write_mark(directory: str, **said: Any) -> None:
     replace_file(Path(directory) / RESTORE, json.dumps(said, sort_keys=True) + "\n", 0o600)
 
 
-def choose(backup_dir: str, name: str) -> Path:
-    """The backup that is meant. Raises RestoreError."""
-    there = kept.backups(Path(backup_dir))
-    chosen = [path for path in there if path.name == name] if name else there[-1:]
-    if not chosen:
-        names = ", ".join(path.name for path in there[-5:]) or "none"
-        raise RestoreError(
-            f"there is no backup {name or 'yet'} in {backup_dir} on this host; there are: {names}"
-        )
-    return chosen[0]
-
-
 def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
     """Refuse to write over anything. Raises RestoreError."""
     if record:
@@ -118,8 +105,7 @@ def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
     if found := kept.wrong(backup):
         raise RestoreError(f"{backup} is not what was written: {'; '.join(found[:3])}")
     wanted = sum(one.size for one in kept.read_files(backup))
-    there = next(place for place in (data_dir, *data_dir.parents) if place.exists())
-    free = shutil.disk_usage(there).free
+    free = free_bytes(data_dir)
     if not mark and free < wanted:
         raise RestoreError(
             f"{data_dir} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}"
@@ -178,7 +164,7 @@ def wait_for(argv: list[str], times: int, what: str, seconds: float = ORDINARY_S
             return
         if rc != 0 and time.monotonic() > deadline:
             raise RestoreError(f"{what}: {last_words(rc, out, err)}")
-        time.sleep(ANSWER_EVERY_S)
+        time.sleep(ANSWER_EVERY_S)  # neither Docker nor the database tells when it answers for good
 
 
 def restore_database(options: dict[str, Any], backup: Path, *, check: bool) -> bool:
@@ -237,7 +223,7 @@ def main() -> None:
     options = module.params
     try:
         name = options["name"] or str(read_restore(options["directory"]).get("backup", ""))
-        backup = choose(options["backup_dir"], name)
+        backup = kept.choose(Path(options["backup_dir"]), name)
         changed = STEPS[options["state"]](options, backup, check=module.check_mode)
     except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
         begun = (Path(options["directory"]) / RESTORE).is_file()

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import re
+import select
 import shutil
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -170,20 +174,35 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
     replace_file(directory / "config.json", json.dumps(config), 0o600)
     python = module.get_bin_path("python3") or "/usr/bin/python3"
     replace_file(UNIT_FILE, UNIT_TEXT.format(python=python, directory=directory), 0o644)
-    for command in (["daemon-reload"], ["enable", UNIT], ["start", UNIT]):
-        rc, _, err = run_bounded(["systemctl", "--quiet", *command], 60)
-        if rc != 0:
-            remove(directory)
-            module.fail_json(
-                msg=f"The watch cannot be started: `systemctl {' '.join(command)}`: {err.strip()}"
-            )
-    deadline = time.monotonic() + LISTENING_S
-    while read(directory).get("run") != options["run"]:
-        if time.monotonic() > deadline:
-            said = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
-            remove(directory)
-            module.fail_json(msg=f"The watch does not listen: {' | '.join(said.split(chr(10))).strip(' |')}")
-        time.sleep(0.1)  # the file appears; inotify is in no standard library
+    with records(directory) as wait_for_record:
+        for command in (["daemon-reload"], ["enable", UNIT], ["start", UNIT]):
+            rc, _, err = run_bounded(["systemctl", "--quiet", *command], 60)
+            if rc != 0:
+                remove(directory)
+                module.fail_json(
+                    msg=f"The watch cannot be started: `systemctl {' '.join(command)}`: {err.strip()}"
+                )
+        wait_for_record(LISTENING_S)
+    if read(directory).get("run") != options["run"]:
+        said = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
+        remove(directory)
+        module.fail_json(msg=f"The watch does not listen: {' | '.join(said.split(chr(10))).strip(' |')}")
+
+
+@contextmanager
+def records(directory: Path) -> Iterator[Callable[[float], bool]]:
+    """Wait for a record that the watch writes from now on: whether one came within so many seconds."""
+    bell = directory / offline_watcher.BELL
+    with suppress(FileExistsError):
+        os.mkfifo(bell, 0o600)
+    # For writing, too: that who rang has gone is then taken for no ring.
+    stream = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        with suppress(BlockingIOError):
+            os.read(stream, select.PIPE_BUF)  # a ring before now, which who rang still holds
+        yield lambda seconds: bool(select.select([stream], [], [], seconds)[0])
+    finally:
+        os.close(stream)
 
 
 def read(directory: Path) -> dict[str, Any]:
@@ -200,15 +219,14 @@ def is_hearing(directory: Path) -> bool:
     before = read(directory)
     if not before or before.get("boots", [])[-1:] != [BOOT.read_text(encoding="utf-8").strip()]:
         return False
-    deadline = time.monotonic() + BEAT_S
-    while run_bounded(["systemctl", "--quiet", "is-active", UNIT], 60)[0] == 0:
-        # Another time than a moment ago, not a late one: a clock may be set while it runs.
-        if read(directory).get("alive") != before.get("alive"):
-            return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return False
+    # Another record than a moment ago, not a late one: a clock may be set while it runs.
+    with records(directory) as wait_for_record:
+        return is_active() and wait_for_record(BEAT_S) and is_active()
+
+
+def is_active() -> bool:
+    """Whether the unit runs."""
+    return run_bounded(["systemctl", "--quiet", "is-active", UNIT], 60)[0] == 0
 
 
 def end(directory: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import ipaddress
 import subprocess
 from collections.abc import Iterator
@@ -10,10 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from certificates import DAY, own_authority
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from registries import Running, registry
 
 # Of the block that is set aside for measuring network devices (RFC 2544): no network of anybody's.
@@ -75,28 +72,8 @@ def link(root: Path) -> Iterator[Link]:
 
 def _certificate(directory: Path) -> None:
     """One that is its own authority."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(FAR))]), critical=False
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = made.public_bytes(serialization.Encoding.PEM)
+    pem, key = own_authority(x509.IPAddress(ipaddress.ip_address(FAR)), DAY)
     for file in ("server.crt", "ca.crt"):
         (directory / file).write_bytes(pem)
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     # Not beside the certificates: skopeo would take it for a client's.
-    (directory.parent / "server.key").write_bytes(secret)
+    (directory.parent / "server.key").write_bytes(key)

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from certificates import DAY, certificate_pem, key_pem, named, unsigned
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from harbor_play import PASSWORD
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access, Client
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterlab.simulated.harbor.api.server import StandIn
-
-DAY = datetime.timedelta(days=1)
-
-
-def named(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
 class Authority:
@@ -35,40 +27,20 @@ class Authority:
         self.directory = directory
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.name = named("An authority")
-        made = self._builder(self.name, self.key, 30).add_extension(
+        made = unsigned(self.name, self.name, self.key, 30 * DAY).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
         self.file = directory / "ca.crt"
-        self.file.write_bytes(made.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
-
-    def _builder(
-        self, name: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-    ) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.UTC)
-        return (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self.name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - 60 * DAY)
-            .not_valid_after(now + days * DAY)
-        )
+        self.file.write_bytes(certificate_pem(made, self.key))
 
     def certificate(self, host: str, days: int) -> Path:
         """Certificate and key in one file."""
         key = ec.generate_private_key(ec.SECP256R1())
-        builder = self._builder(named(host), key, days)
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        path = self.directory / f"{host}.pem"
-        path.write_bytes(
-            builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        builder = unsigned(named(host), self.name, key, days * DAY).add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False
         )
+        path = self.directory / f"{host}.pem"
+        path.write_bytes(certificate_pem(builder, self.key) + key_pem(key))
         return path
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,9 @@ from clusterlab.simulated.harbor.api import robots, system
 from clusterlab.simulated.harbor.api.faults import Fault
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
+# A program that ended before it has asked so much is noticed after this.
+COME_S = 120.0
+
 
 def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
     """One more run completes it, a second has nothing to do, and every robot has the secret that is kept."""
@@ -40,6 +42,12 @@ def secrets_serve(harbor: StandIn, directory: Path) -> bool:
         for key in ("pull", "ops")
         for entry in [vault.robot(key)]
     )
+
+
+def wait_for_calls(harbor: StandIn, number: int, *methods: str) -> None:
+    """Until so many have come in."""
+    with harbor.asked:
+        assert harbor.asked.wait_for(lambda: sum(harbor.calls[one] for one in methods) >= number, COME_S)
 
 
 @pytest.mark.parametrize("status", [429, 502, 503])
@@ -63,6 +71,15 @@ def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -
     assert waited[0] == 7
     assert all(later > earlier for earlier, later in itertools.pairwise(waited[1:]))
     assert asked.calls == 6
+
+
+def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) -> None:
+    waited: list[float] = []
+    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    harbor.faults.add(Fault(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"))
+    with Client(access, wait=waited.append) as asked:
+        asked.get("health", "/health")
+    assert waited == [client.LONGEST_WAIT_S]
 
 
 def test_it_does_not_try_for_ever_and_says_harbors_words(harbor: StandIn) -> None:
@@ -152,8 +169,7 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )
-    while ours.poll() is None and sum(harbor.calls[m] for m in ("POST", "PUT", "PATCH")) < at:
-        time.sleep(0.001)
+    wait_for_calls(harbor, at, "POST", "PUT", "PATCH")
     ours.kill()
     assert ours.wait() == -signal.SIGKILL
     harbor.latency_s = 0
@@ -183,9 +199,7 @@ def test_a_rotation_that_is_killed_is_completed_by_the_next_apply(
         [sys.executable, "-c", ROTATION, harbor.url, str(tmp_path), upstream],
         env={**os.environ, "PYTHONPATH": path},
     )
-    while harbor.calls["PATCH"] < before + at:
-        assert ours.poll() is None
-        time.sleep(0.001)
+    wait_for_calls(harbor, before + at, "PATCH")
     ours.kill()
     ours.wait()
     harbor.latency_s = 0
@@ -206,9 +220,7 @@ def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )
-    while harbor.calls["POST"] < 5:
-        assert ours.poll() is None
-        time.sleep(0.001)
+    wait_for_calls(harbor, 5, "POST")
     ours.send_signal(signal.SIGINT)
     assert ours.wait(30) != 0
     assert harbor.calls["POST"] < 200
@@ -252,7 +264,7 @@ def test_an_upstream_that_is_mute_is_waited_for_once(
     harbor: StandIn, upstream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "TIMEOUT", client.httpx.Timeout(0.5))
-    harbor.faults.add(Fault(times=99, method="POST", path="registries", mute_s=1.0))
+    harbor.faults.add(Fault(times=99, method="POST", path="registries", mute=True))
     raw: dict[str, Any] = {
         "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
         "registry_projects": [{"name": "a"}],

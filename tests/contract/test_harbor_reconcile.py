@@ -242,19 +242,25 @@ def test_an_upstream_that_harbor_cannot_reach_is_deferred_with_all_that_needs_it
     assert changes(applied(harbor.url, tmp_path, raw)) == []
 
 
-def test_the_secret_of_an_endpoint_is_sent_when_it_is_another_and_with_another_address(
-    harbor: StandIn, upstream: str, tmp_path: Path
-) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("first\n")
+def endpoint_with_secret(directory: Path, upstream: str, word: str) -> tuple[Path, dict[str, str]]:
+    """The file of its secret, and how it is declared."""
+    secret = directory / "secret"
+    secret.write_text(f"{word}\n")
     secret.chmod(0o600)
     end = {
         "name": "up",
         "type": "harbor",
         "url": upstream,
         "access_key": "me",
-        "access_secret_file": "secret",
+        "access_secret_file": secret.name,
     }
+    return secret, end
+
+
+def test_the_secret_of_an_endpoint_is_sent_when_it_is_another_and_with_another_address(
+    harbor: StandIn, upstream: str, tmp_path: Path
+) -> None:
+    secret, end = endpoint_with_secret(tmp_path, upstream, "first")
     raw = {"registry_endpoints": [end]}
 
     def kept() -> str:
@@ -277,16 +283,7 @@ def test_an_upstreams_secret_of_another_day_is_replaced(
     harbor: StandIn, upstream: str, tmp_path: Path
 ) -> None:
     """As after a restore, or a click: Harbor's record is not the one that we left."""
-    secret = tmp_path / "secret"
-    secret.write_text("now\n")
-    secret.chmod(0o600)
-    end = {
-        "name": "up",
-        "type": "harbor",
-        "url": upstream,
-        "access_key": "me",
-        "access_secret_file": "secret",
-    }
+    _, end = endpoint_with_secret(tmp_path, upstream, "now")
     raw = {"registry_endpoints": [end]}
     applied(harbor.url, tmp_path, raw)
     (was,) = harbor.store.all("registry")

@@ -19,15 +19,13 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree
 from clusterlab.sources import deb, repository, signing
 
-pytestmark = pytest.mark.skipif(
-    any(shutil.which(name) is None for name in ("apt-get", "dpkg-deb", "gpg")),
-    reason="no apt, dpkg-deb or gpg here",
-)
-
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A signed source of four packages over HTTP on loopback: its address, and its key."""
+    lacking = [name for name in ("apt-get", "dpkg-deb", "gpg") if shutil.which(name) is None]
+    if lacking:
+        pytest.skip(f"this machine has no {', '.join(lacking)}")
     root = tmp_path_factory.mktemp("mirror")
     flat = root / "repos" / "debian12"
     flat.mkdir(parents=True)

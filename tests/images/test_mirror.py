@@ -1,33 +1,24 @@
-"""`clusterctl lock` and `images mirror|verify|list` against real registries, with what goes wrong."""
+"""`images mirror|verify|list` against real registries: what moves, what is refused, who waits for whom."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
 
-import pytest
 import yaml
-from driving import MB, call, error, good, journal, mirror, records, site, spooled
+from driving import MB, call, error, good, mirror, records, site, spooled
 from registries import (
-    Fault,
     Proxy,
     Running,
     bytes_of,
     cluster_directory,
-    environment,
     put_image,
     put_index,
 )
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
-from clusterctl.registry.oci.patience import Patience
 
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(
@@ -109,223 +100,6 @@ def test_one_image_of_a_list_is_an_image_and_the_list_comes_whole_where_all_is_w
     good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
 
 
-def test_a_mirror_that_was_killed_goes_on_where_it_was(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    made = put_image(source.host, "t/big", "1", [bytes_of("big", 24 * MB), bytes_of("small", MB)])
-    directory = site(tmp_path, before_source.host, "big")
-    good(call(directory, "lock"))
-    big = made.layers[0].digest
-    before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
-    part = directory / ".clusterctl/images/spool" / f"{big.removeprefix('sha256:')}.part"
-    command = [str(Path(sys.executable).with_name("clusterctl")), "-C", str(directory), "images", "mirror"]
-    process = subprocess.Popen(
-        [*command, "--to", f"http://{destination.host}"], env=environment(), start_new_session=True
-    )
-    deadline = time.monotonic() + 60
-    while not (part.exists() and part.stat().st_size > 6 * MB):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        threading.Event().wait(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    come = part.stat().st_size
-    before_source.fault = lambda *_: None
-    done = records(good(mirror(directory, destination)))
-    assert done[-1]["failed"] == 0
-    assert done[-1]["bytes"] <= made.size + made.config.size - come
-    ranges = [r for method, path, r in before_source.seen if method == "GET" and big in path]
-    assert ranges == ["", f"bytes={come}-"]
-    assert [e["event"] for e in journal(directory) if e["blob"] == big] == [
-        "begun", "resumed", "come", "settled"
-    ]  # fmt: skip
-    assert spooled(directory) == []
-
-
-def test_what_a_kill_left_half_written_is_found_out(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    made = put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
-    spool = directory / ".clusterctl/images/spool"
-    spool.mkdir(parents=True)
-    # As after a power cut: the length is there, the bytes are not.
-    (spool / f"{made.layers[0].digest.removeprefix('sha256:')}.part").write_bytes(b"\0" * MB)
-    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-    assert "corrupt" in [event["event"] for event in journal(directory)]
-    good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
-
-
-def test_one_bad_image_stops_no_other_and_nothing_of_it_is_kept(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    shared = bytes_of("base", MB)
-    made = {
-        n: put_image(source.host, f"t/{n}", "1", [shared, bytes_of(n, MB)]) for n in ("bad", "good", "gone")
-    }
-    directory = site(tmp_path, before_source.host, "bad", "good", "gone")
-    good(call(directory, "lock"))
-    bad, gone = made["bad"].layers[1].digest, made["gone"].layers[1].digest
-    before_source.fault = lambda _m, path, _n: (
-        Fault(flip=True) if bad in path else Fault(status=404) if gone in path else None
-    )
-    done = mirror(directory, destination)
-    assert done.return_value == 1
-    states = {one["name"]: (one["state"], one.get("code")) for one in records(done)[:-1]}
-    assert states == {
-        "bad": ("failed", "images.corrupt"), "good": ("copied", None), "gone": ("failed", "images.not-found")
-    }  # fmt: skip
-    corrupt = next(one for one in records(done) if one.get("code") == "images.corrupt")
-    assert before_source.host in corrupt["where"]
-    assert bad in corrupt["where"]
-    assert spooled(directory) == []
-    with destination.client() as client:
-        assert client.has_manifest("mirrored/good", made["good"].digest)
-        assert not client.has_manifest("mirrored/bad", made["bad"].digest)
-    before_source.fault = lambda *_: None
-    mended = records(good(mirror(directory, destination)))
-    assert [one["state"] for one in mended[:-1]] == ["there", "copied", "copied"]
-
-
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_a_source_that_recovers_is_asked_again_and_one_that_does_not_is_told(
-    status: int, tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    before_source.fault = lambda _m, _p, number: (
-        Fault(status=status, headers={"Retry-After": "1"}) if number <= 2 else None
-    )
-    good(call(directory, "lock"))
-    before_source.fault = lambda _m, path, _n: Fault(status=status) if "/blobs/" in path else None
-    done = mirror(directory, destination)
-    assert done.return_value == 1
-    code = "images.rate-limited" if status == 429 else "images.registry-fails"
-    assert records(done)[0]["code"] == code
-    before_source.fault = lambda _m, _p, number: Fault(status=status) if number % 3 else None
-    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-
-
-def test_a_connection_that_is_cut_again_and_again_gets_there(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    made = put_image(source.host, "t/one", "1", [bytes_of(1, 8 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
-    layer = made.layers[0].digest
-    before_source.fault = lambda _m, path, _n: Fault(cut=700_000) if layer in path else None
-    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-    # Every byte came once: each attempt goes on where the last was cut.
-    assert before_source.sent[f"/v2/t/one/blobs/{layer}"] == 8 * MB
-
-
-def test_a_source_that_drips_is_not_asked_for_ever(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
-    layer = made.layers[0].digest
-    before_source.fault = lambda _m, path, _n: Fault(cut=1) if layer in path else None
-    done = mirror(directory, destination)
-    assert (done.return_value, records(done)[0]["code"]) == (1, "images.unreachable")
-    asked = [path for method, path, _ in before_source.seen if method == "GET" and layer in path]
-    assert len(asked) <= 2 * Patience().attempts
-
-
-def test_a_source_that_gives_next_to_nothing_is_left(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
-) -> None:
-    from clusterctl.registry.images import spool
-
-    made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
-    monkeypatch.setattr(spool, "RATE_SEEN_S", 0.1)
-    monkeypatch.setattr(spool, "LEAST_RATE", 100e6)
-    monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
-    before_source.fault = lambda _m, path, _n: (
-        Fault(slow_bytes_s=MB / 4) if made.layers[0].digest in path else None
-    )
-    done = records(mirror(directory, destination))
-    assert done[0]["code"] == "images.unreachable"
-    assert "bytes a second" in done[0]["what"]
-
-
-def test_room_is_asked_again_before_each_blob(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
-) -> None:
-    from clusterctl.registry.images import spool
-
-    put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
-    before = before_source.blob_bytes()
-    # Enough as it begins; then somebody has filled the disk.
-    rooms = iter([10 * MB])
-    monkeypatch.setattr(spool, "free_on", lambda _: next(rooms, MB // 8))
-    done = mirror(directory, destination, "--jobs", "1")
-    assert (done.return_value, records(done)[0]["code"]) == (1, "images.no-space")
-    assert "what has come is kept" in records(done)[0]["what"]
-    assert before_source.blob_bytes() - before < MB
-
-
-def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_mends_it(
-    tmp_path: Path, source: Running, before_source: Proxy, destination: Running
-) -> None:
-    made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, 4 * MB), bytes_of(-n, MB)]) for n in (1, 2, 3)]
-    directory = site(tmp_path, before_source.host, "1", "2", "3")
-    good(call(directory, "lock"))
-    kill_at = made[1].layers[0].digest
-
-    def fault(_method: str, path: str, _number: int) -> None:
-        if kill_at in path:
-            destination.kill()
-
-    before_source.fault = fault
-    done = mirror(directory, destination, "--jobs", "1")
-    assert done.return_value == 1
-    failed = [one for one in records(done)[:-1] if one["state"] == "failed"]
-    assert failed
-    assert {one["code"] for one in failed} == {"images.unreachable"}
-    destination.start_again()
-    before_source.fault = lambda *_: None
-    kept = next(path for path in spooled(directory) if path.startswith(kill_at.removeprefix("sha256:")))
-    come = (directory / ".clusterctl/images/spool" / kept).stat().st_size
-    assert come > 0
-    assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-    ranges = [r for method, path, r in before_source.seen if method == "GET" and kill_at in path]
-    assert ranges == ["", f"bytes={come}-"] or (come == 4 * MB and ranges == [""])
-    good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
-
-
-def test_damage_in_our_registry_is_named_by_verify(
-    tmp_path: Path, source: Running, destination: Running
-) -> None:
-    made = {n: put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two", "three")}
-    directory = site(tmp_path, source.host, "one", "two", "three")
-    good(call(directory, "lock"))
-    good(mirror(directory, destination))
-    file = destination.blob_file(made["one"].layers[0].digest)
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-    destination.blob_file(made["two"].layers[0].digest).unlink()
-    destination.kill()
-    destination.start_again()
-    deep = call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}", "--json")
-    assert deep.return_value == 1
-    found = {one["name"]: (one["state"], one.get("code")) for one in records(deep)[:-1]}
-    assert found == {
-        "one": ("failed", "images.corrupt"), "two": ("failed", "images.not-found"), "three": ("there", None)
-    }  # fmt: skip
-    destination.kill()
-    silent = call(directory, "images", "verify", "--to", f"http://{destination.host}", "--json")
-    assert silent.return_value == 3
-    assert {one["state"] for one in records(silent)[:-1]} == {"unknown"}
-
-
 def test_an_image_that_the_driver_cannot_run_is_refused_before_anything_moves(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
@@ -357,71 +131,6 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_moves(
     refused = error(mirror(directory, destination))
     assert (refused.code, refused.exit_code) == ("images.no-space", 1)
     assert before_source.blob_bytes() == before
-
-
-def test_a_lock_that_is_not_that_of_the_settings_is_refused(
-    tmp_path: Path, source: Running, destination: Running
-) -> None:
-    for name in ("one", "two"):
-        put_image(source.host, f"t/{name}", "1", [bytes_of(name, MB)])
-    directory = site(tmp_path, source.host, "one")
-    assert error(mirror(directory, destination)).code == "images.no-lock"
-    good(call(directory, "lock"))
-    site(tmp_path, source.host, "one", "two")
-    assert error(mirror(directory, destination)).code == "images.stale-lock"
-    good(call(directory, "lock"))
-    assert error(mirror(directory, destination, "three")).code == "images.unknown"
-
-
-def test_a_tag_that_moved_stays_as_locked_until_an_upgrade(tmp_path: Path, source: Running) -> None:
-    first = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
-    second = put_image(source.host, "t/one", "1", [bytes_of(2, MB)])
-    text = (directory / "clusterctl.lock").read_text()
-    good(call(directory, "lock"))
-    assert (directory / "clusterctl.lock").read_text() == text
-    looked = call(directory, "lock", "--check")
-    assert looked.return_value == 1
-    assert f"was {first.digest}, is {second.digest}" in looked.stdout
-    assert (directory / "clusterctl.lock").read_text() == text
-    good(call(directory, "lock", "--upgrade"))
-    assert second.digest in (directory / "clusterctl.lock").read_text()
-    good(call(directory, "lock", "--check"))
-
-
-def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_by_that(
-    tmp_path: Path, source: Running
-) -> None:
-    made = put_image(source.host, "t/paddle", "3.3.1", [bytes_of(1, MB)])
-    said = {"training_image_source": f"http://{source.host}/t/paddle", "training_image_tag": "3.3.1"}
-    directory = cluster_directory(tmp_path / "site", [], **said)
-    asked = good(call(directory, "lock"))
-    assert f"apply brings the training image by the lock's digest: {made.digest}" in asked.stderr
-    cluster_directory(directory, [], **said, training_image_digest=made.digest)
-    assert "the lock's digest" not in good(call(directory, "lock")).stderr
-    locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"][0]
-    assert (locked["name"], locked["target"], locked["digest"]) == ("training", "library/paddle", made.digest)
-
-
-def test_what_was_locked_while_sources_were_asked_is_not_lost(
-    tmp_path: Path, source: Running, before_source: Proxy
-) -> None:
-    made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two")]
-    directory = site(tmp_path, before_source.host, "one", "two")
-    good(call(directory, "lock"))
-    lock = directory / "clusterctl.lock"
-    meanwhile = lock.read_text().replace(made[1].digest, f"sha256:{'f' * 64}")
-
-    def fault(*_: object) -> None:
-        lock.write_text(meanwhile)
-
-    before_source.fault = fault
-    put_image(source.host, "t/one", "1", [bytes_of("anew", MB)])
-    good(call(directory, "lock", "one", "--upgrade"))
-    after = yaml.safe_load(lock.read_text())["images"]
-    assert after[0]["digest"] != made[0].digest
-    assert after[1]["digest"] == f"sha256:{'f' * 64}"
 
 
 def test_who_writes_into_the_registry_does_so_alone(

@@ -109,6 +109,22 @@ def test_a_mirror_whose_source_is_silent_is_ended_at_once(
     assert "images.stopped" in said
 
 
+def test_a_lock_whose_source_is_silent_is_ended_at_once(
+    tmp_path: Path, source: Running, before_source: Proxy, silence: threading.Event
+) -> None:
+    put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
+    directory = site(tmp_path, before_source.host, "one")
+    asked = threading.Event()
+
+    def stall(*_: object) -> None:
+        asked.set()
+        silence.wait(120)
+
+    before_source.fault = stall
+    code, took, said = stopped(["-C", str(directory), "lock"], signal.SIGINT, asked.is_set)
+    assert (code, took < PROMPT_S) == (130, True), (took, said)
+
+
 def test_a_registry_that_takes_nothing_is_left_before_it_would_have_to_answer(
     tmp_path: Path, source: Running, destination: Running, silence: threading.Event, monkeypatch
 ) -> None:

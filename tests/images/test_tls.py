@@ -13,10 +13,8 @@ import bcrypt
 import httpx
 import pytest
 import yaml
+from certificates import DAY, own_authority
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from driving import MB, call, error, good, records
 from registries import Running, bytes_of, put_image, registry
 
@@ -27,32 +25,14 @@ from clusterctl.registry.oci.way import Way
 
 NAME = "harbor.lan"
 PASSWORD = "of the administrator"
-DAY = datetime.timedelta(days=1)
 
 
 def certificate(directory: Path, *, ends: datetime.timedelta, name: str = NAME) -> dict[str, str]:
     """One that is its own authority, for a name and no address, as sites have them; until then."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 30 * DAY)
-        .not_valid_after(now + ends)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
-        .sign(key, hashes.SHA256())
-    )
+    made, key = own_authority(x509.DNSName(name), ends)
     directory.mkdir(exist_ok=True)
-    (directory / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    (directory / "tls.key").write_bytes(secret)
+    (directory / "tls.crt").write_bytes(made)
+    (directory / "tls.key").write_bytes(key)
     return {"certificate": str(directory / "tls.crt"), "key": str(directory / "tls.key")}
 
 

@@ -75,7 +75,7 @@ def until(lab: RunningLab, command: str, wanted: Callable[[str], bool]) -> str:
     deadline = time.monotonic() + HEALTH_S
     while not wanted(said := inside(lab, command, host=HOST, check=False)):
         assert time.monotonic() < deadline, f"{command}: {said!r}"
-        time.sleep(0.5)
+        time.sleep(0.5)  # a host that is away can wake nobody
     return said
 
 
@@ -106,7 +106,7 @@ def healthy(lab: RunningLab) -> bool:
                 return True
         except (AssertionError, ValueError):
             pass
-        time.sleep(1)
+        time.sleep(1)  # Harbor tells nobody when it has come up
     return False
 
 

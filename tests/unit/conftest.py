@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.harbor_player import Played, playing
 
 import clustercheck.jobs
 
@@ -72,3 +73,10 @@ def _ports(count: int) -> list[int]:
         for one in sockets:
             one.bind(("127.0.0.1", 0))
         return [one.getsockname()[1] for one in sockets]
+
+
+@pytest.fixture
+def harbor(tmp_path: Path) -> Iterator[Played]:
+    """A host with Harbor as its modules see it."""
+    with playing(tmp_path) as played:
+        yield played

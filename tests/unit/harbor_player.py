@@ -113,6 +113,12 @@ class Played:
         }
         return self.module("harbor_backup", {**self.params(), **told, **more}, check=check)
 
+    def taken(self) -> Path:
+        """The directory of a backup that was taken."""
+        answer = self.backup()
+        assert "failed" not in answer, answer["msg"]
+        return Path(answer["backup"])
+
     def restore(self, state: str, *, check: bool = False, **more: Any) -> dict[str, Any]:
         """Run one half of the restore."""
         told = {

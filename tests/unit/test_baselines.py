@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.test_check_session import FakeLauncher, run
 
 from clustercheck import sample
 from clustercheck.checks import seeding
@@ -23,6 +22,8 @@ from clustercheck.model import Subject, Verdict
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import baselines, files
 from clusterctl.runs.store import RunStore
+
+from .validation_in_memory import FakeLauncher, run
 
 FIGURE = {
     "metric": "link_rate", "measured": 25.0, "unit": "GB/s", "better": "higher", "efficiency": None,

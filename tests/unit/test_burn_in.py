@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.test_check_session import FakeLauncher, records, run
 
 from clustercheck import burn_in, sample, session
 from clustercheck.launch.model import JobOutcome, JobSpec
 from clustercheck.suites import load
+
+from .validation_in_memory import FakeLauncher, records, run
 
 
 def clock(step_s: float) -> Callable[[], float]:

@@ -10,28 +10,15 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ansible.module_utils import harbor_kept as kept
-from tests.unit.harbor_player import HOSTNAME, PLUGINS, START, Played, playing
-
-
-@pytest.fixture
-def harbor(tmp_path: Path) -> Iterator[Played]:
-    with playing(tmp_path) as played:
-        yield played
-
-
-def taken(harbor: Played) -> Path:
-    answer = harbor.backup()
-    assert "failed" not in answer, answer["msg"]
-    return Path(answer["backup"])
+from tests.unit.harbor_player import HOSTNAME, PLUGINS, START, Played
 
 
 def test_a_backup_has_images_secrets_and_database_and_is_roots_alone(harbor: Played) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     assert harbor.history == [True, False]
     assert stat.S_IMODE(backup.stat().st_mode) == 0o700
     assert (backup / "data/secret/keys/secretkey").read_text(encoding="utf-8") == "0123456789abcdef"
@@ -43,10 +30,10 @@ def test_a_backup_has_images_secrets_and_database_and_is_roots_alone(harbor: Pla
 
 
 def test_a_layer_that_an_earlier_backup_has_is_not_copied_again(harbor: Played, tmp_path: Path) -> None:
-    first = taken(harbor)
+    first = harbor.taken()
     harbor.blob(b"another layer")
     time.sleep(1.1)  # a backup is named by its second
-    second = taken(harbor)
+    second = harbor.taken()
     inside = [path.relative_to(second) for path in second.rglob("data") if path.is_file()]
     shared = [path for path in inside if (first / path).is_file()]
     assert (len(inside), len(shared)) == (2, 1)
@@ -58,7 +45,7 @@ def test_a_layer_that_an_earlier_backup_has_is_not_copied_again(harbor: Played, 
 @pytest.mark.parametrize("name", [kept.DUMP, kept.FILES, "data/secret/keys/secretkey", kept.MANIFEST, "blob"])
 @pytest.mark.parametrize("how", ["changed", "gone"])
 def test_whatever_was_changed_since_is_found(harbor: Played, name: str, how: str) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     blobs = [path for path in (backup / "data/registry").rglob("data") if path.is_file()]
     path = blobs[0] if name == "blob" else backup / name
     if how == "gone":
@@ -76,7 +63,7 @@ def test_whatever_was_changed_since_is_found(harbor: Played, name: str, how: str
 
 
 def test_a_whole_backup_is_verified_without_asking_harbor(harbor: Played) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     harbor.history.clear()
     answer = harbor.backup(state="verified", port=1)
     assert answer["backup"] == str(backup)
@@ -95,7 +82,7 @@ def test_harbor_is_writable_again_where_the_dump_fails_and_no_backup_is_left(har
 
 def test_a_harbor_that_was_read_only_before_stays_so(harbor: Played) -> None:
     harbor.read_only = True
-    taken(harbor)
+    harbor.taken()
     assert harbor.history == [True, True]
 
 
@@ -156,7 +143,7 @@ def test_a_backup_that_was_killed_leaves_what_the_next_one_mends(harbor: Played)
     process.wait()
     assert harbor.read_only is True
     docker.write_text(whole, encoding="utf-8")
-    taken(harbor)
+    harbor.taken()
     assert harbor.read_only is False, "what was before the one that was killed counts"
     assert not list(harbor.backups.glob("*.partial"))
 
@@ -177,7 +164,7 @@ def test_harbor_becomes_writable_where_it_refuses_that_at_first(harbor: Played) 
 
 def test_a_dump_that_says_much_does_not_stand_still(harbor: Played) -> None:
     (harbor.root / "asked.loud").touch()
-    taken(harbor)
+    harbor.taken()
 
 
 def test_a_manifest_says_where_images_are_that_it_does_not_have(harbor: Played) -> None:
@@ -188,11 +175,11 @@ def test_a_manifest_says_where_images_are_that_it_does_not_have(harbor: Played) 
 
 
 def test_a_manifest_says_what_was_before_the_read_only_dump(harbor: Played) -> None:
-    assert kept.read_manifest(taken(harbor))["read_only_before"] is False
+    assert kept.read_manifest(harbor.taken())["read_only_before"] is False
 
 
 def test_old_backups_go_after_a_new_one_was_verified(harbor: Played) -> None:
-    first = taken(harbor)
+    first = harbor.taken()
     for name in ("20250101T000000Z", "20250102T000000Z", "20250103T000000Z"):
         shutil.copytree(first, harbor.backups / name)
     time.sleep(1.1)  # a backup is named by its second

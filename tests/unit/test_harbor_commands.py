@@ -147,7 +147,8 @@ def test_verify_reads_one_and_neither_asks_nor_takes_a_lease(
     told = ansible.requests[0].extra_vars
     assert told == {"clusterctl_registry_backup": "verify_backup", "harbor_backup_name": name}
     assert ansible.leases == []
-    assert run(["-C", str(cluster.root), "registry", "backup", "--verify", "--name", "../etc"]) == 2
+    for none in ("../etc", "2026T0131120000Z", "2026013112000000", "20260131T12000٠Z"):
+        assert run(["-C", str(cluster.root), "registry", "backup", "--verify", "--name", none]) == 2
     assert run(["-C", str(cluster.root), "registry", "backup", "--name", name]) == 2
     assert len(ansible.requests) == 1
 

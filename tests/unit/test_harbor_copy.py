@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils import harbor_copy, harbor_dump
 from ansible.module_utils import harbor_kept as kept
+from ansible.module_utils.node_files import sha256_of
 
 
 class Volume:
@@ -77,7 +78,7 @@ def test_the_second_pass_reads_only_what_changed_meanwhile(
     second = harbor_copy.copy_tree(volume.data, target, None, first)
     assert sorted(read) == sorted([new.parent.name, "current"])
     for inside, one in second.items():
-        assert kept.digest(target / inside) == one.kept.sha256 == kept.digest(volume.data / inside)
+        assert sha256_of(target / inside) == one.kept.sha256 == sha256_of(volume.data / inside)
     assert not volume.place("b", gone).exists()
 
 

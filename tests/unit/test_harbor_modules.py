@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import socket
 import subprocess
 import sys
 import tarfile
@@ -97,6 +98,23 @@ def test_an_installer_is_downloaded_as_a_whole_or_not_at_all(tmp_path: Path) -> 
     dead = installer(tmp_path, "1" * 64, url="http://ops:s3cr3t@127.0.0.1:1/h.tgz")
     assert "was not unpacked" in dead["msg"]
     assert "s3cr3t" not in dead["msg"]
+
+
+def test_a_server_that_speaks_no_http_and_a_key_that_is_none_are_refused_in_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def babble() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(4096)
+                client.sendall(b"220 ftp.example.org ready\r\n")
+
+        threading.Thread(target=babble, daemon=True).start()
+        answer = installer(tmp_path, "1" * 64, url=f"http://127.0.0.1:{server.getsockname()[1]}/h.tgz")
+    assert "was not unpacked" in answer["msg"]
+    sha256 = tarball(tmp_path / "h.tgz")
+    key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nA\n-----END PGP PUBLIC KEY BLOCK-----\n"
+    assert "was not unpacked" in installer(tmp_path, sha256, key=key, signature="none")["msg"]
 
 
 def test_an_archive_with_another_checksum_is_refused_and_removed(tmp_path: Path) -> None:

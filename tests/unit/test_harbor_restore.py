@@ -4,26 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import harbor_restore
 import pytest
 from ansible.module_utils import harbor_kept as kept
-from tests.unit.harbor_player import Played, playing
-
-
-@pytest.fixture
-def harbor(tmp_path: Path) -> Iterator[Played]:
-    with playing(tmp_path) as played:
-        yield played
-
-
-def taken(harbor: Played) -> Path:
-    answer = harbor.backup()
-    assert "failed" not in answer, answer["msg"]
-    return Path(answer["backup"])
+from tests.unit.harbor_player import Played
 
 
 def emptied(harbor: Played) -> None:
@@ -38,7 +24,7 @@ def test_a_backup_comes_back_whole_on_an_empty_host(harbor: Played) -> None:
         str(p.relative_to(harbor.data)): (p.read_bytes(), p.stat().st_mode)
         for p in kept.files_of(harbor.data)
     }
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     assert harbor.restore("data")["changed"] is True
     after = {
@@ -57,7 +43,7 @@ def test_a_backup_comes_back_whole_on_an_empty_host(harbor: Played) -> None:
 
 
 def test_a_database_that_finds_no_log_collector_yet_is_started_again(harbor: Played) -> None:
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     harbor.restore("data")
     (harbor.root / "asked.deaf").touch()
@@ -67,7 +53,7 @@ def test_a_database_that_finds_no_log_collector_yet_is_started_again(harbor: Pla
 
 
 def test_parts_that_are_pulled_have_the_installers_time_and_a_message_that_names_them(harbor: Played) -> None:
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     harbor.restore("data")
     for images in (harbor.root / "opt/release").glob("harbor*.tar.gz"):
@@ -85,7 +71,7 @@ def test_parts_that_are_pulled_have_the_installers_time_and_a_message_that_names
 @pytest.mark.parametrize("before", [False, True])
 def test_a_restored_harbor_is_as_writable_as_it_was_before_its_backup(harbor: Played, before: bool) -> None:
     harbor.read_only = before
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     harbor.restore("data")
     harbor.restore("database")
@@ -97,7 +83,7 @@ def test_a_restored_harbor_is_as_writable_as_it_was_before_its_backup(harbor: Pl
 
 def test_nothing_else_is_done_with_a_harbor_that_is_half_restored(harbor: Played) -> None:
     record = (harbor.root / "opt/installed.json").read_text(encoding="utf-8")
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     harbor.restore("data")
     harbor.restore("database")
@@ -118,7 +104,7 @@ def test_nothing_else_is_done_with_a_harbor_that_is_half_restored(harbor: Played
 
 
 def test_a_restore_may_meet_its_own_data_and_database_before_anything_is_installed(harbor: Played) -> None:
-    taken(harbor)
+    harbor.taken()
     emptied(harbor)
     harbor.restore("data")
     (harbor.data / "database/pg15").mkdir(parents=True)
@@ -128,7 +114,7 @@ def test_a_restore_may_meet_its_own_data_and_database_before_anything_is_install
 
 
 def test_a_host_that_is_not_empty_is_refused(harbor: Played) -> None:
-    taken(harbor)
+    harbor.taken()
     assert "Harbor v2.15.2 is installed here" in harbor.restore("data")["msg"]
     (harbor.root / "opt/installed.json").unlink()
     assert "is not empty" in harbor.restore("data")["msg"]
@@ -138,7 +124,7 @@ def test_a_host_that_is_not_empty_is_refused(harbor: Played) -> None:
 
 
 def test_a_backup_of_another_release_or_a_damaged_one_is_refused(harbor: Played) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     emptied(harbor)
     assert (
         "is of Harbor v2.15.2, and harbor_version is v2.14.0"
@@ -155,7 +141,7 @@ def test_a_backup_of_another_release_or_a_damaged_one_is_refused(harbor: Played)
 def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
     harbor: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     emptied(harbor)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3))
     options = {**harbor.params(), "version": "v2.15.2"}
@@ -165,7 +151,7 @@ def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
 
 
 def test_a_restore_that_was_cut_off_goes_on(harbor: Played) -> None:
-    backup = taken(harbor)
+    backup = harbor.taken()
     emptied(harbor)
     (harbor.root / "opt/restore.json").write_text(
         json.dumps({"backup": backup.name, "phase": "data"}), encoding="utf-8"

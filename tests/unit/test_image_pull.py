@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import cluster_certificate
@@ -116,6 +116,7 @@ class TokenRealm(http.server.BaseHTTPRequestHandler):
 
     digest = A
     user = "Basic " + base64.b64encode(b"robot$nodes:secret").decode()
+    told_elsewhere: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization")
@@ -123,6 +124,14 @@ class TokenRealm(http.server.BaseHTTPRequestHandler):
             asked = parse_qs(urlsplit(self.path).query)
             fits = asked == {"service": ["harbor-registry"], "scope": ["repository:site/tiny:pull"]}
             self.answer(200 if fits and given == self.user else 401, {"token": "good"})
+        elif self.path.startswith("/v2/site/moved/"):
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif self.path == "/elsewhere":
+            self.told_elsewhere.append(given)
+            self.answer(200, {"layers": [{"digest": B, "size": 7}]})
         elif given == "Bearer good":
             self.answer(200, {"layers": [{"digest": B, "size": 7}]})
         else:
@@ -163,6 +172,9 @@ def test_a_node_gets_its_token_as_its_docker_would(tmp_path: Path) -> None:
         assert found["layers"] == {B: 7}
         stranger = image_pull.look(*asked, "", tmp_path / "certs.d", platform.machine())
         assert "401" in stranger["unknown"]
+        moved = (f"{host}/site/moved", A)
+        image_pull.look(*moved, str(tmp_path), tmp_path / "certs.d", platform.machine())
+        assert TokenRealm.told_elsewhere == [None], "a password went where a redirect led"
         server.shutdown()
 
 

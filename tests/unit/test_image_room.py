@@ -83,7 +83,7 @@ def test_what_is_missing_must_fit_packed_and_unpacked_beside_what_is_to_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = SimpleNamespace(free=25 * GB)
-    monkeypatch.setattr(image_room.shutil, "disk_usage", lambda _: free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     info = classic(tmp_path / "not-made-yet")
 
     def too_little(factor: float = 4.3, to_remain_gb: float = 0.0) -> str:
@@ -102,7 +102,7 @@ def test_what_is_missing_must_fit_packed_and_unpacked_beside_what_is_to_remain(
 def test_a_size_that_is_not_known_leaves_what_is_to_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image_room.shutil, "disk_usage", lambda _: SimpleNamespace(free=GB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=GB))
     info = classic(tmp_path)
     assert image_room.too_little({}, info, factor=4.3, to_remain_gb=0) == ""
     said = image_room.too_little({}, info, factor=4.3, to_remain_gb=2)
@@ -130,7 +130,7 @@ def test_a_node_without_room_refuses_before_anything_moves(
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{docker.parent}:/usr/bin:/bin")
     monkeypatch.setattr(container_image, "look", lambda *_: {"digest": DIGEST, "layers": LAYERS})
-    monkeypatch.setattr(image_room.shutil, "disk_usage", lambda _: SimpleNamespace(free=25 * GB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=25 * GB))
     arguments = {"repository": "r:5000/library/paddle", "digest": DIGEST}
     arguments |= {"_ansible_check_mode": check, "_ansible_remote_tmp": str(tmp_path / "tmp")}
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()

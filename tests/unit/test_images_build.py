@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tarfile
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ def inventory_of(tmp_path: Path, *builds: dict[str, Any]) -> Inventory:
     variables = {"image_builds": list(builds), "registry_hostname": "registry01", "registry_port": 5000}
     host = Host("gpu01", "192.0.2.1", 22, "ops", ("gpu_nodes", "all"), variables)
     return Inventory(ClusterDirectory(tmp_path), (host,))
+
+
+def test_an_engine_that_saves_nothing_more_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    silent = tmp_path / "docker"
+    silent.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+    silent.chmod(0o755)
+    engine = building.Engine(tmp_path / "log", str(silent), limit_s=0.5)
+    began = time.monotonic()
+    with pytest.raises(ClusterctlError, match="did not save") as caught, engine.saved("x:1") as stream:
+        assert stream.read() == b""
+    assert caught.value.code == "images.build-archive"
+    assert time.monotonic() - began < 30
 
 
 def test_the_dockerfile_holds_all_that_is_declared_and_the_same_each_time(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def test_with_cuda_a_rank_a_gpu_over_nccl():
 def test_a_rank_gets_what_a_job_asks_for_it_and_no_other_does():
     reports = [report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=2)]
     held = {("gpu02", 1): {"NCCL_IB_HCA": "=mlx5_3:1"}}
-    found = {(p.node, p.gpu): p.environment.get("NCCL_IB_HCA") for p in place(reports, environment=held).ranks}
+    found = {
+        (p.node, p.gpu): p.environment.get("NCCL_IB_HCA") for p in place(reports, environment=held).ranks
+    }
     assert found.pop(("gpu02", 1)) == "=mlx5_3:1"
     assert set(found.values()) == {None} and len(found) == 3
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from clusterctl.cluster.settings.options import Option, catalogue
 from clusterctl.commands.registry import reached
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import cli
+from clusterctl.registry.harbor.client import CONNECTIONS
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.fields import size_words
 from clusterlab.simulated.harbor.api.faults import Fault
@@ -35,6 +39,8 @@ registry:
     registry01:
       ansible_host: 127.0.0.1
 """
+# Of Harbor's own two and a half minutes; a busy machine takes its time, too.
+WITHIN_S = 100.0
 DECLARED: dict[str, Any] = {
     "registry_projects": [
         {"name": "gpu", "public": True, "quota": "500G", "immutable_tags": [{"tags": "v*"}]}
@@ -106,6 +112,29 @@ def test_that_it_waits_is_said_once(site: Path, harbor: StandIn) -> None:
     planned = call(site, "plan")
     assert planned.return_value == 0
     assert planned.stderr.splitlines() == ["Harbor does not answer, or asks to wait; trying again"]
+
+
+def test_an_interruption_ends_the_wait_for_the_next_try(site: Path, harbor: StandIn) -> None:
+    """Of many at once; else it would come after the minutes that Harbor asks for."""
+    projects = [{"name": f"p{number}"} for number in range(20)]
+    declare(site, {"registry_projects": projects, "registry_api_url": harbor.url})
+    harbor.faults.add(Fault(503, times=10**6, method="POST", retry_after="30"))
+    program = str(Path(sys.executable).with_name("clusterctl"))
+    ours = subprocess.Popen(
+        [program, "-C", str(site), "registry", "apply", "--yes"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        with harbor.asked:
+            assert harbor.asked.wait_for(lambda: harbor.calls["POST"] > 0, 120)
+        ours.send_signal(signal.SIGINT)
+        _, said = ours.communicate(timeout=WITHIN_S)
+    finally:
+        ours.kill()
+        ours.wait()
+    assert (ours.returncode, said.splitlines()[-1]) == (130, "interrupted")
+    assert "failed" not in said
+    assert harbor.calls["POST"] <= CONNECTIONS
 
 
 @pytest.mark.parametrize(
@@ -323,10 +352,12 @@ def test_what_contradicts_itself_is_refused_by_name(
         ("http://192.0.2.7:8080", True),
         ("http://localhost.example", True),
         ("http://127.0.0.1.example", True),
+        ("http://127.0.0.1@harbor.example", True),
         ("harbor.example", True),
         ("https://harbor.example", False),
         ("http://localhost:1", False),
         ("http://[::1]:1", False),
+        ("http://[::1]", False),
         ("http://127.3.2.1:1", False),
     ],
 )

@@ -16,6 +16,7 @@ import registry_image
 import registry_trust
 
 from clusterctl.engine.failure_kinds import kind_of
+from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import vault as harbor_vault
 from clusterctl.registry.harbor.secret_text import SecretText
 
@@ -74,6 +75,14 @@ def test_a_robots_password_is_taken_from_its_file_and_never_from_one_that_others
     assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByHarbor"
     given.write_text("Rotated1\n", encoding="utf-8")
     assert "registry-robot.auth.json" in ensure()
+
+
+def test_a_password_file_that_cannot_be_removed_is_said_and_ends_in_no_traceback(tmp_path: Path) -> None:
+    kept = harbor_vault.Vault(tmp_path / harbor_vault.FILE)
+    (tmp_path / harbor_vault.PASSWORDS / "nodes.password").mkdir(parents=True)
+    with pytest.raises(ClusterctlError) as caught:
+        kept.forget("nodes")
+    assert caught.value.code.startswith("cluster.state-not-")
 
 
 def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path: Path) -> None:

@@ -3,110 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import sys
 import termios
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pexpect
-import pyte
 import pytest
 
+from .terminal_screen import SIZES, Terminal, Watched, begun, picture
+
 PLAYER = Path(__file__).with_name("terminal_player.py")
-VALIDATION = Path(__file__).with_name("validation_player.py")
 # Runs the program with the player as the interpreter that Ansible is started with.
 PROGRAM = "import sys; from clusterctl.main import run; sys.executable = {!r}; sys.exit(run())"
 LOCKED = "E: Could not get lock /var/lib/dpkg/lock-frontend"
-WAIT_S = 60
-SIZES = [(80, 24), (60, 20), (200, 50)]
-
-
-class Watched(pyte.HistoryScreen):
-    """A screen that knows how often a line was wrapped, and whether the cursor was ever hidden."""
-
-    def __init__(self, columns: int, lines: int) -> None:
-        self.hidden_once, self.wraps, self._drawing = False, 0, False
-        super().__init__(columns, lines, history=10_000)
-
-    def draw(self, data: str) -> None:
-        self._drawing = True
-        super().draw(data)
-        self._drawing = False
-
-    def linefeed(self) -> None:
-        self.wraps += self._drawing
-        super().linefeed()
-
-    def reset_mode(self, *modes: int, **options: Any) -> None:
-        super().reset_mode(*modes, **options)
-        self.hidden_once |= self.cursor.hidden
-
-    def text(self) -> list[str]:
-        """The screen's lines without what is blank at their ends, down to the last that is not."""
-        lines = [line.rstrip() for line in self.display]
-        while lines and not lines[-1]:
-            lines.pop()
-        return lines
-
-    def everything(self) -> list[str]:
-        """What has scrolled away, and the screen."""
-        gone = ["".join(row[x].data for x in range(self.columns)).rstrip() for row in self.history.top]
-        return gone + self.text()
-
-
-@dataclass
-class Terminal:
-    """The program in a terminal of a size; ``raw`` is every byte that it wrote."""
-
-    child: pexpect.spawn
-    screen: Watched
-    modes: list[Any]
-    raw: bytearray = field(default_factory=bytearray)
-
-    def until(self, what: Callable[[Watched], bool]) -> None:
-        """Feed the screen until it shows what is waited for, and no more comes at that moment."""
-        stream, deadline = pyte.ByteStream(self.screen), time.monotonic() + WAIT_S
-        while True:
-            before = len(self.raw)
-            assert self._feed(stream), "\n".join(self.screen.text())
-            if len(self.raw) == before and what(self.screen):
-                return
-            assert time.monotonic() < deadline, "\n".join(self.screen.text())
-
-    def ended(self) -> int:
-        """Feed the screen until the program has ended; its exit code."""
-        stream, deadline = pyte.ByteStream(self.screen), time.monotonic() + WAIT_S
-        while self._feed(stream):
-            assert time.monotonic() < deadline, "\n".join(self.screen.text())
-        self.child.wait()
-        return self.child.exitstatus
-
-    def _feed(self, stream: pyte.ByteStream) -> bool:
-        try:
-            chunk = self.child.read_nonblocking(1 << 16, 0.1)
-        except pexpect.TIMEOUT:
-            return True
-        except pexpect.EOF:
-            return False
-        self.raw += chunk
-        stream.feed(chunk)
-        return True
-
-
-def modes_of_a_new_terminal() -> list[Any]:
-    """Of one that no program has touched: the program may be quicker than who asks for those of its own."""
-    ours, its = os.openpty()
-    try:
-        return termios.tcgetattr(its)
-    finally:
-        os.close(ours)
-        os.close(its)
 
 
 @dataclass
@@ -127,12 +40,7 @@ class Site:
         """The program with these words, in a terminal; standard output to a file where ``out`` names one."""
         argv = [sys.executable, "-c", PROGRAM.format(str(self.root / "python")), "-C", str(self.root), *words]
         line = f"exec {shlex.join(argv)}" + (f" > {out}" if out else "")
-        clean = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR", "COLUMNS", "LINES")}
-        given = {**clean, "TERM": "xterm-256color", "FEED": str(self.root / "feed.json"), **environment}
-        child = pexpect.spawn(
-            "/bin/sh", ["-c", line], env=given, dimensions=(size[1], size[0]), timeout=WAIT_S
-        )
-        return Terminal(child, Watched(*size), modes_of_a_new_terminal())
+        return begun(["/bin/sh", "-c", line], size, FEED=str(self.root / "feed.json"), **environment)
 
     def go_on(self) -> None:
         """End what holds the feed."""
@@ -152,18 +60,6 @@ def make_site(root: Path, number: int) -> Site:
     (root / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S {PLAYER} "$@"\n')
     (root / "python").chmod(0o755)
     return Site(root, hosts)
-
-
-def picture(screen: Watched, title: str) -> list[str]:
-    """The lines that are redrawn: from the one headline down to the cursor, which is below them."""
-    lines = [line.rstrip() for line in screen.display]
-    heads = [number for number, line in enumerate(lines) if line.startswith(f"{title} ·")]
-    assert len(heads) == 1, "\n".join(lines)
-    drawn = lines[heads[0] : screen.cursor.y]
-    assert screen.cursor.x == 0
-    assert all(drawn)
-    assert not any(lines[screen.cursor.y :])
-    return drawn
 
 
 def counts(drawn: list[str]) -> dict[str, int]:
@@ -207,8 +103,6 @@ CASES = {
         Case("plan", 100, tuple(f"gpu{n:03d}" for n in range(5, 100, 7)), ("gpu001", "gpu100")),
     ),
 }
-
-
 IN_EVERY_SIZE = ("apply-3", "plan-100")
 COMBINED = {
     f"{name}-{size}": (*CASES[name], size)
@@ -352,43 +246,3 @@ def test_a_long_task_shows_on_which_host_it_is_and_since_when(site):
     terminal.until(ticks)
     site.go_on()
     assert terminal.ended() == 0
-
-
-def validation(number: int, bad: int, size: tuple[int, int], **environment: str) -> Terminal:
-    """A validation of so many nodes, the first of which cannot be reached, in a terminal."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR", "COLUMNS", "LINES")}
-    given = {**clean, "TERM": "xterm-256color", **environment}
-    argv = [str(VALIDATION), str(number), str(bad)]
-    child = pexpect.spawn(sys.executable, argv, env=given, dimensions=(size[1], size[0]), timeout=WAIT_S)
-    return Terminal(child, Watched(*size), termios.tcgetattr(child.child_fd))
-
-
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize(("number", "bad"), [(3, 1), (100, 20)])
-def test_a_validation_shows_its_job_since_when_and_for_whom_it_waits(number, bad, size):
-    terminal = validation(number, bad, size)
-    terminal.until(lambda screen: any("ended" in line for line in screen.display))
-    drawn = picture(terminal.screen, "validate")
-    assert drawn[0].startswith(f"validate · quick · {number} nodes")
-    assert f"all-reduce across the nodes: {number - bad - 1} of {number - bad} nodes ended" in drawn[1]
-    assert drawn[2] == f"  waiting for gpu{bad + 1:03d} (at most 15m00s)"
-    assert f"{bad} unreachable: gpu001" in drawn[3]
-    assert drawn[4:] == ["  1 of 2 checks judged"]
-    assert terminal.screen.wraps == 0
-    terminal.child.send("\r")
-    assert terminal.ended() == 0
-    said = "\n".join(terminal.screen.everything())
-    assert "validate ·" not in said
-    assert "could not be looked at" in said
-    assert said.count("looked at") <= 5
-    assert terminal.modes == termios.tcgetattr(terminal.child.child_fd)
-
-
-def test_a_validation_in_plain_lines_has_not_one_for_each_node():
-    terminal = validation(100, 20, (80, 24), CI="true")
-    terminal.child.send("\r")
-    assert terminal.ended() == 0
-    lines = terminal.raw.decode().splitlines()
-    assert "\x1b" not in terminal.raw.decode()
-    assert sum(line.startswith("[") for line in lines) < 12
-    assert any("gpu021-gpu100: all-reduce across the nodes: started" in line for line in lines)

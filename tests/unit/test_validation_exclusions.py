@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.test_check_session import FakeLauncher, records, run
 
 from clustercheck import sample
 from clustercheck.checks import seeding
@@ -21,6 +20,8 @@ from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.errors import ClusterctlError
+
+from .validation_in_memory import FakeLauncher, records, run
 
 DAY = date(2026, 12, 31)
 LINK = Exclusion("nvlink", "gpu01", "ana", "bridge ordered", DAY, gpu=0)

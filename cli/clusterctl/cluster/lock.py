@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import StringConstraints, ValidationError
 
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 
@@ -21,18 +22,14 @@ SCHEMA: Literal[1] = 1
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LockedBlob(_Record):
+class LockedBlob(Record):
     """A layer, or an image's configuration."""
 
     digest: Digest
     size: int
 
 
-class LockedImage(_Record):
+class LockedImage(Record):
     """One image. ``digest`` is what is copied and pulled; ``index`` the upstream's list that it was found in.
 
     Of an image for several platforms ``digest`` is the list, and ``manifest`` that of the first platform.
@@ -67,7 +64,7 @@ class LockedImage(_Record):
         return Needs(self.cuda, self.cudnn, self.nccl, ranges, self.minimum_driver_from)
 
 
-class Lock(_Record):
+class Lock(Record):
     """The whole file. ``driver`` is what the nodes have by their settings: a version, else a branch."""
 
     schema_: Literal[1] = SCHEMA

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
+from clusterctl.registry.at_once import each
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import (
     TRAINING,
@@ -26,6 +26,7 @@ from clusterctl.registry.images.declared import (
 )
 from clusterctl.registry.images.places import Sources
 from clusterctl.registry.images.resolve import resolve
+from clusterctl.registry.oci.patience import Patience
 
 AT_ONCE = 8
 
@@ -58,8 +59,9 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
         for image in declared
         if not image.built and _is_asked(image, before, names, anew=upgrade or check)
     ]
-    with Sources(inventory) as sources, ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda image: _resolved(image, sources), anew))
+    patience = Patience()
+    with Sources(inventory, patience) as sources:
+        found = each(lambda image: _resolved(image, sources), anew, at_once=AT_ONCE, stop=patience.stop)
     resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
         image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)

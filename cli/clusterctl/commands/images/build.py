@@ -171,10 +171,7 @@ def _tell(
         return
     for record, one in zip(records, found.values(), strict=True):
         if isinstance(one, ExplainedError):
-            console.tell(
-                f"{record['name']}: {one.what}", ("where:", one.where), ("hint: ", one.hint),
-                ("code: ", one.code), style="bold red",
-            )  # fmt: skip
+            options.tell_failure(record["name"], one)
         elif one.there:
             console.RESULTS.print(f"{record['reference']}: is there, of this recipe and base", markup=False)
         else:

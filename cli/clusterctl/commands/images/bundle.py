@@ -184,7 +184,7 @@ def load(
         work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
         code = bringing.bring(work, as_json=as_json)
     if files_to is not None:
-        new = put_files(media, bundle, files_to, lambda: None)
+        new = put_files(media, bundle, files_to)
         console.say(f"{counted(len(bundle.files), 'file')} in {files_to}, {new} of them new")
     elif bundle.files:
         console.say(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from clusterctl import console
 from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.outcome import BAD, Outcome, State
 from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.errors import stopped
@@ -72,11 +73,15 @@ def tell_failures(outcomes: Sequence[Outcome]) -> None:
     """Why, for each image that is not as it should be."""
     for one in outcomes:
         if one.error is not None:
-            error = one.error
-            console.tell(
-                f"{one.image.name}: {error.what}", ("where:", error.where), ("hint: ", error.hint),
-                ("code: ", error.code), style="bold red",
-            )  # fmt: skip
+            tell_failure(one.image.name, one.error)
+
+
+def tell_failure(name: str, error: ExplainedError) -> None:
+    """Why one image is not as it should be."""
+    console.tell(
+        f"{name}: {error.what}", ("where:", error.where), ("hint: ", error.hint), ("code: ", error.code),
+        style="bold red",
+    )  # fmt: skip
 
 
 def tell_who(destination: Destination) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from clusterctl import console
@@ -12,6 +13,8 @@ from clusterctl.rollout import opening, registry_host, tables
 from clusterctl.rollout.registry_host import Done, Work
 
 SHOWN = 3
+# As harbor_backup names them.
+NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 # Where Harbor keeps images as files of its host, which alone a backup has.
 FILES = "filesystem"
 
@@ -39,8 +42,7 @@ def run(
 
 def require_name(name: str) -> None:
     """Refuse what is no name of a backup. Raises ClusterctlError (``registry.no-backup``, exit 2)."""
-    digits = name.replace("T", "", 1).removesuffix("Z")
-    if not (len(name) == len("20260101T000000Z") and digits.isdecimal()):
+    if not NAME.fullmatch(name):
         raise ClusterctlError(
             f"{name!r} is no name of a backup",
             code="registry.no-backup",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,15 +42,15 @@ def settings(named: Path | None) -> HarborSettings:
     return harbor_settings(opened(named))
 
 
-def _wait() -> Callable[[float], None]:
-    """Wait until the next try; say so once, for it may take a while."""
+def _wait(stop: threading.Event) -> Callable[[float], None]:
+    """Wait until the next try, or until nobody wants one; say so once, for it may take a while."""
     said: list[str] = []
 
     def wait(seconds: float) -> None:
         if not said:
             said.append("Harbor does not answer, or asks to wait; trying again")
             console.say(said[0])
-        time.sleep(seconds)
+        stop.wait(seconds)
 
     return wait
 
@@ -60,7 +60,8 @@ def reached(
     found: HarborSettings, *, prune: bool = False, prove: bool = False, adopt: bool = False
 ) -> Iterator[Site]:
     """Harbor, for as long as the block lasts. Raises ClusterctlError (``registry.*``)."""
-    with Client(found.access, wait=_wait()) as client:
+    stop = threading.Event()
+    with Client(found.access, wait=_wait(stop), stop=stop) as client:
         site = Site(
             client,
             Vault(found.vault_file),

@@ -61,19 +61,10 @@ def command(
         if plan.changes and not agreed(question, yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
-        tell = telling.emit_outcome if as_json else telling.tell_outcome
-        applied = reconcile.apply(site, plan, tell)
+        applied = reconcile.apply(site, plan, telling.each_outcome(as_json=as_json))
         calls = site.client.calls
-    code = applied.exit_code
-    if as_json:
-        for remark in plan.remarks:
-            console.emit(remark.as_record())
-        console.emit(telling.summary(plan, code, calls, applied))
-    else:
-        console.write((telling.result(applied) or "nothing to do") + "\n")
-    if applied.stopped is not None:
-        console.explain(applied.stopped)
-    return code
+    telling.tell_end(applied, calls, nothing="nothing to do", as_json=as_json)
+    return applied.exit_code
 
 
 def _chosen(declared: Iterable[Robot], names: tuple[str, ...]) -> list[Robot]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clusterctl import console
@@ -49,6 +49,24 @@ def tell_outcome(outcome: Outcome) -> None:
 def emit_outcome(outcome: Outcome) -> None:
     """The same for --json."""
     console.emit(outcome.as_record())
+
+
+def each_outcome(*, as_json: bool) -> Callable[[Outcome], None]:
+    """How an outcome is told as soon as it is there."""
+    return emit_outcome if as_json else tell_outcome
+
+
+def tell_end(applied: Applied, calls: int, *, nothing: str, as_json: bool) -> None:
+    """What became of a plan, and what ended it early; ``nothing`` where there was nothing to do."""
+    plan = applied.plan
+    if as_json:
+        for remark in plan.remarks:
+            console.emit(remark.as_record())
+        console.emit(summary(plan, applied.exit_code, calls, applied))
+    else:
+        console.write((result(applied) if plan.changes else nothing) + "\n")
+    if applied.stopped is not None:
+        console.explain(applied.stopped)
 
 
 def sentence(plan: Plan) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+# Values of fields that say nothing of an object that is to be made.
+NOTHING: tuple[object, ...] = (False, "", [])
 # A kind and a name: how objects are told apart, and what one waits for.
 Subject = tuple[str, str]
 
@@ -114,6 +116,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
         Difference(name, before.get(name), value)
         for name, value in after.items()
         if before.get(name) != value
+    )
+
+
+def creation(after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """The fields of an object that is not there yet; those that say nothing are left out."""
+    return tuple(
+        Difference(name, None, value) for name, value in after.items() if value not in (False, "", [])
     )
 
 

@@ -7,7 +7,6 @@ import random
 import re
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import httpx
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.harbor.secret_text import SecretText
+from clusterctl.registry.oci.patience import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
@@ -62,13 +62,27 @@ class Refused(Exception):
         return f"{self.message} (HTTP {self.status})"
 
 
-class Client:
-    """One Harbor. Safe to use from several threads; counts its calls."""
+class Stopped(Exception):
+    """Nobody wants the answer any more: it ends a call, and is told to nobody."""
 
-    def __init__(self, access: Access, *, wait: Callable[[float], None] = time.sleep) -> None:
+
+class Client:
+    """One Harbor. Safe to use from several threads; counts its calls.
+
+    Once ``stop`` is set nothing is tried again, and who waits to try again gives up.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        *,
+        wait: Callable[[float], object] | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
         self.access = access
         self.calls = 0
-        self._wait = wait
+        self.stop = stop or threading.Event()
+        self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
         self._extensions = {"sni_hostname": access.name} if access.name else {}
         self._auth = httpx.BasicAuth(access.user, access.password.reveal())
@@ -202,11 +216,17 @@ class Client:
                 mute += isinstance(error, httpx.ReadTimeout)
                 if of_certificate(error) or not left or mute >= timeouts:
                     raise unreachable(self.access.url, what, error) from error
-                self._wait(_pause(TRIES - left))
+                self._rest(_pause(TRIES - left))
                 continue
             if answer.status_code not in TRY_AGAIN or not left:
                 return answer
-            self._wait(_pause(TRIES - left, answer.headers.get("retry-after", "")))
+            self._rest(_pause(TRIES - left, answer.headers.get("retry-after", "")))
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until the next try. Raises Stopped."""
+        self._wait(seconds)
+        if self.stop.is_set():
+            raise Stopped
 
 
 @dataclass(frozen=True)
@@ -240,8 +260,9 @@ def _trust(access: Access) -> ssl.SSLContext:
 
 def _pause(failed: int, asked: str = "") -> float:
     """Seconds until the next try: what Harbor asks for, else longer each time, never all at once."""
-    if asked.isdigit():
-        return min(float(asked), LONGEST_WAIT_S)
+    told = retry_after(asked)
+    if told is not None:
+        return min(told, LONGEST_WAIT_S)
     ceiling = min(FIRST_WAIT_S * 2 ** (failed - 1), LONGEST_WAIT_S)
     return random.uniform(ceiling / 2, ceiling)  # noqa: S311 - spreads load, guards nothing
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import httpx
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, differences
+from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, creation, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Endpoint
 from clusterctl.registry.harbor.secret_text import SecretText
@@ -52,11 +52,8 @@ def surplus_findings(
 
 def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | None) -> Iterator[Finding]:
     if found is None:
-        after = _wanted(one)
-        created = tuple(
-            Difference(name, None, value) for name, value in after.items() if value not in ("", False)
-        )
-        yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one, secret), created)
+        act = partial(_create, site, one, secret)
+        yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)))
         return
     if found["type"] != one.type:
         why = f"is of type {found['type']}, and Harbor changes none to {one.type}"

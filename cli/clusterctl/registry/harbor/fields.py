@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from clusterctl.cluster.record import Record
 
 NAME = r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$"
 UNLIMITED = -1
@@ -59,10 +61,8 @@ Url = Annotated[str, AfterValidator(_url)]
 Quota = Annotated[int, BeforeValidator(_quota), AfterValidator(_some)]
 
 
-class Declaration(BaseModel):
-    """Nothing else than what is known may be written, and nothing changes afterwards."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Declaration(Record):
+    """What an operator declares of Harbor."""
 
     def undeclared(self, name: str) -> str:
         """Why nothing of this field is pruned: nobody wrote it, and none is not the same as an empty one."""

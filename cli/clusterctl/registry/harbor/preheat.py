@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Difference, differences
+from clusterctl.registry.harbor.change import Action, Change, Difference, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
@@ -34,7 +34,7 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
-    lists = each(lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
+    lists = each(site, lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
     return {
         f"{project}/{one['name']}": one
         for project, policies in zip(there, lists, strict=True)
@@ -74,10 +74,9 @@ def new_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Fo
     for one in declared:
         if one.name in held:
             continue
-        after = tuple(Difference(n, None, v) for n, v in _wanted(one).items() if v not in ("", False))
         needs = tuple((KIND, name) for name, there in held.items() if _endpoint(there) == one.endpoint)
         act = partial(_create, site, one, _secret(site, one))
-        yield Change(KIND, one.name, Action.CREATE, act, after, needs)
+        yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
 
 
 def idle_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -101,11 +100,8 @@ def policy_findings(
         there = found.get(name)
         needs = ((projects.KIND, one.project), (KIND, one.instance))
         if there is None:
-            after = tuple(
-                Difference(n, None, v) for n, v in _wanted_policy(one).items() if v not in ("", False)
-            )
             act = partial(_create_policy, site, one)
-            yield Change(POLICY, name, Action.CREATE, act, after, needs)
+            yield Change(POLICY, name, Action.CREATE, act, creation(_wanted_policy(one)), needs)
         elif differing := differences(_canonical_policy(site, there), _wanted_policy(one)):
             act = partial(_update_policy, site, one, there["id"])
             yield Change(POLICY, name, Action.UPDATE, act, differing, needs)

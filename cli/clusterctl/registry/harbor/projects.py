@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from clusterctl.registry.harbor import endpoints, retention
-from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, differences
+from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, creation, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Project
 from clusterctl.registry.harbor.fields import UNLIMITED, size_words
@@ -33,7 +33,7 @@ def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Found]:
         project["_quota"] = quotas.get(project["project_id"])
         project["_retention"] = retention.look(site, project)
 
-    each(complete, [one for one in declared if one.name in found])
+    each(site, complete, [one for one in declared if one.name in found])
     return found
 
 
@@ -46,10 +46,8 @@ def findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found])
             yield Remark(KIND, one.name, why, blocks=True)
         if there is None:
             whole = {"proxy_of": one.proxy_of, **_wanted(site, one)}
-            after = [item for item in whole.items() if item[1] not in (False, [], "")]
-            created = tuple(Difference(name, None, value) for name, value in after)
             needs = ((endpoints.KIND, one.proxy_of),) if one.proxy_of else ()
-            yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one), created, needs)
+            yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one), creation(whole), needs)
         else:
             yield from _existing(site, one, there)
 

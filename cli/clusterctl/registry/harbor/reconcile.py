@@ -205,7 +205,7 @@ def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
     robot_accounts.begin(site, (change.name for change in made.changes if robots.lacks_secret(change)))
     try:
         for stage in made.stages:
-            each(one, stage)
+            each(site, one, stage)
             if over.is_set():
                 break
             lacking |= {o.change.subject for o in applied.outcomes if o.state is not State.DONE}

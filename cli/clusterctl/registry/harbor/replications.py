@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from clusterctl.registry.harbor import endpoints
-from clusterctl.registry.harbor.change import Action, Change, Difference, differences
+from clusterctl.registry.harbor.change import Action, Change, creation, differences
 from clusterctl.registry.harbor.declared import Replication, ReplicationFilter
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
@@ -26,9 +26,8 @@ def findings(site: Site, declared: tuple[Replication, ...], found: dict[str, Fou
         there = found.get(one.name)
         needs = ((endpoints.KIND, one.source or one.destination),)
         if there is None:
-            after = tuple(Difference(n, None, v) for n, v in _wanted(one).items() if v not in ("", False, []))
             act = partial(_create, site, one)
-            yield Change(KIND, one.name, Action.CREATE, act, after, needs)
+            yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
         elif differing := differences(_canonical(site, there), _wanted(one)):
             act = partial(_update, site, one, there)
             yield Change(KIND, one.name, Action.UPDATE, act, differing, needs)

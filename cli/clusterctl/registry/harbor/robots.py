@@ -8,7 +8,15 @@ from functools import partial
 from typing import Any
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, Remark, differences
+from clusterctl.registry.harbor.change import (
+    Action,
+    Change,
+    Deferred,
+    Difference,
+    Remark,
+    creation,
+    differences,
+)
 from clusterctl.registry.harbor.declared import Robot
 from clusterctl.registry.harbor.robot_accounts import (
     FOR_EVER,
@@ -39,7 +47,7 @@ def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) ->
     robots = site.client.every("robots", PATH, q="Level=system")
     names = dict.fromkeys([*of_projects, *(one.project for one in declared if one.project)])
     there = [name for name in names if (projects.KIND, name) in site.ids]
-    for found in each(lambda name: _of_project(site, name), there):
+    for found in each(site, lambda name: _of_project(site, name), there):
         robots += found
     return {one["name"].removeprefix(site.robot_prefix): one for one in robots}
 
@@ -52,10 +60,8 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
     for one in declared:
         there = found.get(one.key)
         if there is None:
-            wanted = _wanted(site, one, None)
-            after = tuple(Difference(n, None, v) for n, v in wanted.items() if v not in ("", False))
             act = partial(create, site, one, partial(_find, site, one))
-            yield Change(KIND, one.key, Action.CREATE, act, after, needs(one))
+            yield Change(KIND, one.key, Action.CREATE, act, creation(_wanted(site, one, None)), needs(one))
         elif not there.get("editable", True):
             yield Remark(KIND, one.key, FIRST_KIND, blocks=True)
         elif not (site.vault.robot(one.key) or site.adopt):
@@ -138,7 +144,7 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
         entry = site.vault.robot(key)
         return site.client.knows(found[key]["name"], SecretText(entry[SECRET]))
 
-    return dict(zip(keys, each(serves, keys), strict=True))
+    return dict(zip(keys, each(site, serves, keys), strict=True))
 
 
 def _unproved(

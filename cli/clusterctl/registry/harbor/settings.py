@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from clusterctl.registry.harbor.client import Access
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.secret_text import read_secret_file
 from clusterctl.registry.harbor.vault import FILE
+from clusterctl.registry.oci.reference import is_this_machine
 
 EMBEDDED = "embedded"
 PASSWORD_FILE = ".clusterctl/secrets/harbor-admin.password"  # noqa: S105 - where it is, not what
@@ -109,7 +109,8 @@ def _access(host: Host, inventory: Inventory) -> Access:
 def _guard(url: str, host: Host) -> None:
     """The administrator's password goes with each request: in clear on this machine alone."""
     parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_here(parts.hostname or "")):
+    host_and_port = parts.netloc.rpartition("@")[2].lower()
+    if parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(host_and_port)):
         return
     raise ClusterctlError(
         f"registry_api_url is {url}: the administrator's password would go there in clear",
@@ -117,13 +118,6 @@ def _guard(url: str, host: Host) -> None:
         where=f"{host.name}: registry_api_url",
         hint="Write https://; http:// is for an address of this machine, as of a tunnel.",
     )
-
-
-def _is_here(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def _host(inventory: Inventory) -> Host:

@@ -95,17 +95,17 @@ class Site:
             raise
 
 
-def each(function: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The results, in order, of as many calls at a time as Harbor is given.
 
-    Where one fails, or the person interrupts, none is begun any more.
+    Where one fails, or the person interrupts, none is begun any more, and none is tried again.
     """
-    return at_once.each(function, items, at_once=CONNECTIONS)
+    return at_once.each(function, items, at_once=CONNECTIONS, stop=site.client.stop)
 
 
-def by_name(found: Iterable[Found], key: str = "name") -> dict[str, Found]:
+def by_name(found: Iterable[Found]) -> dict[str, Found]:
     """Objects by the name they go by."""
-    return {one[key]: one for one in found}
+    return {one["name"]: one for one in found}
 
 
 def make(

@@ -97,9 +97,10 @@ class Vault:
         return datetime.fromisoformat(text) if isinstance(text, str) else None
 
     def forget(self, key: str) -> None:
-        """The robot is gone."""
+        """The robot is gone. Raises ClusterctlError (``cluster.state-*``)."""
         with self._lock:
             self._robots.pop(key, None)
+        with state_access():
             self._password(key).unlink(missing_ok=True)
 
     def knows(self, what: str, secret: SecretText, stamp: str) -> bool:

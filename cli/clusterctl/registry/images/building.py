@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,6 +108,10 @@ class Engine:
         """The image's archive, as it comes. Raises ClusterctlError (``images.build-archive``)."""
         with tempfile.TemporaryFile() as errors:
             process = subprocess.Popen([self.program, "save", tag], stdout=subprocess.PIPE, stderr=errors)
+            # Its end is what ends a read of an engine that says nothing more.
+            watchdog = threading.Timer(self.limit_s, process.kill)
+            watchdog.daemon = True
+            watchdog.start()
             try:
                 assert process.stdout is not None  # noqa: S101 (it was asked for)
                 yield process.stdout
@@ -115,6 +120,7 @@ class Engine:
                     pass
                 code = process.wait(LOOK_S)
             finally:
+                watchdog.cancel()
                 process.kill()
                 process.wait(LOOK_S)
             if code != 0:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
+from clusterctl.cluster.record import Record
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.oci.client import PIECE
 
@@ -24,18 +25,14 @@ SCHEMA: Literal[1] = 1
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Part(_Record):
+class Part(Record):
     """A piece: the name of its file, which is its digest, and its size."""
 
     sha256: Hex
     size: Annotated[int, Field(ge=0)]
 
 
-class Item(_Record):
+class Item(Record):
     """A thing that was cut into parts, with the digest of the whole."""
 
     sha256: Hex
@@ -43,21 +40,21 @@ class Item(_Record):
     parts: tuple[Part, ...]
 
 
-class BundledManifest(_Record):
+class BundledManifest(Record):
     """A manifest of an image."""
 
     media_type: str
     item: Item
 
 
-class BundledImage(_Record):
+class BundledImage(Record):
     """An image of the lock: its manifests, children first."""
 
     name: str
     manifests: tuple[BundledManifest, ...]
 
 
-class BundledFile(_Record):
+class BundledFile(Record):
     """A file of a tree, by its path below the directory that files are put into."""
 
     path: str
@@ -65,7 +62,7 @@ class BundledFile(_Record):
     item: Item
 
 
-class Bundle(_Record):
+class Bundle(Record):
     """The whole index."""
 
     schema_version: Literal[1] = SCHEMA

@@ -162,10 +162,10 @@ def writable(
 
 
 @contextlib.contextmanager
-def readable(inventory: Inventory, to: str = "", patience: Patience | None = None) -> Iterator[Destination]:
+def readable(inventory: Inventory, to: str = "") -> Iterator[Destination]:
     """The cluster's registry as the nodes see it: over TLS, trusted by the cluster's authority."""
     if to:
-        with Registry(named_way(inventory, to), patience) as registry:
+        with Registry(named_way(inventory, to)) as registry:
             yield Destination(registry, to)
         return
     way, not_as_nodes = own_way(inventory), ""
@@ -173,7 +173,7 @@ def readable(inventory: Inventory, to: str = "", patience: Patience | None = Non
         robot = _pull_robot(inventory)
         way = replace(way, credentials=robot) if robot else way
         not_as_nodes = "" if robot else _who_writes(inventory)
-    with Registry(way, patience) as registry:
+    with Registry(way) as registry:
         yield Destination(registry, _name(inventory), not_as_nodes=not_as_nodes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, 
 from clusterctl.registry.images.mirror import BrokenOriginError, Errand
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import PIECE, Content
+from clusterctl.registry.oci.client import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 
@@ -54,7 +54,7 @@ class Carried:
         """The bundle stays as it is."""
 
 
-def put_files(media: Media, bundle: Bundle, directory: Path, on_file: Callable[[], None]) -> int:
+def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
     """Have the bundle's files below ``directory``; how many were not there yet.
 
     Raises ClusterctlError (``images.bundle-damaged``, ``images.no-space``).
@@ -65,7 +65,6 @@ def put_files(media: Media, bundle: Bundle, directory: Path, on_file: Callable[[
     for file, target in missing:
         with disk(directory):
             _put(media, file, target)
-        on_file()
     return len(missing)
 
 
@@ -87,11 +86,8 @@ def _is_there(file: BundledFile, target: Path) -> bool:
 
 def digest_of_file(path: Path) -> str:
     """The SHA-256 of a file's bytes. Raises OSError."""
-    found = hashlib.sha256()
     with path.open("rb") as stream:
-        while piece := stream.read(PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check(media: Media, item: Item) -> ClusterctlError | None:

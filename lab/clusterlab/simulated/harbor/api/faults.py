@@ -21,8 +21,8 @@ class Fault:
     retry_after: str = ""
     after: bool = False
     hangs_up: bool = False
-    # Seconds before anything is answered.
-    mute_s: float = 0.0
+    # Nothing is answered until who asked has gone.
+    mute: bool = False
     message: str = "too many requests"
     skip: int = 0
 

@@ -7,7 +7,6 @@ import contextlib
 import hmac
 import json
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +31,10 @@ SERVED = (preheat, projects, registries, replications, repositories, robots, sch
 
 
 class StandIn(ThreadingHTTPServer):
-    """A Harbor whose state is one file. ``calls`` counts what was asked of it, by method."""
+    """A Harbor whose state is one file. ``calls`` counts what was asked of it, by method.
+
+    Who waits for a call to come in waits for ``asked``.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -43,6 +45,8 @@ class StandIn(ThreadingHTTPServer):
         self.faults = Faults()
         self.latency_s = latency_s
         self.calls: Counter[str] = Counter()
+        self.asked = threading.Condition()
+        self._ending = threading.Event()
         with self.store.transaction():
             projects.begin(self.store)
 
@@ -51,6 +55,21 @@ class StandIn(ThreadingHTTPServer):
         """Where it is."""
         host, port = self.server_address[:2]
         return f"http://{host!s}:{port}"
+
+    def count(self, method: str) -> None:
+        """One more call has come in."""
+        with self.asked:
+            self.calls[method] += 1
+            self.asked.notify_all()
+
+    def think(self) -> None:
+        """Take as long as this Harbor takes for an answer; no longer than it serves."""
+        self._ending.wait(self.latency_s)
+
+    def shutdown(self) -> None:
+        """Nobody is kept waiting for it."""
+        self._ending.set()
+        super().shutdown()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is none."""
@@ -62,9 +81,9 @@ class StandIn(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving(state: Path | str, *, port: int = 0, latency_s: float = 0.0) -> Iterator[StandIn]:
+def serving(state: Path | str, *, port: int = 0) -> Iterator[StandIn]:
     """A stand-in on loopback, for as long as the block lasts."""
-    server = StandIn(("127.0.0.1", port), state, latency_s=latency_s)
+    server = StandIn(("127.0.0.1", port), state)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
@@ -89,12 +108,14 @@ class _Handler(BaseHTTPRequestHandler):
             {name.lower(): value for name, value in self.headers.items()},
             raw,
         )
-        self.server.calls[self.command] += 1
+        self.server.count(self.command)
         if self.server.latency_s:
-            time.sleep(self.server.latency_s)
+            self.server.think()
         fault = self.server.faults.next(self.command, asked.path)
-        if fault is not None:
-            time.sleep(fault.mute_s)
+        if fault is not None and fault.mute:
+            self.rfile.read(1)
+            self.close_connection = True
+            return
         answer = Answer() if fault is not None and not fault.after else self._answer(asked)
         if fault is not None and fault.hangs_up:
             self.close_connection = True

@@ -21,6 +21,7 @@ USUAL: Object = {
 }
 # The stand-in's own state beside them: its administrator, its scanner, the registry behind it.
 OWN: Object = {"admin_password": "Harbor12345", "scanner": True, "registry": ""}
+PATIENCE_S = 3.0
 COMPONENTS = ("core", "database", "jobservice", "portal", "redis", "registryctl")
 
 
@@ -34,11 +35,11 @@ def configure(store: Store, **changed: Any) -> None:
     store.put("configuration", 1, {**(store.get("configuration", 1) or {}), **changed})
 
 
-def reachable(url: str, patience_s: float = 3.0) -> bool:
+def reachable(url: str) -> bool:
     """Whether something that speaks HTTP answers there."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=patience_s)
+    connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE_S)
     try:
         connection.request("GET", f"{parts.path}/v2/")
         return connection.getresponse().status < 500

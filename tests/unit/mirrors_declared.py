@@ -1,0 +1,23 @@
+"""What the tests of mirrors share: mirrors as they are declared, and the model of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+from ansible.module_utils import registry_mirrors
+
+CA = "/usr/local/share/ca-certificates/clusterctl-mysite.crt"
+needs_containerd = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("containerd") or not shutil.which("ctr"),
+    reason="wants root and containerd",
+)
+
+
+def model(*declared: dict[str, Any], fail_closed: bool = False) -> dict[str, list[registry_mirrors.Mirror]]:
+    return registry_mirrors.read_mirrors(declared, fail_closed=fail_closed)
+
+
+HUB = {"upstream": "docker.io", "url": "https://harbor.lan/dockerhub"}

@@ -1,0 +1,169 @@
+"""Scanning: what a host that is trusted says of itself, and everything that fails on the way there."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.scan import scan
+
+from .ssh_servers import LIMIT_S, Keys, hosts, one, pin, raw_server, ssh_server
+
+
+def test_a_pinned_host_is_asked_what_it_is(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}) as served:
+        pin(directory, served.port, keys.host)
+        reached = one(directory, keys, served.port)
+    assert (reached.state, reached.because) == ("ok", "")
+    assert (reached.os, reached.kernel) == ("Test OS 1", "6.1.0")
+    assert (reached.python, reached.sudo) == ("3.11.2", "root")
+    assert reached.login_s is not None
+    assert reached.shell_s is not None
+    assert 0 <= reached.shell_s <= reached.login_s < LIMIT_S
+    assert served.inputs == [b""]
+
+
+def test_a_refused_login_says_what_was_tried(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.other}) as served:
+        pin(directory, served.port, keys.host)
+        reached = one(directory, keys, served.port)
+    assert reached.state == "auth"
+    assert "it refuses ops (tried: id_user" in reached.because
+    assert "ssh-copy-id ops@127.0.0.1" in reached.remedy
+
+
+def test_a_key_with_a_passphrase_is_said_to_be_one(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}) as served:
+        pin(directory, served.port, keys.host)
+        reached = one(directory, keys, served.port, ansible_ssh_private_key_file=str(keys.locked_file))
+    assert reached.state == "auth"
+    assert "id_locked needs its passphrase: ssh-add it" in reached.because
+
+
+def test_passwords_for_ssh_and_sudo_go_the_safe_way(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {}, {"ops": "ssh-word"}) as served:
+        pin(directory, served.port, keys.host)
+        given = Passwords(Password("ssh-word"), Password("sudo-word"))
+        assert one(directory, keys, served.port, passwords=given).state == "ok"
+        wrong = one(directory, keys, served.port, passwords=Passwords(Password("no")))
+    assert wrong.state == "auth"
+    assert served.inputs == [b"sudo-word\n"]
+    assert not any("word" in command.replace("password", "") for command in served.commands)
+
+
+@pytest.mark.parametrize(
+    ("greeting", "hang_up", "state"),
+    [(b"", False, "silent"), (b"SSH-2.0-Tired\r\n", False, "silent"), (b"", True, "closed"),
+     (b"SSH-2.0-Full\r\n", True, "closed"), (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 200, True, "closed")],
+)  # fmt: skip
+def test_servers_that_are_no_good_are_left_in_time(
+    directory: ClusterDirectory, keys: Keys, greeting: bytes, hang_up: bool, state: str
+) -> None:
+    with raw_server(greeting, hang_up=hang_up) as served:
+        pin(directory, served.port, keys.host)
+        begun = time.monotonic()
+        reached = one(directory, keys, served.port, limit_s=1.0)
+        assert time.monotonic() - begun < 25
+    assert reached.state == state, reached
+
+
+def test_a_shell_that_never_ends_is_left_in_time(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}, answer=None) as served:
+        pin(directory, served.port, keys.host)
+        begun = time.monotonic()
+        reached = one(directory, keys, served.port, limit_s=1.5)
+        assert time.monotonic() - begun < 25
+    assert reached.state == "timeout"
+    assert "its shell does not end within 2 s" in reached.because
+
+
+def test_an_account_without_a_shell_is_told_apart(directory: ClusterDirectory, keys: Keys) -> None:
+    with ssh_server([keys.host], {"ops": keys.user}, answer="This account is disabled.\n") as served:
+        pin(directory, served.port, keys.host)
+        reached = one(directory, keys, served.port)
+    assert reached.state == "no-shell"
+    assert "This account is disabled." in reached.because
+
+
+def test_names_and_ports_where_nobody_is(directory: ClusterDirectory, keys: Keys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert one(directory, keys, port).state == "refused"
+    nowhere = one(directory, keys, port, ansible_host="nobody.invalid", limit_s=20.0)
+    assert nowhere.state == "dns"
+    assert "nobody.invalid cannot be resolved" in nowhere.because
+
+
+def test_wrong_words_for_ssh_blame_that_host_alone(directory: ClusterDirectory, keys: Keys) -> None:
+    reached = one(directory, keys, 22, ansible_ssh_common_args="-F /dev/null -o NoSuchOption=1")
+    assert reached.state == "config"
+    assert "gpu01" in reached.because
+    assert one(directory, keys, 22, ansible_ssh_common_args="'unclosed").state == "config"
+
+
+def test_the_operators_agent_is_asked(
+    directory: ClusterDirectory, keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
+) -> None:
+    socket_path = str(tmp_path_factory.mktemp("a") / "agent")
+    with subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL) as agent:
+        try:
+            monkeypatch.setenv("SSH_AUTH_SOCK", socket_path)
+            end = time.monotonic() + 10
+            while not Path(socket_path).exists() and time.monotonic() < end:
+                time.sleep(0.01)
+            subprocess.run(["ssh-add", "-q", str(keys.user_file)], check=True, capture_output=True)
+            with ssh_server([keys.host], {"ops": keys.user}) as served:
+                pin(directory, served.port, keys.host)
+                only_agent = {"ansible_ssh_private_key_file": str(keys.locked_file)}
+                assert one(directory, keys, served.port, **only_agent).state == "ok"
+                own_keys = "-F /dev/null -o IdentitiesOnly=yes"
+                refused = one(directory, keys, served.port, ansible_ssh_common_args=own_keys, **only_agent)
+                assert refused.state == "auth"
+        finally:
+            agent.terminate()
+
+
+def test_a_jump_host_sees_eight_logins_at_once_and_no_more(
+    directory: ClusterDirectory, keys: Keys, tmp_path: Path
+) -> None:
+    relay, places = tmp_path / "relay", tmp_path / "places"
+    places.mkdir()
+    # Each login has a place as long as its relay lives: the lowest that is free as it begins.
+    relay.write_text(
+        "import fcntl, itertools, os, socket, sys, threading\n"
+        "door = open(__file__)\n"
+        "fcntl.flock(door, fcntl.LOCK_EX)\n"
+        "for number in itertools.count():\n"
+        "    place = open(f'{sys.argv[2]}/{number}', 'w')\n"
+        "    try: fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "    except BlockingIOError: continue\n"
+        "    break\n"
+        "fcntl.flock(door, fcntl.LOCK_UN)\n"
+        "line = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "def up():\n"
+        "    while data := os.read(0, 65536): line.sendall(data)\n"
+        "threading.Thread(target=up, daemon=True).start()\n"
+        "while data := line.recv(65536): os.write(1, data)\n"
+    )
+    with ssh_server([keys.host], {"ops": keys.user}) as served:
+        pin(directory, served.port, keys.host)
+        through = f"-F /dev/null -o 'ProxyCommand=/usr/bin/env python3 -S {relay} %p {places}'"
+        chosen = hosts(directory, keys, *[served.port] * 12, ansible_ssh_common_args=through)
+        reached = scan(directory, chosen, limit_s=20.0)
+    assert [host.state for host in reached] == ["ok"] * 12, reached[0]
+    assert 0 < len(list(places.iterdir())) <= 8
+    assert all(host.jump.startswith("/usr/bin/env python3") for host in reached)
+
+
+def test_a_way_that_breaks_is_blamed_on_the_jump_host(directory: ClusterDirectory, keys: Keys) -> None:
+    broken = "-F /dev/null -o 'ProxyCommand=echo the bastion is closed >&2; exit 1'"
+    reached = one(directory, keys, 22, ansible_ssh_common_args=broken)
+    assert reached.state == "jump"
+    assert reached.because.endswith("the bastion is closed")

@@ -1,0 +1,254 @@
+"""The watcher of an offline apply: what it takes for a contact, and what it hears of real packets."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import offline_watch
+import pytest
+from ansible.module_utils import offline_watcher as watcher
+
+from clusterctl.rollout import offline
+
+WATCHER = Path(watcher.__file__)
+HERE, INSIDE, RESOLVER, OUT = "10.9.0.1", "10.9.0.3", "10.9.0.4", "151.101.2.132"
+
+
+def packet(
+    goal: str, protocol: int, ports: tuple[int, int] = (40000, 443), rest: bytes = b"", flags: int = 2
+) -> bytes:
+    """An IPv4 packet as the watch gets it."""
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 0, 0, 0, 64, protocol, 0)
+    head += socket.inet_aton(HERE) + socket.inet_aton(goal)
+    if protocol == watcher.TCP:
+        return head + struct.pack("!HHIIBB", *ports, 0, 0, 0x50, flags) + bytes(6)
+    if protocol == watcher.UDP:
+        return head + struct.pack("!HHHH", *ports, 8 + len(rest), 0) + rest
+    return head + rest
+
+
+def question(name: str) -> bytes:
+    words = b"".join(bytes([len(word)]) + word.encode() for word in name.split("."))
+    return struct.pack("!HHHHHH", 1, 0x0100, 1, 0, 0, 0) + words + b"\0" + struct.pack("!HH", 1, 1)
+
+
+def new_watch(**earlier: Any) -> watcher.Watch:
+    config = {"run": "r1", "allowed": [f"{INSIDE}/32"], "name_servers": [RESOLVER, "8.8.8.8"]}
+    return watcher.Watch(config, earlier, 1.0)
+
+
+def hear(watch: watcher.Watch, data: bytes, kind: int = watcher.PACKET_OUTGOING) -> bool:
+    return watch.hear(data, watcher.ETH_P_IP, kind, "no-such-interface")
+
+
+def outside(watch: watcher.Watch) -> list[tuple[str, str, int, int]]:
+    return [(one["address"], one["protocol"], one["port"], one["times"]) for one in watch.record["outside"]]
+
+
+def test_a_connection_to_anybody_but_the_allowed_is_written_down_once_with_its_number() -> None:
+    watch = new_watch()
+    assert hear(watch, packet(INSIDE, watcher.TCP))
+    for _ in range(2):
+        hear(watch, packet(OUT, watcher.TCP))
+    hear(watch, packet("9.9.9.9", watcher.UDP, (123, 123)))
+    hear(watch, packet("1.1.1.1", 47))
+    hear(watch, packet("1.0.0.1", watcher.ICMP, rest=bytes([watcher.ECHO, 0])))
+    assert watch.record["inside"] == {INSIDE: 1}
+    assert outside(watch) == [
+        (OUT, "tcp", 443, 2), ("9.9.9.9", "udp", 123, 1),
+        ("1.1.1.1", "protocol 47", 0, 1), ("1.0.0.1", "icmp", 0, 1),
+    ]  # fmt: skip
+
+
+def test_who_had_gone_before_he_was_looked_for_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = iter([("", ""), ("", ""), ("bash", "chatty.service")])
+    monkeypatch.setattr(watcher, "process_of", lambda *_: next(found))
+    watch = new_watch()
+    heard = [hear(watch, packet(OUT, watcher.TCP)) for _ in range(4)]
+    (one,) = watch.record["outside"]
+    assert (one["times"], one["by"], one["unit"]) == (4, "bash", "chatty.service")
+    assert heard == [True, False, True, False]
+
+
+def test_answers_and_what_leaves_no_host_are_no_contacts() -> None:
+    watch = new_watch()
+    hear(watch, packet(OUT, watcher.TCP, flags=watcher.SYN | watcher.ACK))
+    hear(watch, packet(OUT, watcher.TCP, flags=watcher.ACK))
+    hear(watch, packet(OUT, watcher.ICMP, rest=bytes([0, 0])))
+    for nobody in ("127.0.0.1", "224.0.0.251", "255.255.255.255"):
+        hear(watch, packet(nobody, watcher.UDP, (5353, 5353)))
+    question_in = bytearray(packet(HERE, watcher.UDP, (9000, 123)))
+    question_in[12:16] = socket.inet_aton("9.9.9.9")
+    hear(watch, bytes(question_in), watcher.PACKET_HOST)
+    hear(watch, packet("9.9.9.9", watcher.UDP, (123, 9000)))
+    assert outside(watch) == []
+    hear(watch, packet("9.9.9.9", watcher.UDP, (124, 9000)))
+    assert len(outside(watch)) == 1
+
+
+def test_the_sites_name_server_may_be_asked_and_the_names_are_kept_and_one_in_the_world_is_outside() -> None:
+    watch = new_watch()
+    hear(watch, packet(RESOLVER, watcher.UDP, (5000, 53), question("deb.Debian.org")))
+    hear(watch, packet("10.9.0.254", watcher.UDP, (68, 67)))
+    assert watch.record["names"] == {"deb.debian.org": 1}
+    assert outside(watch) == []
+    hear(watch, packet("8.8.8.8", watcher.UDP, (5000, 53), question("x.org")))
+    hear(watch, packet(RESOLVER, watcher.UDP, (5000, 54), b""))
+    assert [one[:3] for one in outside(watch)] == [("8.8.8.8", "udp", 53), (RESOLVER, "udp", 54)]
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x45", packet(OUT, watcher.TCP)[:25], packet(OUT, watcher.UDP)[:21]])
+def test_a_packet_that_is_cut_short_is_passed_over(junk: bytes) -> None:
+    assert watcher.parse(junk, watcher.ETH_P_IP) is None
+    assert watcher.parse(junk, watcher.ETH_P_IPV6) is None
+    assert not hear(new_watch(), junk)
+    assert watcher.asked_name(junk) == ""
+
+
+def test_version_6_is_heard_as_well() -> None:
+    goal = ipaddress.ip_address("2606:4700::1111")
+    head = struct.pack("!IHBB", 6 << 28, 20, watcher.TCP, 64) + bytes(16) + goal.packed
+    syn = head + struct.pack("!HHIIBB", 40000, 443, 0, 0, 0x50, 2) + bytes(6)
+    watch = new_watch()
+    watch.hear(syn, watcher.ETH_P_IPV6, watcher.PACKET_OUTGOING, "eth0")
+    assert outside(watch) == [(str(goal), "tcp", 443, 1)]
+
+
+def test_a_reboot_is_no_gap_and_an_end_within_one_boot_is() -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+    rebooted = new_watch(run="r1", boots=["another"], gaps=0, outside=[], inside={INSIDE: 2}, began=0.5)
+    assert (rebooted.record["gaps"], rebooted.record["boots"]) == (0, ["another", boot])
+    assert (rebooted.record["inside"], rebooted.record["began"]) == ({INSIDE: 2}, 0.5)
+    assert new_watch(run="r1", boots=[boot], gaps=0).record["gaps"] == 1
+
+
+def test_bridges_and_containers_of_this_host_are_inside_and_its_own_link_is_not(tmp_path: Path) -> None:
+    for name in ("docker0/bridge", "veth1/brport", "eth0", "eth1/brport", "eth1/device"):
+        (tmp_path / name).mkdir(parents=True)
+    inside = [
+        name for name in ("lo", "docker0", "veth1", "eth0", "eth1") if watcher.is_inside(name, tmp_path)
+    ]
+    assert inside == ["lo", "docker0", "veth1"]
+
+
+SESSIONS = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0109090A:0016 00000000:0000 0A 0 0 0 0 0 1
+   1: 0109090A:0016 02020202:D431 01 0 0 0 0 0 2
+   2: 0109090A:C001 84026597:01BB 01 0 0 0 0 0 3
+   3: 0109090A:C002 0300090A:1388 01 0 0 0 0 0 4
+   4: 0109090A:C003 84026597:01BB 06 0 0 0 0 0 5
+   5: 0100007F:C004 0100007F:0050 01 0 0 0 0 0 6
+"""
+SESSIONS_6 = """  sl  local_address remote_address
+   0: 0000000000000000FFFF00000109090A:C005 0000000000000000FFFF000008080808:01BB 08 0 0 0 0 0 7
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table is one of a little-endian machine")
+def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_proof(tmp_path: Path) -> None:
+    (tmp_path / "tcp").write_text(SESSIONS, encoding="ascii")
+    (tmp_path / "tcp6").write_text(SESSIONS_6, encoding="ascii")
+    watch = new_watch()
+    watch.find_open(watcher.open_sessions(tmp_path))
+    found = [(one["address"], one["port"]) for one in watch.record["open"]]
+    assert found == [(OUT, 443), ("8.8.8.8", 443)]
+    record = {**watch.record, "ended": True}
+    assert offline.why_not(record, "r1").startswith(
+        f"sessions were open before its watch began: {OUT}:443 (tcp, 1 time)"
+    )
+    assert offline.why_not({**record, "open": []}, "r1") == ""
+
+
+def test_the_program_that_goes_to_the_node_is_this_one_and_needs_nothing_of_ours() -> None:
+    assert offline_watch.program() == WATCHER.read_text(encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import runpy; runpy.run_path({str(WATCHER)!r})"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
+NETWORK = """set -e
+ip link set lo up
+ip link add v0 type veth peer name v1
+ip link set v0 up
+ip link set v1 up
+ip addr add 10.9.0.1/24 dev v0
+for last in 2 3 4; do ip neigh add 10.9.0.$last lladdr 02:00:00:00:00:0$last dev v0; done
+ip route add default via 10.9.0.2
+exec "$@"
+"""
+SPEAKER = """
+import pathlib, socket, sys, time
+kept = []
+for address, port in (("10.9.0.3", 5000), ("151.101.2.132", 443), ("127.0.0.1", 1)):
+    kept.append(socket.socket())
+    kept[-1].settimeout(0.2)
+    try:
+        kept[-1].connect((address, port))
+    except OSError:
+        pass
+datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+question = "000101000001000000000000036465620664656269616e036f72670000010001"
+datagram.sendto(bytes.fromhex(question), ("10.9.0.4", 53))
+datagram.sendto(b"x", ("9.9.9.9", 123))
+# Who has gone already is looked for in vain.
+deadline = time.monotonic() + 60
+while "9.9.9.9" not in pathlib.Path(sys.argv[1]).read_text() and time.monotonic() < deadline:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="wants root, for a network of its own"
+)
+def test_every_beginning_is_heard_in_a_network_of_its_own(tmp_path: Path) -> None:
+    config = {
+        "run": "r1", "allowed": ["10.9.0.3/32"], "name_servers": ["10.9.0.4"], "until": time.time() + 120,
+        "output": str(tmp_path / "record.json"),
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "speaker.py").write_text(SPEAKER, encoding="utf-8")
+    driver = f"""
+import json, signal, subprocess, sys, time
+watch = subprocess.Popen([sys.executable, {str(WATCHER)!r}, {str(tmp_path / "config.json")!r}])
+deadline = time.monotonic() + 20
+while time.monotonic() < deadline:
+    try:
+        json.load(open({config["output"]!r}))
+        break
+    except (OSError, ValueError):
+        time.sleep(0.02)
+speaker = [sys.executable, {str(tmp_path / "speaker.py")!r}, {config["output"]!r}]
+subprocess.run(speaker, check=True, timeout=80)
+watch.send_signal(signal.SIGTERM)
+sys.exit(watch.wait(20))
+"""
+    done = subprocess.run(
+        ["unshare", "-n", "bash", "-c", NETWORK, "network", sys.executable, "-c", driver],
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    if "Operation not" in done.stderr or "Unknown device type" in done.stderr:
+        pytest.skip(f"no network of its own here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    assert set(record["inside"]) == {"10.9.0.3", "10.9.0.4"}
+    assert [(one["address"], one["port"]) for one in record["outside"]] == [
+        ("151.101.2.132", 443),
+        ("9.9.9.9", 123),
+    ]
+    assert record["outside"][0]["by"].startswith("python")
+    assert record["names"] == {"deb.debian.org": 1}
+    assert (record["drained"], record["lost"], record["gaps"]) == (True, 0, 0)
+    assert "ended" not in record
+    assert (tmp_path / "record.json").stat().st_mode & 0o077 == 0

@@ -1,0 +1,118 @@
+"""Reports: the curve of the group, the matrix of results, the pairs, and figures beside what was expected."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusterctl.report import (
+    curve,
+    html,
+    matrix,
+    measured,
+    pairs,
+)
+
+from .report_documents import document, failing, planted
+
+
+def test_the_curve_of_the_group_is_drawn_with_what_was_asked_of_it():
+    made = document()
+    points = curve.curve_of(made)
+    assert len(points) > 1
+    assert [point.size for point in points] == sorted(point.size for point in points)
+    assert any(point.floor for point in points)
+    page = html.render(made)
+    assert page.count('<svg class="curve"') == 2
+    assert page.count('<circle class="measured"') == 2 * len(points)
+    assert 'class="bound"' in page
+
+
+def test_no_curve_is_drawn_where_none_was_measured():
+    made = failing()
+    assert curve.curve_of(made) == ()
+    assert '<svg class="curve"' not in html.render(made)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2**40), st.floats(1e-6, 1e4)),
+        min_size=1,
+        max_size=20,
+        unique_by=lambda p: p[0],
+    )
+)
+def test_every_point_of_a_curve_lies_inside_the_picture(raw):
+    points = tuple(curve.Point(size, speed, speed / 2, speed * 2) for size, speed in sorted(raw))
+    text = str(curve.svg(points, 340, 260))
+    for x, y in re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', text):
+        assert 0 <= float(x) <= 340
+        assert 0 <= float(y) <= 260
+
+
+@given(st.floats(1e-9, 1e9))
+def test_the_axis_ends_just_above_the_highest_value(highest):
+    top = curve.nice_ceiling(highest)
+    assert highest <= top * (1 + 1e-9)
+    assert top < highest * 2.6
+
+
+def test_every_result_has_its_place_in_the_matrix():
+    made = failing()
+    shown = matrix.matrix(made)
+    assert shown is not None
+    assert [row.names for row in shown.rows] == ["all nodes", "gpu01", "gpu02", "gpu03"]
+    placed = sum(len(cell.verdicts) for row in shown.rows for cell in row.cells)
+    pairs_count_twice = sum(result["subject"]["peer"] is not None for result in made["results"])
+    assert placed == len(made["results"]) + pairs_count_twice
+    assert shown.every == ()
+    assert matrix.matrix({**made, "results": []}) is None
+
+
+def test_a_cell_says_which_gpu_it_is():
+    shown = matrix.matrix(document(planted("gpu-ecc", "ecc-dram")))
+    cell = next(row for row in shown.rows if row.names == "gpu01").cells[shown.checks.index("gpu-ecc")]
+    assert cell.verdict == "mixed"
+    assert cell.shares[4] == ("fail", 1)
+    assert cell.about == "7 pass, 1 fail (GPU 4)"
+
+
+def test_of_many_nodes_those_that_are_alike_share_a_row():
+    """As on a large cluster: the odd ones out come first, and none is lost."""
+    checks, nodes = ("a", "b"), [f"gpu{n:02d}" for n in range(1, 101)]
+    results = [
+        {"check": check, "subject": {"node": node, "gpu": gpu, "peer": None}, "verdict": "pass"}
+        for check in checks
+        for node in nodes
+        for gpu in range(8)
+    ]
+    results[3 * 8 + 5]["verdict"] = "fail"  # check a on gpu04
+    for result in results[:8]:
+        result["verdict"] = "not_run"  # check a on gpu01
+    shown = matrix.matrix({"results": results})
+    assert [(row.names, row.size) for row in shown.rows] == [
+        ("gpu04", 1),
+        ("gpu01", 1),
+        ("gpu02, gpu03, gpu05-gpu100", 98),
+    ]
+    assert [row.names for row in shown.every] == nodes
+
+
+def test_figures_stand_beside_what_was_expected_and_what_physics_allows():
+    (pair,) = [one for one in measured.spreads(document()) if one.check == "pair-bandwidth"]
+    assert (pair.lowest, pair.middle, pair.highest, pair.unit) == (2.2, 2.2, 2.2, "GB/s")
+    assert pair.expected == (1.1,)
+    assert [share for share, _ in pair.shares] == [0.704] * 3
+    assert pair.floors == pytest.approx((0.352,))
+
+
+def test_a_slow_node_is_a_cross_among_the_pairs():
+    found = pairs.pairs(document(planted("pair-bandwidth", "slow-node")))
+    slow = {place for place, (_, verdict) in found.measured.items() if verdict == "fail"}
+    rows = [row for row in range(3) if all((row, c) in slow for c in range(3) if c != row)]
+    assert len(rows) == 1
+    assert 'class="fail"' in pairs.svg(found)
+    assert pairs.pairs({**document(), "results": []}) is None
