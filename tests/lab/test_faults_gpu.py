@@ -43,7 +43,7 @@ CASES = [
     Case("remap-pending", "gpu02", 7, "gpu", {"gpu-row-remap", "gpu-recovery"}, "reset the GPU"),
     Case("nvlink-down", "gpu01", 2, "link", {"nvlink", "gpu-topology"}, "Restart Fabric Manager"),
     Case("throttled", "gpu03", 4, "gpu", {"gpu-throttle"}, "air flow"),
-    Case("pcie-narrow", "gpu02", 5, "link", {"pcie-link"}, "seat GPU", "8 of 16 lanes"),
+    Case("pcie-narrow", "gpu02", 5, "gpu", {"pcie-link", "gpu-transfer"}, "seat GPU", "8 of 16 lanes"),
     Case("peer-access-off", "gpu01", 4, "link", {"gpu-p2p"}, "restart Fabric Manager", "peer access"),
     Case("fabricmanager-stopped", "gpu02", None, "node", {"fabric-manager"}, "start it"),
     Case("fabricmanager-version-skew", "gpu01", None, "node", {"fabric-manager"}, "driver's exact version"),

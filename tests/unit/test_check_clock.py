@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from clustercheck import sample
 from clustercheck.checks import clock
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 
 # Seconds before and after the probe that a log-in took, and how far the clock is ahead.
 delays = st.floats(0, 12)

@@ -15,9 +15,10 @@ from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check, evaluate, good
 from clustercheck.checks.xid import catalogue, judge_messages, line
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.kernel_log import parse_line
 from clustercheck.selftest import HEALTHY, prove
 

@@ -13,9 +13,10 @@ from jsonschema import Draft202012Validator
 
 from clustercheck import sample
 from clustercheck.errors import ExplainedError
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec
 from clustercheck.model import NodeSettings, NodeSpec
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.transport import NodeUnreachableError
 
 from .validation_in_memory import (

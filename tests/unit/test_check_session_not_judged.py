@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from clustercheck import sample
-from clustercheck.evidence import NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.transport import NodeUnreachableError
 from clusterctl.report import view
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from clustercheck.evidence import NodeEvidence
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.inventory import Host
 from clusterctl.rollout.inspection import HostStatus, inspect, status_of

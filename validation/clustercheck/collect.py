@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from clustercheck.bounded import Ended, run_all
-from clustercheck.evidence import NodeEvidence
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.shipment import shipment
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
 

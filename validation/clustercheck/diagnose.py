@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from clustercheck.collect import collect
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.suites import Suite
 from clustercheck.transport import Transport
 

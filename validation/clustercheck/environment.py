@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from clustercheck import comparison
-from clustercheck.evidence import GPUS_IDLE, Evidence, NodeEvidence
+from clustercheck.evidence import GPUS_IDLE, Evidence
 from clustercheck.launch.model import JobOutcome
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
 
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clustercheck.evidence import NodeEvidence
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.parse.topology import Topology
 

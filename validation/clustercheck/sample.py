@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clustercheck import sample_gpus
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.expect import profiles
 from clustercheck.jobs.operation import FACTORS
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
 from clustercheck.sample_links import link_parts, rdma_devices, storage_nic

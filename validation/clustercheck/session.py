@@ -15,13 +15,14 @@ from clustercheck.comparison import replaced, unfit
 from clustercheck.diagnose import diagnose
 from clustercheck.document import Document
 from clustercheck.environment import describe
-from clustercheck.evidence import CANNOT_TELL_BUSY, Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.model import Launcher
 from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import ClusterSpec, Result
+from clustercheck.node_evidence import CANNOT_TELL_BUSY, NodeEvidence
 from clustercheck.suites import Suite, load
 from clustercheck.transport import Transport
 

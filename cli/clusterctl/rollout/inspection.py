@@ -9,7 +9,7 @@ from typing import Any
 
 from clustercheck.bounded import run_all
 from clustercheck.collect import PARTS_OF_STATUS, collect
-from clustercheck.evidence import NodeEvidence
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.transport import Completed, Transport
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from clustercheck.checks.base import Finding, bad, excluded, good, unknown
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import NodeSpec, Subject
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError
 
 Traits = Mapping[str, str]

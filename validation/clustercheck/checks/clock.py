@@ -9,8 +9,9 @@ from statistics import median
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good, unknown
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError
 
 # Logs of several nodes are read side by side, and make and file servers compare times: seconds matter there.

@@ -7,8 +7,9 @@ from typing import Any
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
 
 SOURCE = (

@@ -8,8 +8,9 @@ from typing import Any
 from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
 from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.p2p import MEANINGS, PeerAccess, parse_peer_access
 from clustercheck.parse.reading import program_output
 

@@ -9,8 +9,9 @@ from typing import Any
 from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError
 
 UNLIMITED = -1

@@ -9,8 +9,9 @@ from functools import partial
 from clustercheck.checks import seeding
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import GPU_CLASSES, NVIDIA, Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.reading import CannotReadError, whole_number
 

@@ -7,8 +7,9 @@ from collections import Counter
 from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node
 from clustercheck.checks.of_rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 
 
 def traits(node: NodeEvidence) -> Traits:

@@ -9,8 +9,9 @@ from clustercheck.checks.alike import ALONE, Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded, good
 from clustercheck.checks.of_rdma import links_of, name_of, without_adapter
 from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.flow_control import parse_flow_control, words
 
 

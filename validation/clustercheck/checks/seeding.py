@@ -9,10 +9,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 from clustercheck.checks.base import Finding
-from clustercheck.evidence import Evidence, NodeEvidence
+from clustercheck.evidence import Evidence
 from clustercheck.expect.baseline import Baseline, FigureThen
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
+from clustercheck.node_evidence import NodeEvidence
 
 Raw = dict[str, Any]
 Inject = Callable[[Evidence], Evidence]

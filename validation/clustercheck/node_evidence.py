@@ -1,0 +1,179 @@
+"""What is known of one node before it is judged: its raw probe record, read on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
+from clustercheck.parse.kernel_log import Xid, parse_kernel_log
+from clustercheck.parse.nvidia_smi import SmiLog, lost_gpus, parse_smi
+from clustercheck.parse.nvlink import GpuLinks, parse_nvlink
+from clustercheck.parse.reading import CannotReadError, bus_address, program_output
+from clustercheck.parse.topology import Topology, parse_topology
+
+NVIDIA = "0x10de"
+GPU_CLASSES = ("0x0300", "0x0302")
+NVSWITCH_CLASS = "0x0680"
+CANNOT_TELL_BUSY = "it cannot be told whether it is busy"
+
+T = TypeVar("T")
+
+
+def _read(read: Callable[[], T]) -> T | CannotReadError:
+    """What was read, or why it could not be: kept, so that each output is read once."""
+    try:
+        return read()
+    except CannotReadError as error:
+        return error
+
+
+def _known(found: T | CannotReadError) -> T:
+    if isinstance(found, CannotReadError):
+        raise CannotReadError(str(found))
+    return found
+
+
+@dataclass(frozen=True)
+class NodeEvidence:
+    """One node's raw probe record. ``unreachable`` says why there is none, or is empty.
+
+    ``asked`` is when it was asked for and when it came back, by this machine's clock in seconds since 1970.
+    """
+
+    name: str
+    raw: Mapping[str, Any] = field(default_factory=dict)
+    unreachable: str = ""
+    asked: tuple[float, float] | None = None
+
+    def part(self, name: str) -> Any:
+        """A part of the record. Raises CannotReadError where the probe could not collect it."""
+        errors = self.raw.get("errors")
+        if isinstance(errors, Mapping) and name in errors:
+            raise CannotReadError(f"the probe could not collect {name}: {errors[name]}")
+        if name not in self.raw:
+            raise CannotReadError(f"the probe's record has no part {name}")
+        return self.raw[name]
+
+    def mapping(self, name: str) -> Mapping[str, Any]:
+        """A part that is a mapping. Raises CannotReadError where it is not."""
+        part = self.part(name)
+        if not isinstance(part, Mapping):
+            raise CannotReadError(f"the probe's part {name} is not what it should be")
+        return part
+
+    def records(self, name: str) -> list[Mapping[str, Any]]:
+        """A part that is a list of mappings. Raises CannotReadError where it is not."""
+        part = self.part(name)
+        if not isinstance(part, list) or not all(isinstance(entry, Mapping) for entry in part):
+            raise CannotReadError(f"the probe's part {name} is not what it should be")
+        return part
+
+    @cached_property
+    def _smi(self) -> SmiLog | CannotReadError:
+        return _read(lambda: parse_smi(program_output(self.part("nvidia_smi"), "nvidia-smi -q -x")))
+
+    def smi(self) -> SmiLog:
+        """What nvidia-smi says. Raises CannotReadError."""
+        return _known(self._smi)
+
+    @cached_property
+    def _nvlinks(self) -> tuple[GpuLinks, ...] | CannotReadError:
+        return _read(lambda: parse_nvlink(program_output(self.part("nvlink"), "nvidia-smi nvlink -s")))
+
+    def nvlinks(self) -> tuple[GpuLinks, ...]:
+        """NVLinks of each GPU. Raises CannotReadError."""
+        return _known(self._nvlinks)
+
+    @cached_property
+    def _topology(self) -> Topology | CannotReadError:
+        return _read(lambda: parse_topology(program_output(self.part("topology"), "nvidia-smi topo -m")))
+
+    def topology(self) -> Topology:
+        """How the GPUs reach each other. Raises CannotReadError."""
+        return _known(self._topology)
+
+    @cached_property
+    def _xids(self) -> tuple[Xid, ...] | CannotReadError:
+        return _read(lambda: parse_kernel_log(self.part("kernel_log")))
+
+    def xids(self) -> tuple[Xid, ...]:
+        """Xid and SXid messages since boot. Raises CannotReadError."""
+        return _known(self._xids)
+
+    @cached_property
+    def _rdma(self) -> tuple[RdmaAdapter, ...] | CannotReadError:
+        return _read(lambda: parse_infiniband(self.part("infiniband")))
+
+    def rdma(self) -> tuple[RdmaAdapter, ...]:
+        """InfiniBand and RoCE adapters. Raises CannotReadError."""
+        return _known(self._rdma)
+
+    def gpu_addresses(self) -> tuple[str, ...]:
+        """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""
+        return self._nvidia(GPU_CLASSES)
+
+    def lost_gpus(self) -> tuple[str, ...]:
+        """Addresses of GPUs on the PCI bus that do not answer: they read all ones, or nvidia-smi lost them.
+
+        Raises CannotReadError where the bus could not be read.
+        """
+        record = self.raw.get("nvidia_smi")
+        lost: set[str] = set()
+        if isinstance(record, Mapping) and record.get("rc") != 0:
+            lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
+        silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
+        return tuple(address for address in self.gpu_addresses() if address in silent | lost)
+
+    def nvswitch_addresses(self) -> tuple[str, ...]:
+        """Addresses of NVSwitches on the PCI bus, in order. Raises CannotReadError."""
+        return self._nvidia((NVSWITCH_CLASS,))
+
+    def _nvidia(self, classes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            sorted(
+                bus_address(str(device.get("address")))
+                for device in self.records("pci")
+                if device.get("vendor") == NVIDIA and str(device.get("class", "")).startswith(classes)
+            )
+        )
+
+    def module_version(self) -> str:
+        """Version of the running kernel module. Raises CannotReadError where none is loaded."""
+        version = self.mapping("module").get("version")
+        if not isinstance(version, str) or not version:
+            raise CannotReadError("no NVIDIA kernel module is loaded")
+        return version
+
+    def busy(self) -> str:
+        """Why this node must not be disturbed, or an empty string. What cannot be told counts as busy."""
+        errors = self.raw.get("errors")
+        if "busy" not in self.raw and not (isinstance(errors, Mapping) and "busy" in errors):
+            return ""  # it was not asked
+        try:
+            found = self.mapping("busy")
+        except CannotReadError as error:
+            return f"{CANNOT_TELL_BUSY}: {error}"
+        reasons, unknown = found.get("reasons"), found.get("unknown", [])
+        if not isinstance(reasons, list) or not isinstance(unknown, list):
+            return f"{CANNOT_TELL_BUSY}: the probe's part busy is not what it should be"
+        doubts = [f"{CANNOT_TELL_BUSY}: {', '.join(map(str, unknown))}"] if unknown else []
+        return "; ".join([*map(str, reasons), *doubts])
+
+    @property
+    def simulated(self) -> bool:
+        """Whether this node's devices say that they are simulated: the driver's program, else its module."""
+        if isinstance(self._smi, SmiLog):
+            return self._smi.simulated
+        record = self.raw.get("nvidia_smi")
+        printed = isinstance(record, Mapping) and "<simulated>" in str(record.get("stdout") or "")
+        return printed or self.simulated_by_module
+
+    @property
+    def simulated_by_module(self) -> bool:
+        """Whether nvidia-smi does not answer, and the kernel module's banner says that it is simulated."""
+        module = self.raw.get("module")
+        banner = module.get("proc") if isinstance(module, Mapping) else None
+        return not isinstance(self._smi, SmiLog) and "(simulated@" in str(banner or "")
