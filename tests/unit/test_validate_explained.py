@@ -14,8 +14,7 @@ from clustercheck.checks.base import good
 from clustercheck.model import Severity
 from clustercheck.suites import suites
 from clusterctl import main
-from clusterctl.commands import validate_explained
-from clusterctl.report import checks
+from clusterctl.report import checks, validate_explained
 
 
 @pytest.fixture(autouse=True)

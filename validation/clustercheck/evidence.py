@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from clustercheck.exclusions import Exclusion
 from clustercheck.expect.baseline import Baseline
@@ -25,6 +25,8 @@ from clustercheck.parse.reading import CannotReadError
 
 TOLERANCE = 1e-5  # of the loss: 4.8e-7 was seen over 20 steps on 1, 2 and 4 ranks
 GPUS_IDLE = "GPUs took no part: the image's Paddle has no CUDA"
+
+T = TypeVar("T")
 
 
 def _is_before(xid: Xid, moment: datetime) -> bool:
@@ -69,9 +71,19 @@ class Evidence:
         return measured_pairs(self.jobs["pairs"])
 
     @cached_property
-    def compared(self) -> dict[tuple[object, str], Any]:
-        """What comparisons have read of nodes, by what was read and node: a thousand ask for the same."""
+    def _kept(self) -> dict[Hashable, Any]:
         return {}
+
+    def once(self, read: Callable[[Evidence], T], key: Hashable = None) -> T:
+        """What ``read`` draws from all nodes, made once: every node asks for the same.
+
+        ``key`` where one function reads several things.
+        """
+        key = key or read
+        if key not in self._kept:
+            self._kept[key] = read(self)
+        made: T = self._kept[key]
+        return made
 
     @cached_property
     def fabric(self) -> Fabric:

@@ -26,7 +26,6 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
-from clusterctl.commands import validate_explained
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, listed
@@ -38,7 +37,7 @@ from clusterctl.errors import (
     ClusterctlError,
     ExplainedError,
 )
-from clusterctl.report import baselines, files, terminal, view
+from clusterctl.report import baselines, files, terminal, validate_explained, view
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers

@@ -65,15 +65,21 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return unknown(
             f"the log-in took {mine.high - mine.low:.0f} s: the clock cannot be compared", evidence=more
         )
-    peers = _offsets(evidence)
-    reference = _median(peers) if len(peers) >= QUORUM else HERE
-    among = f"most of {len(peers)} nodes" if len(peers) >= QUORUM else "this machine"
+    reference, among = evidence.once(_reference)
     if abs(least := mine.least_from(reference)) > PEERS_S:
         return bad(_said(least, among), round(least, 1), PEERS_S, unit="s", evidence=more)
     if abs(least := mine.least_from(HERE)) > CONTROLLER_S:
         because = f"{_said(least, 'this machine')}, like the other nodes"
         return bad(because, round(least, 1), CONTROLLER_S, unit="s", evidence=more, remedy=ALL_WRONG)
     return good(round(mine.least_from(reference), 1), PEERS_S, unit="s", source=among, evidence=more)
+
+
+def _reference(evidence: Evidence) -> tuple[Offset, str]:
+    """What a clock is compared with, and in words: the nodes' median, this machine's where they are few."""
+    peers = _offsets(evidence)
+    if len(peers) < QUORUM:
+        return HERE, "this machine"
+    return _median(peers), f"most of {len(peers)} nodes"
 
 
 def _offsets(evidence: Evidence) -> list[Offset]:

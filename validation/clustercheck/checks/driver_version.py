@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
@@ -22,18 +22,25 @@ def versions(evidence: Evidence) -> dict[str, str]:
     return found
 
 
+def _counts(evidence: Evidence) -> dict[tuple[str, str], Counter[str]]:
+    """How many nodes run which version, by what is asked of them."""
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for name, version in versions(evidence).items():
+        counts[_asked_of(evidence, name)][version] += 1
+    return counts
+
+
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Module against library, then the settings, then the other nodes of which the same is asked."""
     node = str(subject.node)
     module = evidence.nodes[node].module_version()
     library = evidence.nodes[node].smi().driver_version
     asked, branch = _asked_of(evidence, node)
-    running = versions(evidence)
-    found = running.values()
-    alike = [version for name, version in running.items() if _asked_of(evidence, name) == (asked, branch)]
-    everywhere = Counter(version for version in alike if _is_asked(version, asked, branch))
+    running = evidence.once(_counts)
+    alike = running[asked, branch]
+    everywhere = Counter({v: count for v, count in alike.items() if _is_asked(v, asked, branch)})
     commonest = [version for version, count in everywhere.items() if count == max(everywhere.values())]
-    more = {"module": module, "nvidia_smi": library, "cluster": dict(Counter(found))}
+    more = {"module": module, "nvidia_smi": library, "cluster": dict(sum(running.values(), Counter()))}
     if module != library:
         return bad(
             f"the kernel module is {module}, the library {library}",

@@ -43,13 +43,18 @@ def total_kib(node: NodeEvidence) -> int:
 
 def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
     """The size of the nodes that have about as much: the least of them. Raises CannotReadError."""
-    mine, least = total_kib(node), 0
-    for size in sorted(_sizes(evidence)):
-        if size > mine:
-            break
-        if size > least * (1 + ALIKE):
-            least = size
+    mine = total_kib(node)
+    least = max((size for size in evidence.once(_least_sizes) if size <= mine), default=0)
     return {"memory": f"{least / KIB_OF_GIB:.1f} GiB"}
+
+
+def _least_sizes(evidence: Evidence) -> list[int]:
+    """The least of each group of nodes that have about as much, in KiB."""
+    found: list[int] = []
+    for size in sorted(_sizes(evidence)):
+        if not found or size > found[-1] * (1 + ALIKE):
+            found.append(size)
+    return found
 
 
 def _sizes(evidence: Evidence) -> list[int]:
