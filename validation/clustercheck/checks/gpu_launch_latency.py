@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from clustercheck.checks import seeding_gpus
@@ -25,14 +26,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("launch"))
-    same = [each for each in evidence.gpu_jobs[JOB].ranks.values() if _model(each) == _model(rank)]
-    if finding.verdict is Verdict.PASS and len(same) < LEAST_EQUALS and evidence.baseline is None:
+    same = evidence.once(_counts)[_model(rank)]
+    if finding.verdict is Verdict.PASS and same < LEAST_EQUALS and evidence.baseline is None:
         return replace(finding, verdict=Verdict.EXCLUDED, because=ALONE)
     return finding
 
 
-def _model(rank: RankOutcome) -> object:
-    return properties(rank).get("name")
+def _counts(evidence: Evidence) -> Counter[str]:
+    """How many GPUs there are of each model."""
+    return Counter(map(_model, evidence.gpu_jobs[JOB].ranks.values()))
+
+
+def _model(rank: RankOutcome) -> str:
+    return repr(properties(rank).get("name"))
 
 
 _SEED = seeding_gpus.Seeds(JOB)

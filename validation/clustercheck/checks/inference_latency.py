@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from clustercheck.checks import seeding
@@ -15,7 +16,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Better, Figure, Limit
-from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -58,9 +59,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     figures: list[Figure] = []
     for model in cases_of(mine[0]):
         for rank in mine:
-            if because := _wrong_answer(outcome, rank, model):
+            if because := _wrong_answer(evidence, rank, model):
                 return bad(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
-        figures += [_figure(outcome, mine, model, key) for key in TIMES]
+        figures += [_figure(evidence, mine, model, key) for key in TIMES]
     cases = [{"rank": rank.rank, **case} for rank in mine for case in cases_of(rank).values()]
     return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": cases})
 
@@ -76,22 +77,27 @@ def _place(rank: RankOutcome) -> str:
     return f"rank {rank.rank}" if rank.gpu is None else f"GPU {rank.gpu}"
 
 
-def _wrong_answer(outcome: JobOutcome, rank: RankOutcome, model: str) -> str:
+def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
     for key in ANSWERS:
         own = _case(rank, model)[key]
         if own is None:
             return f"{model} answers what is no number"
-        known = [value for each in outcome.ranks if (value := _case(each, model)[key]) is not None]
-        middle = statistics.median(known)
+        middle = evidence.once(partial(_middle, model=model, key=key), (JOB, model, key))
         if not abs(own - middle) <= ALIKE * max(abs(middle), 1e-6):
             what = key.removeprefix("output_")
             return f"{model} answers with a {what} of {own:.4g}, most ranks with {middle:.4g}"
     return ""
 
 
-def _figure(outcome: JobOutcome, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:
+def _middle(evidence: Evidence, model: str, key: str) -> float:
+    """Of what the ranks say, where one of them says a number. Raises CannotReadError."""
+    said_of = [_case(rank, model)[key] for rank in outcome_of(evidence, JOB).ranks]
+    return float(statistics.median(value for value in said_of if value is not None))
+
+
+def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:
     slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
-    nccl = said(outcome, "backend") == "nccl"
+    nccl = said(outcome_of(evidence, JOB), "backend") == "nccl"
     percentile = key.removesuffix("_s")
     # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
     counts = nccl and key == "p50_s"
@@ -102,15 +108,16 @@ def _figure(outcome: JobOutcome, mine: tuple[RankOutcome, ...], model: str, key:
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
         better=Better.LOWER,
-        among=_among(outcome, model, key) if counts else None,
+        among=evidence.once(partial(_among, model=model, key=key), (JOB, model, key)) if counts else None,
         effect=effect("gpu") if counts else None,
         conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
     )
 
 
-def _among(outcome: JobOutcome, model: str, key: str) -> Limit | None:
+def _among(evidence: Evidence, model: str, key: str) -> Limit | None:
     """All ranks' middle, from four on."""
-    group = peers.equals([float(_case(rank, model)[key]) * 1000 for rank in outcome.ranks])
+    ranks = outcome_of(evidence, JOB).ranks
+    group = peers.equals([float(_case(rank, model)[key]) * 1000 for rank in ranks])
     if group is None:
         return None
     tolerance = peers.tolerance(group, effect("gpu").least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Finding, bad, excluded, unknown
@@ -38,7 +39,7 @@ def outcome_of(evidence: Evidence, job: str) -> JobOutcome:
 
 def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
     """The job's ranks on one node."""
-    return tuple(rank for rank in outcome.ranks if rank.node == node)
+    return outcome.by_node.get(node, ())
 
 
 def to_blame(outcome: JobOutcome) -> dict[str, RankOutcome]:
@@ -84,12 +85,13 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
     outcome = outcome_of(evidence, job)
     if subject.node is not None and not ranks_of(outcome, subject.node):
         raise NotDoneError("no rank ran on this node")
-    return _too_few(evidence, outcome, subject) if outcome.good else _broken(outcome, subject)
+    return _too_few(evidence, job, subject) if outcome.good else _broken(outcome, subject)
 
 
-def _too_few(evidence: Evidence, outcome: JobOutcome, subject: Subject) -> Finding | None:
+def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     """The finding where a job that ended well proves less than was asked: no peer, or a GPU left out."""
-    short = _short_of_gpus(evidence, outcome)
+    outcome = outcome_of(evidence, job)
+    short = evidence.once(partial(_short_of_gpus, outcome=outcome), ("short of GPUs", job))
     if subject.node in short:
         ran, expected = short[subject.node]
         return bad(
@@ -109,8 +111,7 @@ def _too_few(evidence: Evidence, outcome: JobOutcome, subject: Subject) -> Findi
 def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, tuple[int, int]]:
     """By node with fewer ranks over NCCL than GPUs: (ranks, GPUs). With MIG the devices are others."""
     short: dict[str | None, tuple[int, int]] = {}
-    for node in dict.fromkeys(rank.node for rank in outcome.ranks):
-        ranks = ranks_of(outcome, node)
+    for node, ranks in outcome.by_node.items():
         if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or _has_mig(
             evidence, node
         ):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import partial
 
 from clustercheck.checks import seeding, training
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
 from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
-from clustercheck.launch.model import JobOutcome, RankState
+from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 
 HASHES = {
@@ -28,7 +29,7 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
         case for rank in ranks_of(outcome, str(subject.node)) for case in training.cases_of(rank).values()
     ]
     for case in mine:
-        if because := case_problem(case) or _unlike(outcome, case):
+        if because := case_problem(case) or _unlike(evidence, job, case):
             return bad(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
     return good(
         "right",
@@ -48,16 +49,25 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
     )
 
 
-def _unlike(outcome: JobOutcome, case: training.Case) -> str:
-    key = (case["model"], case["precision"])
-    everywhere = [found for rank in outcome.ranks if (found := training.cases_of(rank).get(key)) is not None]
+def _unlike(evidence: Evidence, job: str, case: training.Case) -> str:
+    everywhere = evidence.once(partial(_hashes, job=job), ("hashes", job))
     for name, because in HASHES.items():
-        counted = Counter(str(found[name]) for found in everywhere)
+        counted = everywhere[case["model"], case["precision"], name]
         most = max(counted.values())
         # Where none is the commonest, nobody can tell who is right: then all are wrong.
         if counted[case[name]] < most or (len(counted) > 1 and list(counted.values()).count(most) > 1):
             return because
     return ""
+
+
+def _hashes(evidence: Evidence, job: str) -> dict[tuple[str, str, str], Counter[str]]:
+    """How many ranks say which hash, by model, precision and kind. Raises CannotReadError."""
+    counted: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for rank in outcome_of(evidence, job).ranks:
+        for (model, precision), case in training.cases_of(rank).items():
+            for name in HASHES:
+                counted[model, precision, name][str(case[name])] += 1
+    return counted
 
 
 def _check(job: str) -> Check:

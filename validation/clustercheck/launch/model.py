@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Protocol
 
 
@@ -73,10 +74,18 @@ class JobOutcome:
     first_failure: RankOutcome | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def good(self) -> bool:
         """Every rank ended well and said so itself."""
         return bool(self.ranks) and all(r.state is RankState.OK and r.verdict is not None for r in self.ranks)
+
+    @cached_property
+    def by_node(self) -> Mapping[str, tuple[RankOutcome, ...]]:
+        """The ranks of each node, in their order."""
+        found: dict[str, list[RankOutcome]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.node, []).append(rank)
+        return {node: tuple(ranks) for node, ranks in found.items()}
 
 
 class Launcher(Protocol):
