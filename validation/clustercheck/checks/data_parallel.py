@@ -9,7 +9,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
 from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence import Evidence
-from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -22,7 +22,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     outcome = outcome_of(evidence, JOB)
     mine = ranks_of(outcome, str(subject.node))
-    common = commonest_parameters(outcome)
+    common = evidence.once(commonest_parameters)
     for rank in mine:
         if (finding := _judge_rank(rank, common, evidence.tolerance)) is not None:
             return finding
@@ -74,9 +74,9 @@ def parameters_of(rank: RankOutcome) -> str:
     return said
 
 
-def commonest_parameters(outcome: JobOutcome) -> set[str]:
+def commonest_parameters(evidence: Evidence) -> set[str]:
     """The hashes that most ranks have: one where they agree, none where all differ."""
-    counted = Counter(parameters_of(rank) for rank in outcome.ranks)
+    counted = Counter(parameters_of(rank) for rank in outcome_of(evidence, JOB).ranks)
     most = max(counted.values())
     if most == 1 and len(counted) > 2:
         return set()

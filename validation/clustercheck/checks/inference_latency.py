@@ -95,9 +95,13 @@ def _middle(evidence: Evidence, model: str, key: str) -> float:
     return float(statistics.median(value for value in said_of if value is not None))
 
 
+def _backend(evidence: Evidence) -> str:
+    return said(outcome_of(evidence, JOB), "backend")
+
+
 def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:
     slowest = max(mine, key=lambda rank: float(_case(rank, model)[key]))
-    nccl = said(outcome_of(evidence, JOB), "backend") == "nccl"
+    nccl = evidence.once(_backend) == "nccl"
     percentile = key.removesuffix("_s")
     # The tail is the host's, whose jitter nobody is blamed for; a CPU is shared with others altogether.
     counts = nccl and key == "p50_s"

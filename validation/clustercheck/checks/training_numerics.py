@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from functools import partial
 
 from clustercheck.checks import seeding, training
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
 from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
@@ -23,8 +23,8 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
     if (finding := ended_badly(evidence, job, subject)) is not None:
         return finding
     outcome = outcome_of(evidence, job)
-    if (finding := training.not_applicable(outcome)) is not None:
-        return finding
+    if because := evidence.once(lambda _: training.without(outcome), ("without", job)):
+        return excluded(because)
     mine = [
         case for rank in ranks_of(outcome, str(subject.node)) for case in training.cases_of(rank).values()
     ]
