@@ -118,7 +118,7 @@ def test_ranks_that_stand_still_are_not_waited_for_until_the_time_is_up(director
     assert start(directory, "hangs", timeout_s=15.0).wait(40) == 1
     end = left(directory, 0, "end")
     assert end["killed"] == "stalled"
-    assert end["state"] == "S"
+    assert end["state"] in ("S", "R")  # it runs for the moment in which it prints its stack
     progress = left(directory, 0, "progress")
     assert (progress["phase"], progress["collective"]) == ("sleeping for ever", False)
     assert "hangs.py" in (directory / "rank-0.stack").read_text()
