@@ -132,7 +132,7 @@ def insist(action: Callable[[], None], seconds: float) -> None:
         except HarborError:
             if time.monotonic() + wait > deadline:
                 raise
-        time.sleep(wait)
+        time.sleep(wait)  # who refused tells nobody when it would no more
         wait = min(wait * 2, LONGEST_PAUSE_S)
 
 

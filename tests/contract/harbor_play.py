@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from clusterctl.registry.harbor import reconcile, robots
 from clusterctl.registry.harbor.change import Outcome
 from clusterctl.registry.harbor.client import Access, Client
@@ -15,6 +17,7 @@ from clusterctl.registry.harbor.reconcile import Applied
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
+from clusterlab.simulated.harbor.api.server import StandIn
 
 PASSWORD = "Harbor12345"
 # Every kind is declared, and none of it.
@@ -113,3 +116,12 @@ def changes(done: Applied) -> list[tuple[str, str, str]]:
 def states(done: Applied) -> dict[tuple[str, str], str]:
     """What became of each object."""
     return {one.change.subject: one.state.value for one in done.outcomes}
+
+
+def ask(server: StandIn, method: str, path: str, body: Any = None, **query: Any) -> Any:
+    """Harbor's own answer to a call of ours, which it must take."""
+    answer = httpx.request(
+        method, f"{server.url}/api/v2.0{path}", json=body, params=query, auth=("admin", PASSWORD)
+    )
+    assert answer.is_success, answer.text
+    return answer.json() if answer.content else None

@@ -53,3 +53,10 @@ def site(tmp_path: Path, host: str, *names: str, **more: object) -> Path:
     """A cluster whose images come from ``host``: NAME is t/NAME:1 there."""
     images = [{"source": f"http://{host}/t/{name}:1", "target": f"mirrored/{name}"} for name in names]
     return cluster_directory(tmp_path / "site", images, **more)
+
+
+def locked_site(tmp_path: Path, host: str, *names: str, **more: object) -> Path:
+    """The same, and what its images are is locked."""
+    directory = site(tmp_path, host, *names, **more)
+    good(call(directory, "lock"))
+    return directory

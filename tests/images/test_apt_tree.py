@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from driving import MB, call, error, good, records, site
+from driving import MB, call, error, good, locked_site, records, site
 from registries import Running, bytes_of, put_image
 
 from clusterctl.errors import ClusterctlError
@@ -87,8 +87,7 @@ def test_packages_come_with_what_they_need_and_are_installed_from_the_tree(
 ) -> None:
     address, key = served
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     listed = sources(tmp_path, address, key)
     bundle = tmp_path / "usb"
     create = ("images", "bundle", "create", str(bundle))
@@ -126,8 +125,7 @@ def test_packages_that_cannot_be_had_are_said(wrong: str, tmp_path: Path, served
 
 def test_names_and_sources_go_together(tmp_path: Path, source: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 100)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     alone = call(directory, "images", "bundle", "create", str(tmp_path / "usb"), "--package", "driver")
     assert error(alone).code == "images.bundle-tree"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import MB, call, error, good, records, site
+from driving import MB, call, error, good, locked_site, records, site
 from registries import Fault, Proxy, Running, bytes_of, cluster_directory, environment, put_image, put_index
 
 
@@ -103,8 +103,7 @@ def test_a_bundle_carries_images_and_files_over_the_gap(
 
 def test_a_bundle_on_two_media_is_one(tmp_path: Path, source: Running, destination: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 5 * MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     first, second = tmp_path / "first", tmp_path / "second"
     good(create(directory, first))
     (second / "parts").mkdir(parents=True)
@@ -121,8 +120,7 @@ def test_a_damaged_part_is_named_and_the_next_load_mends_it(
     tmp_path: Path, source: Running, destination: Running, files: Path
 ) -> None:
     made = {n: put_image(source.host, f"t/{n}", "1", [bytes_of(n, 3 * MB)]) for n in ("bad", "good")}
-    directory = site(tmp_path, source.host, "bad", "good")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "bad", "good")
     bundle = tmp_path / "usb"
     good(create(directory, bundle, "--include", f"apt={files / 'apt'}"))
     index = json.loads((bundle / "bundle.json").read_text())
@@ -153,8 +151,7 @@ def test_making_a_bundle_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, source: Running, before_source: Proxy, files: Path
 ) -> None:
     made = put_image(source.host, "t/big", "1", [bytes_of("small", 2 * MB), bytes_of("big", 24 * MB)])
-    directory = site(tmp_path, before_source.host, "big")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "big")
     small, big = (layer.digest for layer in made.layers)
     before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
     bundle = tmp_path / "usb"
@@ -191,8 +188,7 @@ def test_an_image_that_does_not_come_leaves_the_bundle_unfinished(
     tmp_path: Path, source: Running, before_source: Proxy
 ) -> None:
     made = {n: put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("bad", "good")}
-    directory = site(tmp_path, before_source.host, "bad", "good")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "bad", "good")
     bad = made["bad"].layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(status=404) if bad in path else None
     bundle = tmp_path / "usb"
@@ -215,8 +211,7 @@ def test_an_index_that_was_changed_is_refused(
     tmp_path: Path, source: Running, destination: Running, files: Path
 ) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     bundle, target = tmp_path / "usb", tmp_path / "unpacked"
     made = records(good(create(directory, bundle, "--include", f"apt={files / 'apt'}")))[-1]
     whole = ("--sha256", made["index_sha256"].upper())
@@ -243,8 +238,7 @@ def said_files(bundle: Path) -> list[dict]:
 
 def test_a_bundle_of_another_lock_is_refused(tmp_path: Path, source: Running, destination: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     bundle = tmp_path / "usb"
     good(create(directory, bundle))
     put_image(source.host, "t/one", "1", [bytes_of(2, MB)])
@@ -256,8 +250,7 @@ def test_a_bundle_whose_lock_is_not_that_of_the_settings_leaves_none(
     tmp_path: Path, source: Running, destination: Running
 ) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)], environment=("NVIDIA_REQUIRE_CUDA=cuda>=13.0",))
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     good(create(directory, tmp_path / "usb"))
     for names, branch, code in (
         (("one",), "570", "images.driver"),
@@ -275,8 +268,7 @@ def test_no_bundle_writes_outside_its_directory(
     path: str, tmp_path: Path, source: Running, destination: Running, files: Path
 ) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 100)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     bundle = tmp_path / "usb"
     good(create(directory, bundle, "--include", f"installer={files / 'install.sh'}"))
     index = json.loads((bundle / "bundle.json").read_text())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, mirror, records, site
+from driving import MB, call, good, locked_site, mirror, records
 from registries import Proxy, Running, bytes_of, put_image, registry
 
 
@@ -42,9 +42,7 @@ def images(source: Running, before: Proxy, tmp_path: Path) -> Path:
     """A cluster of two images; the blobs of the second are larger."""
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
     put_image(source.host, "t/two", "1", [bytes_of(2, 4 * MB)])
-    directory = site(tmp_path, before.host, "one", "two")
-    good(call(directory, "lock"))
-    return directory
+    return locked_site(tmp_path, before.host, "one", "two")
 
 
 def fill_in_the_middle(disk: Path, before: Proxy) -> None:

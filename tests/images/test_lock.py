@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from driving import MB, call, error, good, mirror, site
+from driving import MB, call, error, good, locked_site, mirror, site
 from registries import (
     Proxy,
     Running,
@@ -31,8 +31,7 @@ def test_a_lock_that_is_not_that_of_the_settings_is_refused(
 
 def test_a_tag_that_moved_stays_as_locked_until_an_upgrade(tmp_path: Path, source: Running) -> None:
     first = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     second = put_image(source.host, "t/one", "1", [bytes_of(2, MB)])
     text = (directory / "clusterctl.lock").read_text()
     good(call(directory, "lock"))
@@ -64,8 +63,7 @@ def test_what_was_locked_while_sources_were_asked_is_not_lost(
     tmp_path: Path, source: Running, before_source: Proxy
 ) -> None:
     made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two")]
-    directory = site(tmp_path, before_source.host, "one", "two")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one", "two")
     lock = directory / "clusterctl.lock"
     meanwhile = lock.read_text().replace(made[1].digest, f"sha256:{'f' * 64}")
 

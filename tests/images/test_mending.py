@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, mirror, records, site
+from driving import MB, call, good, locked_site, mirror, records
 from registries import Made, Proxy, Running, bytes_of, put_image, put_index, registry
 
 
@@ -25,8 +25,7 @@ def two(tmp_path: Path, source: Running, before_source: Proxy) -> tuple[Path, di
     """A cluster of two images that share a layer."""
     shared = bytes_of("base", MB)
     made = {n: put_image(source.host, f"t/{n}", "1", [shared, bytes_of(n, MB)]) for n in ("one", "two")}
-    directory = site(tmp_path, before_source.host, "one", "two")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one", "two")
     return directory, made
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import yaml
-from driving import MB, call, error, good, mirror, records, site, spooled
+from driving import MB, call, error, good, locked_site, mirror, records, site, spooled
 from registries import (
     Proxy,
     Running,
@@ -29,8 +29,7 @@ def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_mo
         source.host, "t/one", "1", [shared, bytes_of(1, 2 * MB)], environment=("CUDA_VERSION=12.9.1",)
     )
     two = put_image(source.host, "t/two", "1", [shared, bytes_of(2, MB), bytes_of(2, MB)])
-    directory = site(tmp_path, before_source.host, "one", "two", nvidia_driver_branch="580")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one", "two", nvidia_driver_branch="580")
     locked = yaml.safe_load((directory / "clusterctl.lock").read_text())
     assert [image["digest"] for image in locked["images"]] == [one.digest, two.digest]
     assert locked["driver"] == "580"
@@ -124,8 +123,7 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_moves(
     from clusterctl.registry.images import spool
 
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     before = before_source.blob_bytes()
     monkeypatch.setattr(spool, "free_on", lambda _: MB // 2)
     refused = error(mirror(directory, destination))
@@ -137,8 +135,7 @@ def test_who_writes_into_the_registry_does_so_alone(
     tmp_path: Path, source: Running, destination: Running
 ) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     bundle = str(tmp_path / "usb")
     good(call(directory, "images", "bundle", "create", bundle))
     to = ("--to", f"http://{destination.host}")
@@ -155,8 +152,7 @@ def test_two_mirrors_through_one_spool_are_kept_apart(
     from clusterctl.registry.images.spool import Spool
 
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     with Spool(directory / ".clusterctl/images/spool").held():
         assert error(mirror(directory, destination)).code == "images.held"
     good(mirror(directory, destination))

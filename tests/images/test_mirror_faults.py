@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, journal, mirror, records, site, spooled
+from driving import MB, call, good, journal, locked_site, mirror, records, site, spooled
 from registries import (
     Fault,
     Proxy,
@@ -27,8 +27,7 @@ def test_a_mirror_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = put_image(source.host, "t/big", "1", [bytes_of("big", 24 * MB), bytes_of("small", MB)])
-    directory = site(tmp_path, before_source.host, "big")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "big")
     big = made.layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(slow_bytes_s=16 * MB) if big in path else None
     part = directory / ".clusterctl/images/spool" / f"{big.removeprefix('sha256:')}.part"
@@ -60,8 +59,7 @@ def test_what_a_kill_left_half_written_is_found_out(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     spool = directory / ".clusterctl/images/spool"
     spool.mkdir(parents=True)
     # As after a power cut: the length is there, the bytes are not.
@@ -78,8 +76,7 @@ def test_one_bad_image_stops_no_other_and_nothing_of_it_is_kept(
     made = {
         n: put_image(source.host, f"t/{n}", "1", [shared, bytes_of(n, MB)]) for n in ("bad", "good", "gone")
     }
-    directory = site(tmp_path, before_source.host, "bad", "good", "gone")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "bad", "good", "gone")
     bad, gone = made["bad"].layers[1].digest, made["gone"].layers[1].digest
     before_source.fault = lambda _m, path, _n: (
         Fault(flip=True) if bad in path else Fault(status=404) if gone in path else None
@@ -125,8 +122,7 @@ def test_a_connection_that_is_cut_again_and_again_gets_there(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = put_image(source.host, "t/one", "1", [bytes_of(1, 8 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     layer = made.layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(cut=700_000) if layer in path else None
     assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
@@ -138,8 +134,7 @@ def test_a_source_that_drips_is_not_asked_for_ever(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     layer = made.layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(cut=1) if layer in path else None
     done = mirror(directory, destination)
@@ -154,8 +149,7 @@ def test_a_source_that_gives_next_to_nothing_is_left(
     from clusterctl.registry.images import spool
 
     made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     monkeypatch.setattr(spool, "RATE_SEEN_S", 0.1)
     monkeypatch.setattr(spool, "LEAST_RATE", 100e6)
     monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
@@ -173,8 +167,7 @@ def test_room_is_asked_again_before_each_blob(
     from clusterctl.registry.images import spool
 
     put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     before = before_source.blob_bytes()
     # Enough as it begins; then somebody has filled the disk.
     rooms = iter([10 * MB])
@@ -189,8 +182,7 @@ def test_the_registry_killed_in_the_middle_fails_the_mirror_and_the_next_one_men
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running
 ) -> None:
     made = [put_image(source.host, f"t/{n}", "1", [bytes_of(n, 4 * MB), bytes_of(-n, MB)]) for n in (1, 2, 3)]
-    directory = site(tmp_path, before_source.host, "1", "2", "3")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "1", "2", "3")
     kill_at = made[1].layers[0].digest
 
     def fault(_method: str, path: str, _number: int) -> None:
@@ -218,8 +210,7 @@ def test_damage_in_our_registry_is_named_by_verify(
     tmp_path: Path, source: Running, destination: Running
 ) -> None:
     made = {n: put_image(source.host, f"t/{n}", "1", [bytes_of(n, MB)]) for n in ("one", "two", "three")}
-    directory = site(tmp_path, source.host, "one", "two", "three")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one", "two", "three")
     good(mirror(directory, destination))
     file = destination.blob_file(made["one"].layers[0].digest)
     content = bytearray(file.read_bytes())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, journal, mirror, records, site
+from driving import MB, call, good, journal, locked_site, mirror, records, site
 from registries import Proxy, Running, bytes_of, environment, proxy, put_image
 
 # Of the program's own end; what stalls would take minutes.
@@ -57,8 +57,7 @@ def test_a_mirror_into_a_registry_that_stalls_is_ended_at_once(
 ) -> None:
     source, silence = (request.getfixturevalue(name) for name in ("source", "silence"))
     made = put_image(source.host, "t/one", "1", [bytes_of(1, size)])
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     asked = threading.Event()
 
     def stall(method: str, _path: str, _number: int) -> None:
@@ -85,8 +84,7 @@ def test_a_mirror_whose_source_is_silent_is_ended_at_once(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running, silence: threading.Event
 ) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
-    directory = site(tmp_path, before_source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, before_source.host, "one")
     asked = threading.Event()
 
     def stall(*_: object) -> None:
@@ -132,8 +130,7 @@ def test_a_registry_that_takes_nothing_is_left_before_it_would_have_to_answer(
 
     made = put_image(source.host, "t/one", "1", [bytes_of(1, 24 * MB)])
     layer = made.layers[0].digest.removeprefix("sha256:")
-    directory = site(tmp_path, source.host, "one")
-    good(call(directory, "lock"))
+    directory = locked_site(tmp_path, source.host, "one")
     monkeypatch.setattr(client, "TAKING_S", 0.2)
 
     def stall(method: str, path: str, _number: int) -> None:

@@ -32,7 +32,6 @@ NAMES = (
     "harbor-portal", "harbor-jobservice", "redis-photon", "nginx-photon", "trivy-adapter-photon",
 )  # fmt: skip
 BUILDERS = [Path(module) for module in (__file__, debian.__file__, trees.__file__)]
-CHUNK = 1 << 20
 # Fast rather than small: it travels over a bridge of this machine.
 GZIP_LEVEL = 1
 
@@ -152,8 +151,5 @@ def _write_images(target: Path, root: Path, digest: str, version: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    found = hashlib.sha256()
     with path.open("rb") as stream:
-        while chunk := stream.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

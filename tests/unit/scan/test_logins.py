@@ -112,12 +112,11 @@ def test_the_operators_agent_is_asked(
     directory: ClusterDirectory, keys: Keys, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
 ) -> None:
     socket_path = str(tmp_path_factory.mktemp("a") / "agent")
-    with subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.DEVNULL) as agent:
+    with subprocess.Popen(["ssh-agent", "-D", "-a", socket_path], stdout=subprocess.PIPE) as agent:
         try:
             monkeypatch.setenv("SSH_AUTH_SOCK", socket_path)
-            end = time.monotonic() + 10
-            while not Path(socket_path).exists() and time.monotonic() < end:
-                time.sleep(0.01)
+            assert agent.stdout is not None
+            assert socket_path.encode() in agent.stdout.readline()  # it says so when it listens
             subprocess.run(["ssh-add", "-q", str(keys.user_file)], check=True, capture_output=True)
             with ssh_server([keys.host], {"ops": keys.user}) as served:
                 pin(directory, served.port, keys.host)

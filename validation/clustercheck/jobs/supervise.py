@@ -56,19 +56,21 @@ class Rank:
         """
         stack = self._directory / f"rank-{self.number}.stack"
         before = stack.stat().st_size if stack.exists() else None
+        state, settled = self.state(), ""
+        begun = settled_at = time.monotonic()
         if before is not None:  # else not so far yet: SIGUSR1 would only kill it
             self.process.send_signal(signal.SIGUSR1)
-        begun = settled_at = time.monotonic()
-        settled = ""
         while not self.has_ended():
-            state, now = self.state(), time.monotonic()
+            now = time.monotonic()
             if state not in PASSING_STATES:
-                settled, settled_at = state, now
+                # What it was before it spoke: whatever prints its stack runs.
                 if before is None or stack.stat().st_size != before:
-                    return state
+                    return settled or state
+                settled, settled_at = state, now
             if now - begun >= STACK_S:
                 return state if now - settled_at >= STACK_S / 2 else settled
             time.sleep(0.05)  # neither a file's growth nor a process's state can be waited for
+            state = self.state()
         return ""
 
     def has_ended(self) -> bool:

@@ -121,9 +121,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Di
 
 def creation(after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """The fields of an object that is not there yet; those that say nothing are left out."""
-    return tuple(
-        Difference(name, None, value) for name, value in after.items() if value not in (False, "", [])
-    )
+    return tuple(Difference(name, None, value) for name, value in after.items() if value not in NOTHING)
 
 
 def _plain(value: Any) -> Any:
