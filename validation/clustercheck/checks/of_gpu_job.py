@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad, excluded
+from clustercheck.checks.base import CUDA_IMAGE, Finding, bad, excluded, unknown
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.checks.of_job import SAID, outcome_of
@@ -19,6 +20,18 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 # What a program raises that is no word about the GPU: it was not measured.
 NOT_THE_GPUS = ("MeasurementError", "ValueError", "BackendError", "ImportError", "ModuleNotFoundError")
+# Nor is it where memory is taken, or the image is not made for this GPU or driver (CUDA Runtime API, cudaError:
+# cudaErrorMemoryAllocation, NoKernelImageForDevice, InsufficientDriver; PyTorch and Paddle quote its words).
+NO_MEMORY = re.compile(r"^(OutOfMemoryError|MemoryError)\b|out of memory|ResourceExhausted", re.IGNORECASE)
+NOT_MADE_FOR_IT = re.compile(
+    r"^NotImplementedError\b|no kernel image is available|insufficient for CUDA runtime version"
+    r"|invalid device function|not compiled with (?:CUDA|GPU)",
+    re.IGNORECASE,
+)
+MEMORY_TAKEN = "See who holds the GPU's memory (nvidia-smi, and containers that were left running), and end that."
+OTHER_IMAGE = (
+    f"{CUDA_IMAGE} It must be built for this GPU's compute capability, and for no newer CUDA than the driver's."
+)
 PHYSICS = "clocks, units, memory bus and PCIe link as detected, else the profile's"
 PHYSICS_METHOD = "what the hardware can do at its highest clock"
 REQUIRES = "the training image on the node, built with CUDA, and a container that sees the GPU"
@@ -39,8 +52,8 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
     rank = ran.ranks.get((str(subject.node), int(subject.gpu or 0)))
     if rank is None:
         raise NotDoneError("no rank ran on this GPU: the container did not see it (container-gpus)")
-    if rank.state is RankState.FAILED and rank.because.startswith(NOT_THE_GPUS):
-        raise NotDoneError(rank.because)
+    if rank.state is RankState.FAILED and (finding := _innocent(rank.because)) is not None:
+        return finding
     if rank.state in (RankState.CRASHED, RankState.HUNG, RankState.FAILED):
         return _ended_badly(rank)
     if rank.state is not RankState.OK:
@@ -49,10 +62,20 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
         raise CannotReadError(f"rank {rank.rank} gave no verdict")
     if raised := rank.verdict.get("raised"):
         said = str(rank.verdict.get("because") or raised)
-        if raised in NOT_THE_GPUS:
-            raise NotDoneError(said)
-        return bad(said, "it failed", "a verdict")
+        return _innocent(f"{raised}: {said}", said) or bad(said, "it failed", "a verdict")
     return rank
+
+
+def _innocent(error: str, said: str = "") -> Finding | None:
+    """Where an error, its type first, is no word about the GPU: not run, and why. None where it may be one."""
+    said = said or error
+    if NO_MEMORY.search(error):
+        return unknown(said, remedy=MEMORY_TAKEN)
+    if NOT_MADE_FOR_IT.search(error):
+        return unknown(said, remedy=OTHER_IMAGE)
+    if error.startswith(NOT_THE_GPUS):
+        raise NotDoneError(said)
+    return None
 
 
 def _has_mig(evidence: Evidence, subject: Subject) -> bool:
