@@ -20,7 +20,7 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 # What a program raises that is no word about the GPU: it was not measured.
 NOT_THE_GPUS = ("MeasurementError", "ValueError", "BackendError", "ImportError", "ModuleNotFoundError")
-# Nor is it where memory is taken, or the image is not made for this GPU or driver (CUDA Runtime API, cudaError:
+# Nor is it where memory is taken, or the image is not made for this GPU or driver (CUDA Runtime API:
 # cudaErrorMemoryAllocation, NoKernelImageForDevice, InsufficientDriver; PyTorch and Paddle quote its words).
 NO_MEMORY = re.compile(r"^(OutOfMemoryError|MemoryError)\b|out of memory|ResourceExhausted", re.IGNORECASE)
 NOT_MADE_FOR_IT = re.compile(
@@ -28,9 +28,11 @@ NOT_MADE_FOR_IT = re.compile(
     r"|invalid device function|not compiled with (?:CUDA|GPU)",
     re.IGNORECASE,
 )
-MEMORY_TAKEN = "See who holds the GPU's memory (nvidia-smi, and containers that were left running), and end that."
+MEMORY_TAKEN = (
+    "See who holds the GPU's memory (nvidia-smi, and containers that were left running), and end that."
+)
 OTHER_IMAGE = (
-    f"{CUDA_IMAGE} It must be built for this GPU's compute capability, and for no newer CUDA than the driver's."
+    CUDA_IMAGE + " It must be built for this GPU's compute capability, for no newer CUDA than the driver's."
 )
 PHYSICS = "clocks, units, memory bus and PCIe link as detected, else the profile's"
 PHYSICS_METHOD = "what the hardware can do at its highest clock"
@@ -67,7 +69,7 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
 
 
 def _innocent(error: str, said: str = "") -> Finding | None:
-    """Where an error, its type first, is no word about the GPU: not run, and why. None where it may be one."""
+    """Where an error, its type first, is no word about the GPU: not run, and why; else None."""
     said = said or error
     if NO_MEMORY.search(error):
         return unknown(said, remedy=MEMORY_TAKEN)
