@@ -145,6 +145,8 @@ def test_kernel_log_lines() -> None:
     assert xid is not None and (xid.address, xid.code, xid.when) == (
         "0000:07:00.0", 79, "2026-11-20T10:00:00.1+0000",
     )  # fmt: skip
+    instance = parse_line("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel")
+    assert instance is not None and (instance.address, instance.code) == ("0000:41:00.0", 94)
     switch = parse_line(
         "[ 12.3] nvidia-nvswitch3: SXid (PCI:0000:c8:00.0): 24007, Non-fatal, Link 44 timeout"
     )
