@@ -12,9 +12,11 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.seeding_gpus import Seeds
 from clustercheck.launch.model import RankState
+from clustercheck.messages import fitting
 from clustercheck.model import Result, Subject, Verdict
 
 GPU = Subject("gpu02", 1)
+GIB = 1 << 30
 MEMORY, IMAGE = "nvidia-smi, and containers", "compute capability"
 
 
@@ -75,3 +77,38 @@ def test_a_rank_that_failed_before_it_had_a_verdict_is_told_apart_alike() -> Non
 
     assert verdict("OutOfMemoryError while opening the device: CUDA out of memory") is Verdict.NOT_RUN
     assert verdict("RuntimeError while opening the device: CUDA error: unspecified") is Verdict.FAIL
+
+
+def test_a_group_that_ran_out_of_memory_blames_no_node() -> None:
+    def results(because: str) -> dict[str | None, Result]:
+        failed = seeding.rank("all_reduce", "gpu02", RankState.FAILED, because)(sample.healthy())
+        return {result.subject.node: result for result in evaluate(BY_ID["all-reduce"], failed)}
+
+    taken = results("OutOfMemoryError while making data: CUDA out of memory. Tried to allocate 8.00 GiB")[
+        "gpu02"
+    ]
+    assert (taken.verdict, MEMORY in taken.remedy) == (Verdict.NOT_RUN, True)
+    assert results("RuntimeError while making data: CUDA error: unspecified")["gpu02"].verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("memory", "sizes"),
+    [
+        ("81920 MiB", [GIB, 4 * GIB, 8 * GIB]),
+        ("40960 MiB", [GIB, 4 * GIB, 8 * GIB]),
+        ("24576 MiB", [GIB, 4 * GIB]),  # an A10's or RTX 3090's
+        ("16160 MiB", [GIB]),  # a V100's
+        ("2048 MiB", [GIB]),  # the least is tried all the same
+        (None, [GIB, 4 * GIB, 8 * GIB]),
+    ],
+)
+def test_no_message_is_larger_than_the_smallest_gpu_can_hold(memory: str | None, sizes: list[int]) -> None:
+    evidence = seeding.smi("gpu02", 3, "fb_memory_usage/total", memory)(sample.healthy(2))
+    if memory is None:
+        for node in ("gpu01", "gpu02"):
+            for gpu in range(8):
+                if (node, gpu) != ("gpu02", 3):
+                    evidence = seeding.smi(node, gpu, "fb_memory_usage/total", None)(evidence)
+    asked = {"sizes_bytes": [GIB, 4 * GIB, 8 * GIB], "seed": 1}
+    assert fitting(asked, evidence, ["gpu01", "gpu02"]) == {"sizes_bytes": sizes, "seed": 1}
+    assert fitting({"seed": 1}, evidence, ["gpu01"]) == {"seed": 1}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks.base import CUDA_IMAGE, Finding, bad, excluded, unknown
+from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.of_errors import not_the_hardware
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.checks.of_job import SAID, outcome_of
@@ -20,20 +20,6 @@ from clustercheck.parse.reading import CannotReadError, NotDoneError
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 # What a program raises that is no word about the GPU: it was not measured.
 NOT_THE_GPUS = ("MeasurementError", "ValueError", "BackendError", "ImportError", "ModuleNotFoundError")
-# Nor is it where memory is taken, or the image is not made for this GPU or driver (CUDA Runtime API:
-# cudaErrorMemoryAllocation, NoKernelImageForDevice, InsufficientDriver; PyTorch and Paddle quote its words).
-NO_MEMORY = re.compile(r"^(OutOfMemoryError|MemoryError)\b|out of memory|ResourceExhausted", re.IGNORECASE)
-NOT_MADE_FOR_IT = re.compile(
-    r"^NotImplementedError\b|no kernel image is available|insufficient for CUDA runtime version"
-    r"|invalid device function|not compiled with (?:CUDA|GPU)",
-    re.IGNORECASE,
-)
-MEMORY_TAKEN = (
-    "See who holds the GPU's memory (nvidia-smi, and containers that were left running), and end that."
-)
-OTHER_IMAGE = (
-    CUDA_IMAGE + " It must be built for this GPU's compute capability, for no newer CUDA than the driver's."
-)
 PHYSICS = "clocks, units, memory bus and PCIe link as detected, else the profile's"
 PHYSICS_METHOD = "what the hardware can do at its highest clock"
 REQUIRES = "the training image on the node, built with CUDA, and a container that sees the GPU"
@@ -71,10 +57,8 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
 def _innocent(error: str, said: str = "") -> Finding | None:
     """Where an error, its type first, is no word about the GPU: not run, and why; else None."""
     said = said or error
-    if NO_MEMORY.search(error):
-        return unknown(said, remedy=MEMORY_TAKEN)
-    if NOT_MADE_FOR_IT.search(error):
-        return unknown(said, remedy=OTHER_IMAGE)
+    if remedy := not_the_hardware(error):
+        return unknown(said, remedy=remedy)
     if error.startswith(NOT_THE_GPUS):
         raise NotDoneError(said)
     return None
