@@ -13,7 +13,7 @@ from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.nvlink import GpuLinkErrors, parse_nvlink_errors
 from clustercheck.parse.reading import CannotReadError, program_output
 
-# One of these is a failure to DCGM's health watch; CRC errors matter to it from 100 a second on, and are told.
+# One is a failure to DCGM's health watch; CRC errors matter to it from 100 a second on, and are told.
 JUDGED = ("replay errors", "recovery errors")
 SOURCE = "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay and recovery errors from 1 on"
 
@@ -85,8 +85,8 @@ CHECK = Check(
     requires="GPUs with NVLink that is up, MIG off",
     expectation="no replay and no recovery error; CRC errors, which are corrected, are told and not judged",
     remedy="Drain the node, clear the counters (`nvidia-smi nvlink -re`), load the links (clusterctl "
-    "validate) and look again: what counts on wants the GPU, its bridge or the baseboard reseated, then replaced. "
-    "Cleared counters are how what is settled is acknowledged.",
+    "validate) and look again: what counts on wants the GPU, its bridge or the baseboard reseated, then "
+    "replaced. Cleared counters are how what is settled is acknowledged.",
     subjects=every_gpu,
     judge=judge,
     faults=(
