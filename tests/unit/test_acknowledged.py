@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,31 @@ def test_what_was_said_before_does_not_count_and_what_came_after_does(check: str
 @pytest.mark.parametrize("when", ["[12.345678]", "2026-11-20T09:00:00", "yesterday"])
 def test_a_message_whose_time_cannot_be_told_counts(when: str) -> None:
     assert verdict("xid", SAID + timedelta(days=9), when) is Verdict.FAIL
+
+
+@pytest.mark.parametrize("check", FAULTS)
+@pytest.mark.parametrize(
+    ("first", "inside", "since", "expected"),
+    [
+        ("2026-11-20T09:00:00+0000 gpu01 kernel: br0", "none", None, Verdict.NOT_RUN),
+        ("2026-11-20T09:00:00+0000 gpu01 kernel: br0", "kvm", None, Verdict.NOT_RUN),
+        ("2026-11-20T09:00:00+0000 gpu01 kernel: br0", "docker", None, Verdict.PASS),  # no log of its own
+        ("2026-11-20T09:00:00+0000 gpu01 kernel: br0", "none", SAID, Verdict.PASS),
+        ("2026-11-20T11:00:00,000000+00:00 br0", "none", SAID, Verdict.NOT_RUN),
+        ("", "none", SAID, Verdict.NOT_RUN),
+    ],
+)
+def test_a_log_that_lost_its_beginning_proves_nothing_before_what_was_acknowledged(
+    check: str, first: str, inside: str, since: datetime | None, expected: Verdict
+) -> None:
+    def late(raw: dict[str, Any]) -> None:
+        raw["kernel_log"].update(first=first, from_boot=False)
+        raw["virtual"].update(rc=0 if inside != "none" else 1, stdout=f"{inside}\n")
+
+    evidence = seeding.edit("gpu01", late)(sample.healthy(1))
+    nodes = tuple(replace(each, acknowledged=since) for each in evidence.spec.nodes)
+    evidence = replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+    assert {result.verdict for result in evaluate(BY_ID[check], evidence)} == {expected}
 
 
 @pytest.fixture

@@ -41,6 +41,34 @@ def test_every_profile_is_possible_and_says_where_its_numbers_come_from(name: st
         assert len(floor.source) > 10 and len(floor.method) > 10
 
 
+# Multiprocessors, compute capability and boost clock in kHz: NVIDIA's white papers and data sheets.
+UNITS = {
+    "v100-sxm2-16gb": (80, 70, 1_530_000), "v100-sxm2-32gb": (80, 70, 1_530_000),
+    "a100-pcie-40gb": (108, 80, 1_410_000), "a100-pcie-80gb": (108, 80, 1_410_000),
+    "hgx-a100-40gb": (108, 80, 1_410_000), "hgx-a100-80gb": (108, 80, 1_410_000),
+    "h100-sxm5-80gb": (132, 90, 1_980_000), "h200-sxm5-141gb": (132, 90, 1_980_000),
+    "a10-24gb": (72, 86, 1_695_000), "rtx-3090-24gb": (82, 86, 1_695_000),
+    "l40s-48gb": (142, 89, 2_520_000), "rtx-4090-24gb": (128, 89, 2_520_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", profiles.names())
+def test_every_profile_has_each_precision_of_its_architecture_and_none_beyond_its_units(name: str) -> None:
+    profile = profiles.load(name)
+    units, capability, clock = UNITS[name]
+    reached = {
+        precision: peak
+        for precision in ("fp64", "fp32", "tf32", "fp16", "bf16")
+        if (peak := physics.gemm_tflops(precision, capability, units, clock)) is not None
+    }
+    assert set(profile.peak_tflops) == set(reached)
+    # GeForce halves what tensor cores do with sums in FP32; the data sheets round.
+    halves = {"tf32", "fp16", "bf16"} if name.startswith("rtx-") else set()
+    for precision, figure in profile.peak_tflops.items():
+        part = figure.value / reached[precision]
+        assert 0.87 <= part * (2 if precision in halves and part < 0.6 else 1) <= 1.03, precision
+
+
 def test_the_profiles_that_others_rely_on_are_there() -> None:
     assert set(profiles.names()) >= CONTRACT
     floor = profiles.load("hgx-a100-80gb").floor(Metric.ALL_REDUCE, gpus=8, size_bytes=8 << 30)

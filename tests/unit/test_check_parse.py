@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clustercheck import sample
 from clustercheck.parse.kernel_log import parse_kernel_log, parse_line
 from clustercheck.parse.nvidia_smi import parse_smi
-from clustercheck.parse.nvlink import parse_nvlink
+from clustercheck.parse.nvlink import parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.reading import CannotReadError, bus_address, program_output, whole_number
 from clustercheck.parse.topology import parse_topology
 
@@ -131,6 +131,39 @@ def test_links_that_are_down_are_told_from_links_that_are_up() -> None:
     assert (gpu.up, gpu.down) == ((0,), (1,))
 
 
+def test_errors_of_links_are_read_as_drivers_print_them() -> None:
+    # As ml-engineering shows it of an H100, with a link that is down and a counter of later drivers.
+    text = (
+        "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-a)\n"
+        "         Link 0: Replay Errors: 0\n         Link 0: Recovery Errors: 2\n"
+        "         Link 0: CRC Errors: 7\n\n"
+        "\t Link 1: <inactive>\n"
+        "\t Link 2: Malformed packet Errors: N/A\n"
+    )
+    (gpu,) = parse_nvlink_errors(text)
+    assert gpu.counts == {
+        0: {"replay errors": 0, "recovery errors": 2, "crc errors": 7},
+        1: {},
+        2: {"malformed packet errors": None},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\t Link 0: Replay Errors: 0\n",
+        "GPU 0: A (UUID: x)\n\t Link 0: Replay Errors: 0\n\t Link 0: Replay Errors: 0\n",
+        "GPU 0: A (UUID: x)\nGPU 0: A (UUID: y)\n",
+        "GPU 0: A (UUID: x)\n\t Link 0: Replay Errors: many\n",
+        "GPU 0: A (UUID: x)\n\t Verbindung 0: Replay Errors: 0\n",
+    ],
+)
+def test_errors_of_links_that_are_not_known_are_not_read(text: str) -> None:
+    with pytest.raises(CannotReadError):
+        parse_nvlink_errors(text)
+
+
 @pytest.mark.parametrize("text", ["", "nothing", "\tGPU0\tGPU1\nGPU0\t X \tNV12\n", "\tGPU0\nGPU0\tfar\n"])
 def test_a_topology_whose_rows_do_not_fit_is_not_read(text: str) -> None:
     with pytest.raises(CannotReadError):
@@ -145,6 +178,8 @@ def test_kernel_log_lines() -> None:
     assert xid is not None and (xid.address, xid.code, xid.when) == (
         "0000:07:00.0", 79, "2026-11-20T10:00:00.1+0000",
     )  # fmt: skip
+    instance = parse_line("NVRM: Xid (PCI:0000:41:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel")
+    assert instance is not None and (instance.address, instance.code) == ("0000:41:00.0", 94)
     switch = parse_line(
         "[ 12.3] nvidia-nvswitch3: SXid (PCI:0000:c8:00.0): 24007, Non-fatal, Link 44 timeout"
     )
@@ -205,10 +240,13 @@ def reads(reader: Callable[[str], object], text: str) -> object | None:
         return None
 
 
-READERS = pytest.mark.parametrize("reader", [parse_smi, parse_nvlink, parse_topology, parse_line])
+READERS = pytest.mark.parametrize(
+    "reader", [parse_smi, parse_nvlink, parse_nvlink_errors, parse_topology, parse_line]
+)
 GOOD = {
     parse_smi: sample.smi_xml(1, gpus=2),
     parse_nvlink: sample.nvlink_text(1, gpus=2),
+    parse_nvlink_errors: sample.nvlink_errors_text(1, gpus=2),
     parse_topology: sample.topology_text(gpus=3),
 }
 TEXTS = pytest.mark.parametrize("reader", list(GOOD))

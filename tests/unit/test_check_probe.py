@@ -113,6 +113,20 @@ def test_the_kernel_log_comes_from_the_journal_else_from_the_ring_buffer(tmp_pat
     assert log["source"] == "" and "not permitted" in log["because"]
 
 
+def test_a_kernel_log_is_read_to_its_end_however_long_and_says_whether_it_begins_with_the_boot(
+    tmp_path: Path,
+) -> None:
+    said = "2026-11-20T10:00:00+0000 host kernel: NVRM: Xid (PCI:0000:07:00): 79, gone"
+    boot = "2026-11-01T10:00:00+0000 host kernel: Linux version 6.1.0-40-amd64 (debian-kernel)"
+    noise = f"yes {'x' * 999} | head -n 9000"  # more than is kept of what other programs say
+    program(tmp_path, "journalctl", f"echo microcode; echo '{boot}'; {noise}; echo '{said}'")
+    log = probe(tmp_path, parts=["kernel_log"])["kernel_log"]
+    assert (log["lines"], log["kept"], log["dropped"], log["from_boot"]) == (9003, [said], 0, True)
+    program(tmp_path, "journalctl", f"echo noise; yes '{said}' | head -n 501")
+    log = probe(tmp_path, parts=["kernel_log"])["kernel_log"]
+    assert (len(log["kept"]), log["dropped"], log["from_boot"]) == (500, 1, False)
+
+
 @pytest.mark.parametrize("argument", ["not json", "[]", '{"limit_s": "soon"}', '{"parts": 3}'])
 def test_wrong_options_are_answered_with_a_record(argument: str) -> None:
     ran = subprocess.run(

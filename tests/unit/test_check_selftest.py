@@ -148,7 +148,14 @@ def test_a_node_that_runs_what_the_settings_ask_for_is_not_blamed_for_another() 
         ([], Verdict.PASS),
         ([13, 31, 43, 45, 63], Verdict.PASS),
         ([13, 79], Verdict.FAIL),
+        ([8, 11, 32, 37, 66, 70, 93, 121, 137], Verdict.PASS),  # the application's, or to be ignored
         ([48], Verdict.FAIL),
+        ([46], Verdict.FAIL),
+        ([110], Verdict.FAIL),
+        ([140], Verdict.FAIL),
+        ([143], Verdict.FAIL),
+        ([156], Verdict.FAIL),
+        ([145], Verdict.NOT_RUN),  # of NVLink 5: its action hangs on the message
         ([999], Verdict.NOT_RUN),
         ([999, 95], Verdict.FAIL),
     ],
@@ -169,9 +176,13 @@ def test_a_recovery_that_was_done_is_settled() -> None:
 def test_the_table_of_xids_names_an_action_for_every_code() -> None:
     table = catalogue()
     assert {entry["action"] for entry in table["codes"].values()} <= set(table["actions"])
-    reset = [62, 64, 95, 109, 119, 120]
+    reset = [46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 156, 158]
     assert {table["codes"][code]["action"] for code in reset} == {"reset_gpu"}
     assert table["codes"][79]["action"] == "reboot_node"
+    assert "reset the GPU" in table["actions"][table["codes"][48]["action"]]
+    # A fault has something to do, and what is none asks for nothing of the node.
+    quiet = {"none", "application"}
+    assert all(entry["fault"] is (entry["action"] not in quiet) for entry in table["codes"].values())
 
 
 def test_messages_that_were_left_out_are_not_clean() -> None:

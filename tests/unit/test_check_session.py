@@ -97,6 +97,20 @@ def test_a_check_of_no_suite_or_of_another_is_refused() -> None:
     assert "It is in" not in error.value.hint
 
 
+def test_a_group_of_small_gpus_is_asked_for_no_message_that_does_not_fit() -> None:
+    def on_gpu(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
+        verdict["backend"] = "nccl"
+
+    def small() -> dict[str, Any]:
+        record = sample.probe_record(1)
+        record["nvidia_smi"]["stdout"] = record["nvidia_smi"]["stdout"].replace("81920 MiB", "16160 MiB")
+        return record
+
+    launcher = FakeLauncher(change=on_gpu)
+    run({**records(), "gpu01": small}, launcher, suite="standard")
+    assert max(launcher.jobs[1].arguments["sizes_bytes"]) == 1 << 30
+
+
 def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
     def on_gpu(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
         verdict["backend"] = "nccl"
@@ -114,6 +128,7 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
     result = next(r for r in document["results"] if r["check"] == "all-reduce-bandwidth")
     assert result["verdict"] == "pass", result
     assert (result["expected"], result["efficiency"]) == (228.0, pytest.approx(231 / 300, abs=1e-4))
+    assert max(launcher.jobs[1].arguments["sizes_bytes"]) == 4 << 30
     assert [job.program for job in launcher.jobs] == [
         "all_reduce.py",
         "all_reduce.py",

@@ -82,6 +82,23 @@ def test_who_keeps_the_list_of_devices_decides(
     assert judged("container-reload", change, arguments).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("version", "directories", "verdict"),
+    [
+        ("28.3.3", ["/etc/cdi"], FAIL),  # --gpus is the hook's, whatever else Docker knows
+        ("29.1.0", ["/etc/cdi"], NOT_RUN),
+        ("29.1.0", [], FAIL),
+        ("dev", ["/etc/cdi"], FAIL),
+    ],
+)
+def test_a_docker_that_may_give_gpus_either_way_is_not_blamed_for_one(
+    version: str, directories: list[str], verdict: Verdict
+) -> None:
+    info = {"CgroupDriver": "systemd", "ServerVersion": version, "CDISpecDirs": directories}
+    result = judged("container-reload", lambda raw: raw["docker"].update(stdout=json.dumps(info)))
+    assert result.verdict is verdict
+
+
 @pytest.mark.parametrize("stdout", ["[]", "no JSON", '"text"', ""])
 def test_a_docker_that_does_not_describe_itself_is_open(stdout: str) -> None:
     assert judged("container-reload", lambda raw: raw["docker"].update(stdout=stdout)).verdict is NOT_RUN

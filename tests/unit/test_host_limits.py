@@ -14,7 +14,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.model import Result, Verdict
-from clustercheck.probe.limits import limits, of_process
+from clustercheck.probe.limits import limits, may_lock, of_process
 
 # As Linux writes it; the values are those of Docker's service on Debian 12.
 LIMITS = """\
@@ -98,6 +98,38 @@ def test_locked_memory_matters_where_there_is_rdma(value: int, rdma: bool, verdi
     result = judged(locked(value, rdma=rdma))
     assert result.verdict is verdict
     assert verdict is Verdict.PASS or "containers, by default" in result.because
+
+
+@pytest.mark.parametrize(
+    ("may_lock", "verdict"), [(True, Verdict.PASS), (False, Verdict.FAIL), (None, Verdict.FAIL)]
+)
+def test_a_log_in_that_may_lock_memory_is_not_bound_by_its_limit(
+    may_lock: bool | None, verdict: Verdict
+) -> None:
+    def change(raw: seeding.Raw) -> None:
+        raw["rdma"] = [{"device": "mlx5_0", "port": "1"}]
+        raw["limits"]["log-in"]["memlock"] = [8 << 20, 8 << 20]  # what systemd gives, root too
+        raw["limits"]["may_lock"] = may_lock
+
+    assert judged(change).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("Name:\tpython3\nCapEff:\t000001ffffffffff\n", True),
+        ("CapEff:\t00000000a80425fb\n", False),  # root of a container as Docker starts it
+        ("CapEff:\t0000000000000000\n", False),
+        ("CapEff:\tmany\n", False),
+        ("", False),
+    ],
+)
+def test_who_may_lock_memory_is_read_from_its_capabilities(
+    tmp_path: Path, status: str, expected: bool
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(status)
+    assert may_lock(str(tmp_path)) is expected
 
 
 def test_the_hard_limit_of_files_counts_since_nccl_raises_the_soft_one() -> None:

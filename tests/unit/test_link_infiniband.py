@@ -84,6 +84,32 @@ def test_of_two_nodes_the_one_whose_port_is_down_is_named() -> None:
     assert second.because == "mlx5_1/1 is DOWN (Polling); up on 1 equal nodes"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "now", "most", "expected"),
+    [
+        # An adapter of PCIe 5 in servers of PCIe 4: 252 Gb/s carry its 200.
+        (("gpu01", "gpu02"), ("16", "16.0"), ("16", "32.0"), [PASS, PASS]),
+        # 126 Gb/s do not, on whatever node.
+        (("gpu01", "gpu02"), ("8", "16.0"), ("16", "16.0"), [FAIL, FAIL]),
+        (("gpu01", "gpu02"), ("16", "8.0"), ("16", "16.0"), [FAIL, FAIL]),
+        # Enough, and yet less than its equal has at that place.
+        (("gpu02",), ("8", "32.0"), ("16", "32.0"), [PASS, FAIL]),
+        (("gpu02",), ("?", "32.0"), ("16", "32.0"), [PASS, PASS]),
+    ],
+)
+def test_an_adapters_slot_is_judged_by_what_its_ports_need_and_by_equal_nodes(
+    nodes: tuple[str, ...], now: tuple[str, str], most: tuple[str, str], expected: list[Verdict]
+) -> None:
+    def change(raw: seeding.Raw) -> None:
+        at = raw["infiniband"]["devices"][0]["address"]
+        device = next(each for each in raw["pci"] if each["address"] == at)
+        device.update(link_width=now[0], link_speed=f"{now[1]} GT/s PCIe")
+        device.update(max_link_width=most[0], max_link_speed=f"{most[1]} GT/s PCIe")
+
+    evidence = seeding.chain(*(seeding.edit(node, change) for node in nodes))(sample.healthy(2))
+    assert verdicts("infiniband-port", evidence) == expected
+
+
 def test_a_port_that_is_down_everywhere_was_never_cabled_unless_it_is_declared() -> None:
     everywhere = seeding.chain(*(edit_port(f"gpu0{n}", 1, **DOWN) for n in (1, 2, 3)))(sample.healthy())
     assert set(verdicts("infiniband-port", everywhere)) == {PASS}

@@ -171,7 +171,7 @@ def lost_gpu(gpu: int) -> dict[str, Any]:
 
     evidence = seeding.lose_gpu("gpu02", gpu, from_bus=True)(sample.healthy())
     record = copy.deepcopy(dict(evidence.nodes["gpu02"].raw))
-    for part in ("nvlink", "container_gpus", "container_gpus_as_user"):
+    for part in ("nvlink", "nvlink_errors", "container_gpus", "container_gpus_as_user"):
         lines = record[part]["stdout"].split("GPU ")
         record[part]["stdout"] = "GPU ".join(line for n, line in enumerate(lines) if n != gpu + 1)
     return record

@@ -21,6 +21,7 @@ from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.infiniband import RdmaAdapter
 from clustercheck.parse.kernel_log import Xid
+from clustercheck.parse.machine import in_container
 from clustercheck.parse.reading import CannotReadError
 
 TOLERANCE = 1e-5  # of the loss: 4.8e-7 was seen over 20 steps on 1, 2 and 4 ranks
@@ -29,9 +30,9 @@ GPUS_IDLE = "GPUs took no part: the image's Paddle has no CUDA"
 T = TypeVar("T")
 
 
-def _is_before(xid: Xid, moment: datetime) -> bool:
+def _is_before(time: str, moment: datetime) -> bool:
     try:
-        when = datetime.fromisoformat(xid.when)
+        when = datetime.fromisoformat(time)
     except ValueError:
         return False
     return when.tzinfo is not None and when < moment
@@ -171,7 +172,21 @@ class Evidence:
         """
         since = self.declared[node].acknowledged
         found = self.nodes[node].xids()
-        return found if since is None else tuple(xid for xid in found if not _is_before(xid, since))
+        return found if since is None else tuple(xid for xid in found if not _is_before(xid.when, since))
+
+    def log_gap(self, node: str) -> str:
+        """Why the kernel log may lack messages that count; empty where it goes back far enough.
+
+        Raises CannotReadError. A container's log is another machine's, with what was put into it.
+        """
+        log, since = self.nodes[node].mapping("kernel_log"), self.declared[node].acknowledged
+        first = str(log.get("first") or "").partition(" ")[0]
+        if log.get("from_boot") is True or in_container(self.nodes[node].raw.get("virtual")):
+            return ""
+        if since is not None and _is_before(first, since):
+            return ""
+        begins = first[:40] or "an unknown time"
+        return f"the kernel log begins at {begins}, and not with the boot: older messages are gone"
 
     def kind(self, node: str) -> tuple[str, str, int]:
         """What makes nodes equal: profile, model and number of GPUs, as declared."""

@@ -22,6 +22,7 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.locate.located import Located
+from clustercheck.messages import fitting
 from clustercheck.model import Verdict
 from clustercheck.suites import Suite
 from clustercheck.suspects import RankEnvironment, Rounds
@@ -126,7 +127,7 @@ class _Runner:
         on_gpus = outcome.good and all((r.verdict or {}).get("backend") == "nccl" for r in outcome.ranks)
         if not arguments or not on_gpus:
             return evidence
-        second = self._launch(evidence, job, nodes, arguments)
+        second = self._launch(evidence, job, nodes, fitting(arguments, evidence, nodes))
         if isinstance(second, str):
             return replace(evidence, skipped={**evidence.skipped, job: second})
         whole = _both(outcome, second) if second.good else second
@@ -138,7 +139,9 @@ class _Runner:
         nodes = list(dict.fromkeys(rank.node for rank in outcome.ranks))
         on_gpus = all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)
         suite = self._suite.jobs[all_reduce.JOB]
-        arguments = suite.nccl_arguments if on_gpus and suite.nccl_arguments else suite.arguments
+        arguments: Mapping[str, Any] = suite.arguments
+        if on_gpus:
+            arguments = fitting(suite.nccl_arguments or arguments, evidence, nodes)
         largest = {**arguments, "sizes_bytes": [max(arguments["sizes_bytes"])], "iterations": CONFIRMATIONS}
         second = self._launch(evidence, all_reduce.JOB, nodes, largest)
         if isinstance(second, str) or not second.good:

@@ -117,6 +117,13 @@ def nvlink_text(node: int, gpus: int = 8) -> str:
     return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
 
 
+def nvlink_errors_text(node: int, gpus: int = 8) -> str:
+    """What `nvidia-smi nvlink -e` prints."""
+    names = ("Replay", "Recovery", "CRC")
+    links = "\n".join("".join(f"\t Link {link}: {name} Errors: 0\n" for name in names) for link in range(12))
+    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
+
+
 def topology_text(gpus: int = 8) -> str:
     """What `nvidia-smi topo -m` prints."""
     names = [f"GPU{gpu}" for gpu in range(gpus)]
@@ -197,6 +204,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "nvidia_smi": program(smi_xml(node)),
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
+        "nvlink_errors": program(nvlink_errors_text(node)),
         "peer_access": peer_access(),
         "pci": pci_devices(),
         "module": {
@@ -212,7 +220,8 @@ def probe_record(node: int) -> dict[str, Any]:
             "source": "journal",
             "rc": 0,
             "lines": 900,
-            "first": "2026-11-20T09:00:00",
+            "first": "2026-11-20T09:00:00.000000+0000 gpu01 kernel: Linux version 6.",
+            "from_boot": True,
             "kept": [],
             "dropped": 0,
         },

@@ -46,6 +46,7 @@ def host_parts() -> dict[str, Any]:
         },
         "limits": {
             "log-in": {"memlock": [-1, -1], "nofile": [1024, 1048576], "core": [0, -1]},
+            "may_lock": True,
             "containers": {"memlock": [-1, -1], "nofile": [1048576, 1048576], "core": [-1, -1]},
         },
         "huge_pages": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from clustercheck.checks import seeding
@@ -24,15 +24,16 @@ from clustercheck.parse.reading import CannotReadError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"
+METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one size is judged by, in GB/s of bus bandwidth."""
+    """What one size is judged by, in GB/s of bus bandwidth; without a floor where nobody knows a number."""
 
-    floor: Limit
+    floor: Limit | None
     ceiling: Limit | None
-    nominal: float
+    nominal: float | None
     method: str
     effect: Effect | None
 
@@ -44,15 +45,23 @@ def judge(evidence: Evidence, _subject: Subject) -> Finding:
     outcome = outcome_of(evidence, JOB)
     points = curve(outcome)
     judged = {size: limits for size in points if (limits := limits_at(evidence, outcome, size)) is not None}
-    return compare(outcome, points, judged)
+    return compare(evidence, CHECK.id, points, judged, outcome)
 
 
 def compare(
-    outcome: JobOutcome, points: Mapping[int, Mapping[str, Any]], judged: Mapping[int, Limits]
+    evidence: Evidence,
+    check: str,
+    points: Mapping[int, Mapping[str, Any]],
+    limits: Mapping[int, Limits],
+    outcome: JobOutcome,
 ) -> Finding:
-    """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits."""
-    if not judged:
-        raise CannotReadError("there is no floor for any of the sizes that were measured")
+    """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits.
+
+    Sizes without a floor count where none has one: the baseline may judge them, else nobody can.
+    """
+    if not limits:
+        raise CannotReadError("none of the sizes that were measured is judged")
+    judged = {size: each for size, each in limits.items() if each.floor is not None} or limits
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
@@ -63,14 +72,20 @@ def compare(
         "judged_bytes": max(judged),
         "points": [_point(points[size], judged.get(size)) for size in sorted(points)],
     }
-    return Finding(
-        Verdict.PASS,
-        evidence=more,
-        figures=tuple(
-            _figure(size, points[size]["busbw_gbps"], judged[size], conditions)
-            for size in sorted(judged, reverse=True)
-        ),
+    figures = tuple(
+        _figure(size, points[size]["busbw_gbps"], judged[size], conditions)
+        for size in sorted(judged, reverse=True)
     )
+    finding = Finding(Verdict.PASS, evidence=more, figures=figures)
+    if any(each.floor is not None for each in judged.values()) or _was_measured(evidence, check, figures):
+        return finding
+    return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR)
+
+
+def _was_measured(evidence: Evidence, check: str, figures: Sequence[Figure]) -> bool:
+    """Whether the baseline has any of these figures."""
+    baseline = evidence.baseline
+    return baseline is not None and any(baseline.before(check, ALL, each) for each in figures)
 
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
@@ -111,6 +126,10 @@ def said(outcome: JobOutcome, key: str) -> str:
     return values.pop()
 
 
+NO_FLOOR = (
+    "no number is sourced for these GPUs within one node at these sizes, and no baseline has one: save one "
+    "where the node is known to be good (validate --save-baseline)"
+)
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 
 
@@ -145,14 +164,18 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | No
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
     ceiling = profile.ceiling(Metric.ALL_REDUCE, ranks) if profile else None
-    if profile is None or floor is None or ceiling is None:
+    if floor is None and size < LATENCY_BOUND_BYTES:
         return None
+    name = profile.name if profile else ""
+    links = f"links between the GPUs of {name}"
     return Limits(
-        Limit(floor.value, f"profile {profile.name}: {floor.source}", floor.method, floor.tolerance),
-        Limit(ceiling, f"links between the GPUs of {profile.name}", PHYSICS, ABOVE_CEILING),
+        Limit(floor.value, f"profile {name}: {floor.source}", floor.method, floor.tolerance)
+        if floor
+        else None,
+        Limit(ceiling, links, PHYSICS, ABOVE_CEILING) if ceiling else None,
         ceiling,
-        floor.method,
-        effect("nvlink" if profile.nvlink is not None else "gpu"),
+        floor.method if floor else METHOD,
+        effect("nvlink" if profile is not None and profile.nvlink is not None else "gpu"),
     )
 
 
@@ -170,7 +193,8 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
 def _point(point: Mapping[str, Any], limits: Limits | None) -> dict[str, Any]:
     kept = {key: point.get(key) for key in ("bytes", "time_s_median", "algbw_gbps", "busbw_gbps", "correct")}
     if limits is not None:
-        kept["floor_gbps"] = round(limits.floor.reference * (1 - limits.floor.tolerance), 4)
+        floor = limits.floor
+        kept["floor_gbps"] = round(floor.reference * (1 - floor.tolerance), 4) if floor is not None else None
         kept["ceiling_gbps"] = round(limits.ceiling.reference, 4) if limits.ceiling is not None else None
     return kept
 

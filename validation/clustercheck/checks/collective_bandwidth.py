@@ -33,10 +33,14 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         if part is None or profile is None:
             return None
         wire = profile.gpu_link_gbps
-        floor = _scaled_limit(limits.floor, part, f"{HALF}; {limits.floor.source}")
+        floor = limits.floor
+        if floor is not None:
+            floor = _scaled_limit(floor, part, f"{HALF}; {floor.source}")
         return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
     part = network_part(name, nodes, ranks, pipelined=nccl)
     even = len(set(of_nodes.values())) == 1
+    if limits.floor is None or limits.nominal is None:
+        return None
     ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks)
     return replace(
         limits,
@@ -72,7 +76,7 @@ def _check(name: str) -> Check:
             for size in points
             if (limits := limits_at(evidence, outcome, name, size)) is not None
         }
-        return bandwidth.compare(outcome, points, judged)
+        return bandwidth.compare(evidence, f"{word}-bandwidth", points, judged, outcome)
 
     word = collective.words(name)
     return Check(

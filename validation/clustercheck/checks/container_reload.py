@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from clustercheck.checks import seeding
@@ -10,13 +11,14 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node,
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.node_evidence import NodeEvidence
-from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.parse.reading import CannotReadError, program_output, whole_number
 
 SOURCE = (
     "NVIDIA Container Toolkit, troubleshooting: containers losing access to GPUs (NVML Unknown Error); "
     "github.com/NVIDIA/nvidia-container-toolkit/issues/48"
 )
 CDI = "nvidia.com/gpu"
+GPUS_MAY_BE_CDI = 29  # github.com/moby/moby/pull/50228, and 52704, which may take it back
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -34,6 +36,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return good(how, expected, source=SOURCE, evidence=more)
     if not by_cdi and runtime == "nvidia":
         return unknown("NVIDIA's runtime is the default: how it gives GPUs is not known here", evidence=more)
+    if not by_cdi and info.get("CDISpecDirs") and _version(info) >= GPUS_MAY_BE_CDI:
+        because = (
+            f"Docker {info.get('ServerVersion')} may take --gpus for CDI or for a hook: which is not told"
+        )
+        return unknown(because, source=SOURCE, evidence=more)
     if not by_cdi:
         because = "systemd manages the containers' devices and is not told of the GPUs, which a hook adds"
         return bad(because, how, expected, source=SOURCE, evidence=more)
@@ -44,6 +51,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"/dev/char has no link to {', '.join(missing[:4])}: some runc do not tell systemd then"
         return unknown(because, source=SOURCE, evidence={**more, "without_link": missing}, remedy=LINKS)
     return good(how, expected, source=SOURCE, evidence=more)
+
+
+def _version(info: Mapping[str, Any]) -> int:
+    """Docker's major version; 0 where it does not say."""
+    return whole_number(str(info.get("ServerVersion") or "").partition(".")[0]) or 0
 
 
 def _docker(node: NodeEvidence) -> dict[str, Any]:
@@ -84,6 +96,12 @@ CHECK = Check(
         Fault(
             "nvidia-runtime",
             _info("gpu01", CgroupDriver="systemd", DefaultRuntime="nvidia"),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "gpus-by-hook-or-cdi",
+            _info("gpu01", CgroupDriver="systemd", ServerVersion="29.1.0", CDISpecDirs=["/etc/cdi"]),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),

@@ -17,6 +17,7 @@ from clustercheck.sample_dcgm import dcgm3_text, dcgm4_text
 
 NOT_INSTALLED = "DCGM is not installed on this node: there is no dcgmi"
 SOURCE = "NVIDIA, dcgmi diag reference: levels 1 (seconds), 2 (about two minutes), 3 (about 15 minutes)"
+DEPLOYMENT = "Deployment"
 DAEMON = "Read `systemctl status nvidia-dcgm`, start it, and try `dcgmi diag -r 1` on the node."
 
 
@@ -65,7 +66,9 @@ def _judged(diag: Diag, gpu: int, level: str) -> Finding:
     silent = [result.test for result in mine if result.said is Said.NOT_RUN and result.messages]
     if silent:
         return unknown(f"DCGM says nothing of this GPU's {', '.join(silent[:4])}", evidence=more)
-    if not passed:
+    # That software is in place, which comes first, tests no GPU.
+    tested = [result.said for result in mine if result.category != DEPLOYMENT]
+    if not passed or (Said.SKIP in tested and Said.PASS not in tested):
         return unknown("DCGM skipped every test of this GPU", evidence=more)
     return good(0, 0, unit="tests", source=SOURCE, evidence=more)
 
@@ -113,6 +116,18 @@ CHECK = Check(
             Subject("gpu02", 5),
         ),
         Fault("warning", _printed("gpu02", dcgm4_text(8, memory={0: "Warn"})), Subject("gpu02", 0)),
+        Fault(
+            "nothing-but-skipped",
+            _printed("gpu01", dcgm4_text(8, memory={2: "Skip"})),
+            Subject("gpu01", 2),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "nothing-but-skipped-dcgm-3",
+            _printed("gpu03", dcgm3_text(8, memory={2: "Skip"})),
+            Subject("gpu03", 2),
+            Verdict.NOT_RUN,
+        ),
         Fault("a-gpu-passed-over", _printed("gpu02", dcgm3_text(7)), Subject("gpu02", 7), Verdict.NOT_RUN),
         Fault("output-cut-off", _printed("gpu03", dcgm4_text(8)[:700]), Subject("gpu03", 0), Verdict.NOT_RUN),
         Fault(

@@ -8,7 +8,7 @@ from typing import Any
 
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, unknown
-from clustercheck.checks.gpu_throttle import HARDWARE_REASONS
+from clustercheck.checks.gpu_throttle import FAULTS
 from clustercheck.checks.of_gpu_ceilings import watch_of
 from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
@@ -45,10 +45,10 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
     if not is_positive(seen.get("samples")) or not isinstance(reasons, list):
         because = seen.get("because") or "nvidia-smi said nothing of throttling"
         return unknown(f"what the GPU did meanwhile is not known: {because}", evidence=told)
-    active = [text for name, text in HARDWARE_REASONS.items() if name in reasons]
+    active = [text for name, text in FAULTS.items() if name in reasons]
     if active:
         said = f"throttled while it burned: {', '.join(active)}, up to {seen.get('temperature_c')} C"
-        return bad(said, ", ".join(active), "no hardware reason", evidence=told, remedy=THROTTLE_REMEDY)
+        return bad(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
     before, after = seen.get("uncorrected_before"), seen.get("uncorrected_after")
     if isinstance(before, int) and isinstance(after, int) and after > before:
         said = f"{after - before} uncorrected memory errors were counted while it burned"
@@ -86,8 +86,8 @@ CHECK = Check(
     method="one product of random matrices over and over, every window compared element by element; "
     "nvidia-smi every two seconds meanwhile",
     requires=REQUIRES + ", with nvidia-smi in it",
-    expectation="no wrong element, no hardware slowdown, no uncorrected error, no window below 0.7 of the "
-    "fastest, and not behind equal GPUs, nor behind itself when it was good",
+    expectation="no wrong element, no slowdown by hardware or heat, no uncorrected error, no window below "
+    "0.7 of the fastest, and not behind equal GPUs, nor behind itself when it was good",
     remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: look "
     "at cooling, power and clocks under load.",
     subjects=every_gpu,
@@ -99,6 +99,9 @@ CHECK = Check(
         Fault("unsteady", _SEED.wrong("gpu01", 1, "window 7 of 60 gave 90 TFLOPS"), Subject("gpu01", 1)),
         Fault(
             "too-hot", _watch("gpu01", 3, reasons=["hw_slowdown", "hw_thermal_slowdown"]), Subject("gpu01", 3)
+        ),
+        Fault(
+            "too-hot-for-the-driver", _watch("gpu02", 2, reasons=["sw_thermal_slowdown"]), Subject("gpu02", 2)
         ),
         Fault("power-brake", _watch("gpu01", 3, reasons=["hw_power_brake_slowdown"]), Subject("gpu01", 3)),
         Fault("ecc-counts", _watch("gpu03", 0, uncorrected_after=2), Subject("gpu03", 0)),

@@ -27,7 +27,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     counters = {
         name: whole_number(value) for name, value in (gpu.ecc or {}).items() if name.startswith("volatile/")
     }
-    wrong = {name: count for name, count in counters.items() if "uncorrectable" in name}
+    wrong = {name: count for name, count in counters.items() if _is_uncorrectable(name)}
+    totals = {name: count for name, count in wrong.items() if name.endswith("/total")}
+    wrong = totals or wrong  # Volta prints a sum beside its parts, some of which it has not
     if not wrong or any(count is None for count in wrong.values()):
         raise CannotReadError("the uncorrectable ECC counters are not printed")
     total = sum(count or 0 for count in wrong.values())
@@ -45,6 +47,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         errors = "error" if total == 1 else "errors"
         return bad(f"{total} uncorrectable memory {errors}", total, 0, unit="errors", evidence=more)
     return good(0, 0, unit="errors", evidence=more)
+
+
+def _is_uncorrectable(name: str) -> bool:
+    """By the name of a counter; before Ampere the driver calls them double-bit errors."""
+    return "uncorrectable" in name or name.startswith("volatile/double_bit/")
 
 
 _SMI = seeding.smi

@@ -9,13 +9,16 @@ from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excl
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, whole_number
 
 _NOT_HERE = ("", "N/A")
+MOST_PAGES = 63
+PAGES = "NVIDIA/DCGM, dcgm_gpu_hardware_limits.h, as in NVIDIA's field diagnostic"
+REPLACE = "Have the GPU replaced: its memory goes on losing pages."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A failed remap wants a new GPU, a pending one a reset."""
+    """A failed remap wants a new GPU, a pending one a reset; so do retired pages, where they are many."""
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
     remap, retired = gpu.remap or {}, gpu.retired or {}
     if "remapped_row_pending" in remap and remap["remapped_row_pending"] not in _NOT_HERE:
@@ -52,6 +55,13 @@ def _retired(retired: Mapping[str, str]) -> Finding:
         return bad("a retired page waits for a reset", "pending", "nothing pending", evidence=more)
     if pending != "No":
         raise CannotReadError(f"page retirement says {pending!r}")
+    counts = [whole_number(value) for value in more.values()]
+    if not counts or any(count is None for count in counts):
+        raise CannotReadError("how many pages are retired is not printed")
+    pages = sum(count or 0 for count in counts)
+    if pages >= MOST_PAGES:
+        because = f"{pages} pages are retired, of {MOST_PAGES} at which NVIDIA calls a GPU defective"
+        return bad(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
     return good("nothing pending", "nothing pending", evidence=more)
 
 
@@ -64,7 +74,7 @@ CHECK = Check(
     measures="whether memory repair is pending or has failed",
     method="nvidia-smi -q -x, remapped_rows, or retired_pages before Ampere",
     requires="a GPU that repairs memory",
-    expectation="nothing pending, no failure",
+    expectation=f"nothing pending, no failure, fewer than {MOST_PAGES} pages retired",
     remedy="Drain the node, then reset the GPU (nvidia-smi --gpu-reset -i N) or reboot.",
     subjects=every_gpu,
     judge=judge,

@@ -1,4 +1,4 @@
-"""Throttling: is the hardware holding the clocks down?"""
+"""Throttling: do hardware or heat hold the clocks down?"""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
-# Reasons that are faults. A software power cap under load and an idle GPU are as they should be.
-HARDWARE_REASONS = {
+# Reasons that are faults. A software power cap under load and an idle GPU are as they should be; where the
+# driver slows down for heat, GPU or memory are above the highest temperature that they may work at (NVML,
+# nvmlClocksEventReasonSwThermalSlowdown).
+FAULTS = {
     "hw_slowdown": "hardware slowdown",
     "hw_thermal_slowdown": "too hot",
+    "sw_thermal_slowdown": "above its highest operating temperature",
     "hw_power_brake_slowdown": "power brake from outside (the supply or the rack)",
 }
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Hardware reasons must be printed, and not be active."""
+    """The reasons that are faults must be printed, and not be active."""
     reasons = gpu_of(evidence, subject).reasons or {}
     said = {name.partition("_reason_")[2]: value for name, value in reasons.items()}
-    missing = [name for name in HARDWARE_REASONS if said.get(name) not in ("Active", "Not Active")]
+    missing = [name for name in FAULTS if said.get(name) not in ("Active", "Not Active")]
     if missing:
         raise CannotReadError(f"the reasons {', '.join(missing)} are not printed")
-    active = [text for name, text in HARDWARE_REASONS.items() if said[name] == "Active"]
+    active = [text for name, text in FAULTS.items() if said[name] == "Active"]
     more = {"active": [name for name, value in said.items() if value == "Active"]}
     if active:
-        return bad(f"throttled: {', '.join(active)}", ", ".join(active), "no hardware reason", evidence=more)
-    return good("not throttled", "no hardware reason", evidence=more)
+        return bad(f"throttled: {', '.join(active)}", ", ".join(active), "no such reason", evidence=more)
+    return good("not throttled", "no such reason", evidence=more)
 
 
 def _seed(node: str, gpu: int, name: str, text: str = "Active") -> seeding.Inject:
@@ -39,16 +42,19 @@ CHECK = Check(
     id="gpu-throttle",
     title="Throttling",
     scope=Scope.GPU,
-    measures="hardware reasons for which the clocks are held down",
+    measures="reasons of hardware and heat for which the clocks are held down",
     method="nvidia-smi -q -x, clocks_event_reasons (clocks_throttle_reasons before driver 535)",
     requires="the NVIDIA driver",
-    expectation="no hardware slowdown, no thermal slowdown, no power brake",
+    expectation="no hardware slowdown, no thermal slowdown (by hardware or driver), no power brake",
     remedy="Look at fans, air flow and power supplies of the node; read its BMC's event log.",
     subjects=every_gpu,
     judge=judge,
     faults=(
         Fault("hw-slowdown", _seed("gpu01", 0, "hw_slowdown"), Subject("gpu01", 0)),
         Fault("thermal-slowdown", _seed("gpu02", 3, "hw_thermal_slowdown"), Subject("gpu02", 3)),
+        Fault(
+            "thermal-slowdown-by-the-driver", _seed("gpu01", 2, "sw_thermal_slowdown"), Subject("gpu01", 2)
+        ),
         Fault("power-brake", _seed("gpu02", 5, "hw_power_brake_slowdown"), Subject("gpu02", 5)),
         Fault(
             "reason-unreadable",

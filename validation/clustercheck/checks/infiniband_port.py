@@ -1,4 +1,4 @@
-"""InfiniBand and RoCE ports: up, at full rate, on all lanes of the cable and of PCI Express."""
+"""InfiniBand and RoCE ports: up, at full rate, on all lanes of the cable and on enough PCI Express."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from clustercheck.checks.of_rdma import (
     without_adapter,
     without_drivers,
 )
+from clustercheck.checks.of_rdma_slot import poor_slot
 from clustercheck.evidence import Evidence
 from clustercheck.expect.rdma import LANES, lanes_missing
 from clustercheck.model import Scope, Severity, Subject, Verdict
@@ -127,36 +128,7 @@ def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
             return bad(
                 because, port.rate_gbps, usual, unit="Gb/s", source=f"equal adapters ({adapter.board})"
             )
-    for device in evidence.nodes[node].records("pci"):
-        names = [adapter.name for adapter, _ in up if adapter.address == device.get("address")]
-        for what, now, most in (
-            ("lanes", "link_width", "max_link_width"),
-            ("speed", "link_speed", "max_link_speed"),
-        ):
-            if names and (said := _less(device.get(now), device.get(most))):
-                because = f"{names[0]} has not all of its PCI Express {what}: {said}"
-                return bad(because, device.get(now), device.get(most), source="sysfs", remedy=SLOT)
-    return None
-
-
-SLOT = (
-    "Put the adapter into a slot of its width and generation, look at the slot's settings in "
-    "the BIOS, and seat it anew."
-)
-
-
-def _less(now: object, most: object) -> str:
-    """How a PCI Express link is less than it can be, of two texts of sysfs; empty where none can be told."""
-    numbers = []
-    for text in (now, most):
-        first = str(text or "").split(" ", 1)[0]
-        try:
-            numbers.append(float(first))
-        except ValueError:
-            return ""
-    if 0 < numbers[0] < numbers[1] and numbers[1] < 100:
-        return f"{now} of {most}"
-    return ""
+    return poor_slot(evidence, node, up)
 
 
 def _states(links: Sequence[Link]) -> str:
@@ -195,7 +167,8 @@ CHECK = Check(
     method="/sys/class/infiniband and sysfs of the PCI bus; against what is declared, ports at the same "
     "place on equal nodes, and ports of equal adapters (same board id)",
     requires="an RDMA adapter, here or declared; hardware_rdma_ports, or a second node of the same kind",
-    expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port)",
+    expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port), "
+    "and a PCI Express link that carries the ports' rates and is no less than on equal nodes",
     remedy="Look at cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
     "then the switch port; where the port stays bad, have the adapter replaced.",
     severity=Severity.CRITICAL,

@@ -13,7 +13,7 @@ from clustercheck import model
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
 from clustercheck.checks.of_gpu import number_of
-from clustercheck.checks.xid import judge_messages, line
+from clustercheck.checks.xid import judge_messages, line, whole
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
@@ -36,7 +36,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if (finding := of_switches(switch_errors(xids))) is not None:
         return finding
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
-    return judge_messages(strangers, node.mapping("kernel_log"))
+    return whole(judge_messages(strangers, node.mapping("kernel_log")), evidence.log_gap(name))
 
 
 def of_switches(errors: Sequence[Sxid]) -> Finding | None:
@@ -90,7 +90,7 @@ CHECK = Check(
     severity=model.Severity.CRITICAL,
     measures="NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
     method="journalctl -k -b, else dmesg",
-    requires="a readable kernel log",
+    requires="a readable kernel log that goes back to the boot, or to what was acknowledged",
     expectation="no SXid whose action is to reset, reboot or repair, and no stray Xid that asks for as much",
     remedy="Reboot the node; if the message comes again, call the supplier.",
     subjects=every_gpu_node,
@@ -118,6 +118,12 @@ CHECK = Check(
             "sxid-garbled",
             seeding.kernel_says("gpu03", _says(20034, "Tödlich, Link 3")),
             Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "log-begins-late",
+            seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
+            Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
         Fault("xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")),

@@ -39,7 +39,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     memory = _memory(node) if rdma else 0
     for scope, limits in found.items():
         locked, files = limits["memlock"], limits["nofile"]
-        if rdma and not _is_enough(locked.soft, memory):
+        # Of who may lock memory the kernel asks no limit (ib_umem_get, mlock): root is not bound by its own.
+        bound = scope != "log-in" or node.mapping("limits").get("may_lock") is not True
+        if rdma and bound and not _is_enough(locked.soft, memory):
             because = (
                 f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
             )
@@ -98,6 +100,7 @@ def _memory(node: NodeEvidence) -> int:
 def _limit(node: str, scope: str, name: str, value: int) -> seeding.Inject:
     def change(raw: seeding.Raw) -> None:
         raw["rdma"] = [{"device": "mlx5_0", "port": "1", "state": "4: ACTIVE"}]
+        raw["limits"]["may_lock"] = False
         raw["limits"][scope][name] = [value, value]
 
     return seeding.edit(node, change)
@@ -112,14 +115,13 @@ CHECK = Check(
     title="Limits of processes",
     scope=Scope.HOST,
     measures="locked memory (memlock), open files (nofile) and core files that processes may have",
-    method="getrlimit in a log-in as clusterctl does it (root, or through sudo: limits of other users may "
-    "differ); for containers Docker's default-ulimits, else the limits of containerd or dockerd",
+    method="getrlimit and CapEff in a log-in as clusterctl does it (root, or through sudo: limits of other "
+    "users may differ); for containers Docker's default-ulimits, else the limits of containerd or dockerd",
     requires="Docker that runs",
-    expectation=f"where there is an RDMA adapter memlock unlimited, or all of memory; nofile {FILES} or more "
-    "(hard limit); all three as on equal nodes",
-    remedy="Let containers lock memory: container_runtime_daemon_options with default-ulimits: {memlock: "
-    "{Name: memlock, Soft: -1, Hard: -1}}, then clusterctl apply --only runtime; let users: `* - memlock "
-    "unlimited` and `root - memlock unlimited` in /etc/security/limits.d.",
+    expectation=f"where there is an RDMA adapter memlock unlimited, or all of memory, but for who has "
+    f"CAP_IPC_LOCK, as root has; nofile {FILES} or more (hard limit); all three as on equal nodes",
+    remedy="Let containers lock memory: clusterctl apply --only runtime does, unless "
+    "container_runtime_lock_memory is false; let users: `* - memlock unlimited` in /etc/security/limits.d.",
     subjects=every_node,
     judge=judge,
     faults=(

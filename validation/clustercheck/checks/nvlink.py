@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
@@ -32,9 +32,21 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if len(listed) != in_driver:
         raise CannotReadError(f"nvidia-smi nvlink -s lists {len(listed)} of {in_driver} GPUs")
     links = _links(listed, gpu.uuid, gpu.index)
+    most = max(len(each.rates) for each in listed)
     if not links.rates and (expected is None or not expected.required):
-        return excluded("no NVLink is fitted")
-    return _judge_links(links, expected, max(len(each.rates) for each in listed))
+        return _none_listed(most, len(evidence.nodes[node].nvswitch_addresses()))
+    return _judge_links(links, expected, most)
+
+
+def _none_listed(most: int, switches: int) -> Finding:
+    """The driver says the same of links that are not fitted and of links that are all inactive."""
+    if switches:
+        because = f"no link is listed, and there are {switches} NVSwitches to be linked to"
+        return bad(because, 0, most or None, unit="links", source="class 0680 of vendor 10de in sysfs")
+    if most:
+        because = f"no link is listed, {most} are of another GPU of this node: not fitted, or all are down"
+        return unknown(because, remedy=BRIDGE)
+    return excluded("no NVLink is fitted")
 
 
 def _links(listed: Sequence[GpuLinks], uuid: str, index: int) -> GpuLinks:
@@ -73,6 +85,22 @@ def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding
     return good(up, count, unit="links", source=source, efficiency=1.0, figures=(figure,), evidence=more)
 
 
+def _none_of(gpu: int) -> seeding.Inject:
+    """As the driver says it of a GPU whose links are all down, on a node without NVSwitch or profile."""
+
+    def change(raw: seeding.Raw) -> None:
+        before, this, after = raw["nvlink"]["stdout"].partition(f"GPU {gpu}:")
+        mine, following, rest = after.partition(f"GPU {gpu + 1}:")
+        said = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+        raw["nvlink"]["stdout"] = before + this + mine.split("\n")[0] + "\n" + said + following + rest
+
+    return seeding.chain(seeding.undeclared("gpu02"), seeding.edit("gpu02", change))
+
+
+def _no_switches(raw: seeding.Raw) -> None:
+    raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
+
+
 def _inactive(raw: seeding.Raw) -> None:
     raw["nvlink"]["stdout"] = raw["nvlink"]["stdout"].replace("Link 5: 25 GB/s", "Link 5: <inactive>", 1)
 
@@ -95,6 +123,10 @@ def _faster_before(evidence: Evidence) -> Evidence:
     return seeding.with_baseline("nvlink", judge, Subject("gpu01", 0), 1.25)(undeclared)
 
 
+BRIDGE = (
+    "Look whether this GPU has a bridge, and read the kernel log for Xid 74; a hardware_profile says whether "
+    "it must have one. Where there is none, exclude the check for this GPU by name (validation_exclusions)."
+)
 CHECK = Check(
     id="nvlink",
     title="NVLink",
@@ -116,6 +148,13 @@ CHECK = Check(
             Subject("gpu02", 0),
         ),
         Fault("nvlinks-of-a-gpu-all-slow", _slow_and_undeclared, Subject("gpu02", 3)),
+        Fault("nvlinks-of-a-gpu-all-down", _none_of(3), Subject("gpu02", 3)),
+        Fault(
+            "bridge-or-not",
+            seeding.chain(_none_of(3), seeding.edit("gpu02", _no_switches)),
+            Subject("gpu02", 3),
+            Verdict.NOT_RUN,
+        ),
         Fault("nvlink-slower-than-before", _faster_before, Subject("gpu01", 0)),
         Fault(
             "nvlink-not-listed",

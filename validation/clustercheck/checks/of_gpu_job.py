@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad, excluded
+from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.of_errors import not_the_hardware
 from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.checks.of_job import SAID, outcome_of
@@ -39,8 +40,8 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
     rank = ran.ranks.get((str(subject.node), int(subject.gpu or 0)))
     if rank is None:
         raise NotDoneError("no rank ran on this GPU: the container did not see it (container-gpus)")
-    if rank.state is RankState.FAILED and rank.because.startswith(NOT_THE_GPUS):
-        raise NotDoneError(rank.because)
+    if rank.state is RankState.FAILED and (finding := _innocent(rank.because)) is not None:
+        return finding
     if rank.state in (RankState.CRASHED, RankState.HUNG, RankState.FAILED):
         return _ended_badly(rank)
     if rank.state is not RankState.OK:
@@ -49,10 +50,18 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
         raise CannotReadError(f"rank {rank.rank} gave no verdict")
     if raised := rank.verdict.get("raised"):
         said = str(rank.verdict.get("because") or raised)
-        if raised in NOT_THE_GPUS:
-            raise NotDoneError(said)
-        return bad(said, "it failed", "a verdict")
+        return _innocent(f"{raised}: {said}", said) or bad(said, "it failed", "a verdict")
     return rank
+
+
+def _innocent(error: str, said: str = "") -> Finding | None:
+    """Where an error, its type first, is no word about the GPU: not run, and why; else None."""
+    said = said or error
+    if remedy := not_the_hardware(error):
+        return unknown(said, remedy=remedy)
+    if error.startswith(NOT_THE_GPUS):
+        raise NotDoneError(said)
+    return None
 
 
 def _has_mig(evidence: Evidence, subject: Subject) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.of_errors import not_the_hardware
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
@@ -141,6 +142,8 @@ def _broken(outcome: JobOutcome, subject: Subject) -> Finding:
     more = {"state": rank.state.value, "exit_code": rank.exit_code, "log": rank.log_tail[-600:]}
     if rank.stack:
         more["stack"] = rank.stack[-1200:]
+    if remedy := not_the_hardware(rank.because):
+        return unknown(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
     if len(blamed) > 1 and {each.node for each in outcome.ranks} == set(blamed):
         because = f"{because} (so every node: it cannot be told which)"

@@ -8,10 +8,11 @@ from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.topology import Topology
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A GPU most of whose connections lack links is the fault; one with a single poor peer is not."""
+    """A GPU is not blamed for peers most of whose own connections lack links; for any other it is."""
     name = str(subject.node)
     profile = evidence.profile(name)
     if profile is None or profile.nvlink is None or not profile.nvswitches:
@@ -26,10 +27,28 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     peers = [other for other in matrix.gpus if other != mine]
     poor = {other: matrix.connections[mine][other] for other in peers if matrix.nvlinks(mine, other) < links}
     expected, more = f"NV{links} to every GPU", {"peers": len(peers), "poor": poor}
-    if poor and 2 * len(poor) > len(peers):
-        said = ", ".join(sorted(set(poor.values())))
-        return bad(f"{said} to {len(poor)} of {len(peers)} GPUs", said, expected, evidence=more)
+    whole = not _is_poor(matrix, mine, links)
+    guilty = [other for other in poor if not (whole and _is_poor(matrix, other, links))]
+    if guilty:
+        said = ", ".join(sorted({poor[other] for other in guilty}))
+        which = f"{len(guilty)} of {len(peers)} GPUs ({', '.join(guilty)})"
+        return bad(f"{said} to {which}", said, expected, evidence=more)
     return good(f"NV{links}", expected, source=profile.nvlink.source, evidence=more)
+
+
+def _is_poor(matrix: Topology, gpu: str, links: int) -> bool:
+    """Whether most of its connections lack links: then it is the fault, and not its peers."""
+    peers = [other for other in matrix.gpus if other != gpu]
+    return 2 * sum(matrix.nvlinks(gpu, other) < links for other in peers) > len(peers)
+
+
+def _one_pair(raw: seeding.Raw) -> None:
+    lines = raw["topology"]["stdout"].split("\n")
+    for row, column in ((1, 2), (2, 1)):
+        cells = lines[row].split("\t")
+        cells[column] = "SYS"
+        lines[row] = "\t".join(cells)
+    raw["topology"]["stdout"] = "\n".join(lines)
 
 
 def _behind_pcie(raw: seeding.Raw) -> None:
@@ -52,6 +71,7 @@ CHECK = Check(
     judge=judge,
     faults=(
         Fault("gpu-behind-pcie", seeding.edit("gpu02", _behind_pcie), Subject("gpu02", 2)),
+        Fault("one-pair-apart", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
         Fault(
             "matrix-cut-off",
             seeding.stdout("gpu01", "topology", "GPU7\tNV12\tNV12", "GPU7\tNV12"),

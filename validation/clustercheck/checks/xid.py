@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if gpu >= len(slots):
         raise CannotReadError("where this GPU sits on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
-    return judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
+    return whole(judge_messages(mine, evidence.nodes[node].mapping("kernel_log")), evidence.log_gap(node))
+
+
+def whole(finding: Finding, gap: str) -> Finding:
+    """Nothing found in a log that has lost its beginning is no pass."""
+    if finding.verdict is not Verdict.PASS or not gap:
+        return finding
+    return replace(finding, verdict=Verdict.NOT_RUN, because=gap, remedy=LOG_LOST)
 
 
 def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
@@ -87,6 +95,11 @@ def line(address: str, code: int, message: str = "") -> str:
     return f"2026-11-20T10:00:00.000000+0000 host kernel: NVRM: Xid (PCI:{address}): {code}, {message}"
 
 
+LOG_LOST = (
+    "Nobody can tell any more what was said before. Reboot the drained node; or look at it, note the time "
+    "(validate --acknowledge NODE) and go by it (--since-ack). Then keep the log: Storage=persistent and a "
+    "larger SystemMaxUse in journald.conf."
+)
 _A = "0000:07:00"
 CHECK = Check(
     id="xid",
@@ -95,7 +108,7 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     measures="the driver's error messages on this GPU in the kernel log since boot",
     method="journalctl -k -b, else dmesg",
-    requires="a readable kernel log",
+    requires="a readable kernel log that goes back to the boot, or to what was acknowledged",
     expectation="no Xid whose action is to reset, reboot or repair",
     remedy="Look the code up in NVIDIA's Xid catalogue.",
     subjects=every_gpu,
@@ -119,6 +132,12 @@ CHECK = Check(
         ),
         Fault(
             "xid-unknown", seeding.kernel_says("gpu01", line(_A, 999)), Subject("gpu01", 0), Verdict.NOT_RUN
+        ),
+        Fault(
+            "log-begins-late",
+            seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
+            Subject("gpu02", 0),
+            Verdict.NOT_RUN,
         ),
         Fault(
             "xid-garbled",

@@ -9,7 +9,8 @@ from typing import Any
 
 from clustercheck.parse.reading import CannotReadError, bus_address
 
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,4})(?:, (.*))?$")
+# With MIG the driver names the GPU instance beside the address: "(PCI:0000:41:00 GPU-I:05)".
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$")
 _SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$")
 
 

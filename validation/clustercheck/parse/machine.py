@@ -7,6 +7,9 @@ from typing import Any
 
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
 
+# What systemd-detect-virt calls containers, of those that may be a node: they share another machine's kernel.
+CONTAINERS = ("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "openvz", "container-other")
+
 
 def virtual(record: Any) -> str:
     """What a node is inside of (docker, kvm, ...), an empty string for a machine of its own.
@@ -19,3 +22,11 @@ def virtual(record: Any) -> str:
     if not said.replace("-", "").isalnum():
         raise CannotReadError(f"systemd-detect-virt says {said[:40]!r}")
     return "" if said == "none" else said
+
+
+def in_container(record: Any) -> bool:
+    """Whether the node's kernel, with its log, is that of a machine around it; what is not told is not."""
+    try:
+        return virtual(record) in CONTAINERS
+    except CannotReadError:
+        return False

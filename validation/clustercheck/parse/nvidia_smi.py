@@ -42,6 +42,7 @@ class Gpu:
     pcie: Mapping[str, str] | None = None
     utilization: str = ""
     max_clocks: Mapping[str, str] | None = None
+    memory_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         pcie=_section(element, "pci/pci_gpu_link_info"),
         utilization=_text(element, "utilization/gpu_util"),
         max_clocks=_section(element, "max_clocks"),
+        memory_mib=whole_number(_text(element, "fb_memory_usage/total")),
     )
 
 

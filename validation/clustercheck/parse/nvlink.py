@@ -1,4 +1,4 @@
-"""`nvidia-smi nvlink -s`: the rate of each NVLink of each GPU."""
+"""`nvidia-smi nvlink -s` and `-e`: the rate of each NVLink of each GPU, and the errors it has counted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from clustercheck.parse.reading import CannotReadError
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
 _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)\s*$", re.IGNORECASE)
+_COUNT = re.compile(r"\s+Link (\d{1,4}): ([A-Za-z][A-Za-z0-9 _-]{1,60}): (\d{1,20}|N/A)\s*$")
+_INACTIVE = re.compile(r"\s+Link (\d{1,4}): <?inactive>?\s*$", re.IGNORECASE)
 _NONE = re.compile(r"NVML: Unable to retrieve NVLink information|does not support NVLink", re.IGNORECASE)
 
 
@@ -55,4 +57,47 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
         raise CannotReadError("nvidia-smi nvlink -s lists no GPU")
     if len({links.index for links in found}) != len(found):
         raise CannotReadError("nvidia-smi nvlink -s lists one GPU twice")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class GpuLinkErrors:
+    """What the NVLinks of one GPU have counted: link number to counts by the driver's names, lower case.
+
+    A link that is down counts nothing; a count that the driver does not tell is None.
+    """
+
+    index: int
+    uuid: str
+    counts: dict[int, dict[str, int | None]] = field(default_factory=dict)
+
+
+def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
+    """Read the counters of every GPU listed.
+
+    Raises CannotReadError at the first line that is neither a GPU, a count, a link that is down, nor "has no
+    NVLink".
+    """
+    what = "nvidia-smi nvlink -e"
+    found: list[GpuLinkErrors] = []
+    for line in filter(str.strip, text.splitlines()):
+        if match := _GPU.match(line):
+            found.append(GpuLinkErrors(int(match[1]), match[3] or ""))
+            continue
+        down, count = _INACTIVE.match(line), _COUNT.match(line)
+        if (down or count) and not found:
+            raise CannotReadError(f"{what} lists a link before any GPU")
+        if down:
+            found[-1].counts.setdefault(int(down[1]), {})
+        elif count:
+            counts, name = found[-1].counts.setdefault(int(count[1]), {}), count[2].lower()
+            if name in counts:
+                raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
+            counts[name] = None if count[3] == "N/A" else int(count[3])
+        elif not _NONE.search(line):
+            raise CannotReadError(f"{what} says {line.strip()[:80]!r}")
+    if not found:
+        raise CannotReadError(f"{what} lists no GPU")
+    if len({links.index for links in found}) != len(found):
+        raise CannotReadError(f"{what} lists one GPU twice")
     return tuple(found)

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+import collections
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clustercheck.probe.programs import command
 
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
 KEEP_LINES = 500
 GPU_LINES = re.compile(r"S?Xid \(|NVRM: API mismatch|fallen off the bus")
+# What a kernel says first, but for microcode that was brought up to date before it.
+BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
+BOOT_LINES = 20
+
+
+class Sifted:
+    """A log of any length, line by line: how it begins, and its last lines on GPUs."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.said = 0
+        self.begin: list[str] = []
+        self.kept: collections.deque[str] = collections.deque(maxlen=KEEP_LINES)
+
+    def read(self, stream: BinaryIO) -> None:
+        """Take in the whole of it."""
+        for raw in stream:
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            self.lines += 1
+            if self.lines <= BOOT_LINES:
+                self.begin.append(line)
+            if GPU_LINES.search(line):
+                self.said += 1
+                self.kept.append(line[:600])
 
 
 def kernel_log(limit_s: float) -> dict[str, Any]:
@@ -17,17 +45,17 @@ def kernel_log(limit_s: float) -> dict[str, Any]:
         ("journal", ["journalctl", "-k", "-b", "--output=short-iso-precise", "--no-pager", "--quiet"]),
         ("dmesg", ["dmesg", "--time-format", "iso"]),
     ):
-        ran = command(argv, limit_s)
-        lines = ran["stdout"].splitlines()
-        if ran["rc"] == 0 and lines:
-            said = [line[:600] for line in lines if GPU_LINES.search(line)]
+        log = Sifted()
+        ran = command(argv, limit_s, log.read)
+        if ran["rc"] == 0 and log.lines:
             return {
                 "source": source,
                 "rc": 0,
-                "lines": len(lines),
-                "first": lines[0][:60],
-                "kept": said[-KEEP_LINES:],
-                "dropped": max(0, len(said) - KEEP_LINES),
+                "lines": log.lines,
+                "first": log.begin[0][:60],
+                "from_boot": any(BOOT.search(line) for line in log.begin),
+                "kept": list(log.kept),
+                "dropped": log.said - len(log.kept),
             }
     because = ran["stderr"][:400] or "no lines"
     return {"source": "", "rc": ran["rc"], "lines": 0, "kept": [], "because": because}

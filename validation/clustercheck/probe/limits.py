@@ -13,11 +13,27 @@ NUMBERS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE,
 # Containers get the limits of who starts them: containerd, or dockerd where it brings its own.
 STARTERS = ("containerd", "dockerd")
 UNLIMITED = -1
+CAP_IPC_LOCK = 14  # linux/capability.h
 
 
 def limits(root: str = "") -> dict[str, Any]:
-    """Soft and hard limits by scope, -1 for none; those of containers are None without Docker."""
-    return {"log-in": own(), "containers": of_containers(root)}
+    """Soft and hard limits by scope, -1 for none; those of containers are None without Docker.
+
+    ``may_lock`` says whether the log-in's limit of locked memory does not bind it.
+    """
+    return {"log-in": own(), "may_lock": may_lock(root), "containers": of_containers(root)}
+
+
+def may_lock(root: str = "") -> bool:
+    """Whether the probe's process, and so its log-in, has the capability to lock any amount of memory."""
+    for line in (read(root + "/proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            try:
+                return bool(int(value, 16) >> CAP_IPC_LOCK & 1)
+            except ValueError:
+                return False
+    return False
 
 
 def own() -> dict[str, list[int]]:

@@ -58,6 +58,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
         "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
+        "nvlink_errors": lambda: command(["nvidia-smi", "nvlink", "-e"], limit_s),
         "peer_access": lambda: {
             way: command(["nvidia-smi", "topo", "-p2p", way], limit_s) for way in ("r", "w", "n")
         },

@@ -10,7 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import BinaryIO
 
 KEEP_BYTES = 8 * 1024 * 1024
 
@@ -40,8 +41,13 @@ def whole(text: str | None) -> int | None:
         return None
 
 
-def command(argv: Sequence[str], limit_s: float) -> dict[str, Any]:
-    """Run one program to its end or its limit; what it said, and how it ended. Never raises."""
+def command(
+    argv: Sequence[str], limit_s: float, reader: Callable[[BinaryIO], None] | None = None
+) -> dict[str, Any]:
+    """Run one program to its end or its limit; what it said, and how it ended. Never raises.
+
+    A ``reader`` gets the standard output instead, all of it: else no more than KEEP_BYTES are kept.
+    """
     record: dict[str, Any] = {
         "argv": list(argv),
         "rc": None,
@@ -72,7 +78,10 @@ def command(argv: Sequence[str], limit_s: float) -> dict[str, Any]:
             kill(process)
         for name, stream in (("stdout", out), ("stderr", err)):
             stream.seek(0)
-            record[name] = stream.read(KEEP_BYTES).decode("utf-8", "replace")
+            if reader is not None and name == "stdout":
+                reader(stream)
+            else:
+                record[name] = stream.read(KEEP_BYTES).decode("utf-8", "replace")
     record["duration_s"] = round(time.monotonic() - began, 3)
     return record
 
