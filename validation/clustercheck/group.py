@@ -13,6 +13,7 @@ from clustercheck.checks import (
     collective,
     data_parallel,
     inference_latency,
+    nccl_transport,
     pairs,
     training,
 )
@@ -129,6 +130,7 @@ class _Runner:
         second = self._launch(evidence, job, nodes, arguments)
         if isinstance(second, str):
             return replace(evidence, skipped={**evidence.skipped, job: second})
+        evidence = nccl_transport.heard(evidence, second)  # large sizes are what needs every connection
         whole = _both(outcome, second) if second.good else second
         return replace(evidence, jobs={**evidence.jobs, job: whole})
 
@@ -186,6 +188,7 @@ class _Runner:
         outcome = self._launch(evidence, job, nodes, self._suite.jobs[job].arguments)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})
+        evidence = nccl_transport.heard(evidence, outcome)
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def _launch(
@@ -218,6 +221,7 @@ class _Runner:
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
             ranks_per_node=ranks_per_node,
             environment=environment or {},
+            nccl_log=job == all_reduce.JOB,
         )
         self._on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:
