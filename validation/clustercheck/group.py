@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from clustercheck.checks import (
     collective,
     data_parallel,
     inference_latency,
+    nccl_tests,
     nccl_transport,
     pairs,
     training,
@@ -52,6 +54,8 @@ def run_jobs(
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = runner.collectives(evidence, left)
+    if nccl_tests.JOB in wanted and nccl_transport.HEARD in evidence.jobs:
+        evidence = runner.without_framework(evidence, nccl_tests.JOB, left)
     if data_parallel.JOB in wanted:
         evidence = runner.once(evidence, data_parallel.JOB, left)
     for job in training.JOBS:
@@ -180,6 +184,16 @@ class _Runner:
             else:
                 evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
         return evidence
+
+    def without_framework(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        """A rank a node, which meet by a secret of their own."""
+        if not nodes:
+            return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
+        arguments = {**self._suite.jobs[job].arguments, "secret": secrets.token_hex(16)}
+        outcome = self._launch(evidence, job, nodes, arguments, ranks_per_node=1)
+        if isinstance(outcome, str):
+            return replace(evidence, skipped={**evidence.skipped, job: outcome})
+        return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def once(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from clustercheck.checks import all_reduce, seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.checks.of_nccl import site_of
-from clustercheck.evidence import GPUS_IDLE, Evidence
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.of_job import ended_badly, ranks_of
+from clustercheck.checks.of_nccl import no_nccl, site_of
+from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Subject, Verdict
@@ -58,7 +58,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return bad(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
     outcome = evidence.jobs.get(HEARD)
     if outcome is None or not ranks_of(outcome, node):
-        return ended_badly(evidence, JOB, subject) or _without(evidence, subject)
+        return ended_badly(evidence, JOB, subject) or no_nccl(evidence, subject)
     if not outcome.good:
         raise NotDoneError("the all-reduce whose log would tell did not end well")
     if len(outcome.ranks) < 2:
@@ -72,18 +72,6 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = "; ".join(each.seen for each in wrong)
         return bad(because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy)
     return good(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
-
-
-def _without(evidence: Evidence, subject: Subject) -> Finding:
-    """What to say where NCCL took no part."""
-    ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
-    backends = sorted({str((rank.verdict or {}).get("backend")) for rank in ranks})
-    if "nccl" in backends:
-        raise NotDoneError("NCCL left no log")
-    because = f"the ranks met over {', '.join(backends)}: NCCL took no part"
-    if any(not evidence.nodes[node].simulated for node in evidence.gpus_idle(JOB, subject.node)):
-        return unknown(f"{because}; {GPUS_IDLE}")
-    return excluded(because)
 
 
 def _read(evidence: Evidence) -> _Read:
@@ -179,7 +167,7 @@ def _instead(node: str, pattern: str, by: str) -> seeding.Inject:
 
 
 def _over_gloo(evidence: Evidence) -> Evidence:
-    return replace(evidence, jobs={name: job for name, job in evidence.jobs.items() if name != HEARD})
+    return seeding.without_job(evidence, HEARD)
 
 
 def _idle(evidence: Evidence) -> Evidence:

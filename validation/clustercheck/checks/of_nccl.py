@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
+from clustercheck.checks import all_reduce
+from clustercheck.checks.base import Finding, excluded, unknown
 from clustercheck.checks.gpu_p2p import peer_access
-from clustercheck.evidence import Evidence
+from clustercheck.checks.of_job import outcome_of, ranks_of
+from clustercheck.evidence import GPUS_IDLE, Evidence
 from clustercheck.launch.model import JobOutcome
+from clustercheck.model import Subject
 from clustercheck.parse.nccl_findings import Site
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, NotDoneError
 from clustercheck.parse.topology import Topology
 from clustercheck.rails import adapters_of
 
@@ -48,6 +52,20 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> Site:
         near=[node for node, topology in topologies.items() if "SYS" not in set(_between(topology).values())],
         peers=peers,
     )
+
+
+def no_nccl(evidence: Evidence, subject: Subject) -> Finding:
+    """What to say where NCCL took no part in the all-reduce. Raises NotDoneError where it did."""
+    outcome = outcome_of(evidence, all_reduce.JOB)
+    ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
+    backends = sorted({str((rank.verdict or {}).get("backend")) for rank in ranks})
+    if not ranks or backends == ["None"] or "nccl" in backends:
+        raise NotDoneError("NCCL was not heard: it took part, or nothing says that it did not")
+    because = f"the ranks met over {', '.join(backends)}: NCCL took no part"
+    idle = evidence.gpus_idle(all_reduce.JOB, subject.node)
+    if any(not evidence.nodes[node].simulated for node in idle):
+        return unknown(f"{because}; {GPUS_IDLE}")
+    return excluded(because)
 
 
 def _between(topology: Topology) -> dict[frozenset[int], str]:
