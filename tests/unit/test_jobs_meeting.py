@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from clustercheck import sample
-from clustercheck.checks import seeding
+from clustercheck.checks import rdma_write, seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import GROUP, evaluate
 from clustercheck.jobs import meeting
 from clustercheck.model import Subject, Verdict
 from clustercheck.sample_nccl_tests import table
+from clustercheck.sample_rdma import write_text
 
 JOBS = Path(meeting.__file__).parent
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go
@@ -105,8 +106,8 @@ done"""
 
 
 def ranks(
-    tmp_path: Path, programs: dict[str, str], arguments: dict[str, Any] = ASKED
-) -> list[dict[str, Any]]:
+    tmp_path: Path, programs: dict[str, str], arguments: dict[str, Any] = ASKED, job: str = "nccl_tests"
+) -> list[Any]:
     """Two nodes' ranks of the job, to their verdicts."""
     for name, text in programs.items():
         script(tmp_path / "bin", name, text)
@@ -122,7 +123,7 @@ def ranks(
             "PADDLE_TRAINERS_NUM": "2", "PADDLE_MASTER": master, "HERE": f"node{rank}",
             "PADDLE_CURRENT_ENDPOINT": f"{address}:{free_port(address)}", "SEEN": str(tmp_path / "seen"),
         }  # fmt: skip
-        words = [sys.executable, "rank.py", str(directory), "nccl_tests"]
+        words = [sys.executable, "rank.py", str(directory), job]
         started.append(subprocess.Popen(words, cwd=directory, env=environment))
     assert [process.wait(60) for process in started] == [0, 0]
     found = [tmp_path / f"node{rank}" / f"rank-{rank}.verdict.json" for rank in range(2)]
@@ -160,6 +161,83 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
         "the image has no mpirun",
     )
     assert first["within"]["all_reduce"]["text"] == "begun\n"
+
+
+# --- ib_write_bw
+
+# Its ends as perftest's: the server waits at a port for one client, and the client prints the table.
+WRITE = """import socket, sys
+words = sys.argv[1:]
+device, port = words[words.index("-d") + 1], int(words[words.index("-p") + 1])
+if words[-1] == "--report_gbits" or words[-2] == "-x":
+    with socket.create_server(("", port)) as server:
+        server.accept()[0].recv(9)
+else:
+    with socket.create_connection((words[-1], port), timeout=5) as client:
+        client.sendall(device.encode())
+    print(open("{texts}/" + device).read(), end="")
+"""
+
+
+def perftest(tmp_path: Path, **more: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """The program, with what it prints of each port, and the arguments of a job of two ports a node."""
+    for device in ("mlx5_0", "mlx5_1"):
+        (tmp_path / device).write_text(write_text(device, 190.0), encoding="utf-8")
+    (tmp_path / "write.py").write_text(WRITE.format(texts=tmp_path), encoding="utf-8")
+    ports = [{"device": f"mlx5_{number}", "port": 1, "gid": None} for number in range(2)]
+    asked = {"ports": [ports, ports], "rounds": [[[0, 1]]], "iterations": 10, "limit_each_s": 20}
+    program = f'exec {sys.executable} {tmp_path / "write.py"} "$@"'
+    return {"ib_write_bw": program}, {"secret": "s3cret", "limit_s": 60, **asked, **more}
+
+
+def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: Path) -> None:
+    first, second = ranks(tmp_path, *perftest(tmp_path), job="rdma_write")
+    for verdict in (first, second):
+        assert [(e["device"], e["exit_code"]) for e in verdict["loopback"]] == [("mlx5_0", 0), ("mlx5_1", 0)]
+        assert all("BW average" in entry["text"] for entry in verdict["loopback"])
+    ends = [(entry["role"], entry["peer"], entry["rail"], entry["exit_code"]) for entry in first["writes"]]
+    assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0)]
+    assert [entry["role"] for entry in second["writes"]] == ["server", "server"]
+    assert "190." in first["writes"][1]["text"]
+
+
+def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path, limit_each_s=1)
+    program = 'case "$*" in *gbits) echo "no device" >&2; exit 1;; *) sleep 600;; esac'
+    begun = time.monotonic()
+    first, second = ranks(tmp_path, {"ib_write_bw": program}, asked, job="rdma_write")
+    assert time.monotonic() - begun < 30
+    assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
+    assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
+
+
+def test_an_image_without_perftest_says_so(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path)
+    for verdict in ranks(tmp_path, {"true": "true"}, asked, job="rdma_write"):
+        assert "no ib_write_bw (package perftest)" in verdict["without"]
+
+
+def test_ports_are_named_in_order_and_roce_by_the_address_that_can_be_routed() -> None:
+    evidence = sample.healthy()
+    (ports, _) = rdma_write.arguments_of(evidence, ["gpu01", "gpu02"])
+    assert [(port["device"], port["gid"]) for port in ports] == [
+        ("mlx5_0", None),
+        ("mlx5_1", None),
+        ("mlx5_2", 3),
+    ]
+    assert rdma_write.with_ports(evidence, ["gpu01", "gpu02"]) == ["gpu01", "gpu02"]
+
+
+def test_what_a_rank_says_of_writes_may_be_anything() -> None:
+    for entry in ({}, {"role": "client"}, {"role": "client", "peer": 7, "rail": 0},
+                  {"role": "client", "peer": 1, "rail": 9}, 3):  # fmt: skip
+
+        def change(_rank: Any, verdict: seeding.Raw, entry: Any = entry) -> None:
+            verdict["writes"] = [entry]
+
+        evidence = seeding.verdicts("rdma_write", change)(sample.healthy())
+        verdicts = {result.verdict for result in evaluate(BY_ID["rdma-write"], evidence)}
+        assert verdicts <= {Verdict.NOT_RUN, Verdict.EXCLUDED}
 
 
 # --- judged

@@ -17,6 +17,7 @@ from clustercheck.checks import (
     nccl_tests,
     nccl_transport,
     pairs,
+    rdma_write,
     training,
 )
 from clustercheck.checks.base import evaluate
@@ -25,6 +26,7 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.locate.located import Located
+from clustercheck.locate.rounds import round_robin
 from clustercheck.model import Verdict
 from clustercheck.suites import Suite
 from clustercheck.suspects import RankEnvironment, Rounds
@@ -56,6 +58,8 @@ def run_jobs(
         evidence = runner.collectives(evidence, left)
     if nccl_tests.JOB in wanted and nccl_transport.HEARD in evidence.jobs:
         evidence = runner.without_framework(evidence, nccl_tests.JOB, left)
+    if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
+        evidence = runner.rdma_writes(evidence, with_rdma)
     if data_parallel.JOB in wanted:
         evidence = runner.once(evidence, data_parallel.JOB, left)
     for job in training.JOBS:
@@ -185,11 +189,22 @@ class _Runner:
                 evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
         return evidence
 
-    def without_framework(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+    def rdma_writes(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+        """Each port with itself, then as many rounds of pairs as the suite has."""
+        rounds = self._suite.jobs[rdma_write.JOB].arguments["rounds"]
+        return self.without_framework(
+            evidence,
+            rdma_write.JOB,
+            nodes,
+            ports=rdma_write.arguments_of(evidence, nodes),
+            rounds=round_robin(len(nodes), rounds),
+        )
+
+    def without_framework(self, evidence: Evidence, job: str, nodes: Sequence[str], **more: Any) -> Evidence:
         """A rank a node, which meet by a secret of their own."""
         if not nodes:
             return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
-        arguments = {**self._suite.jobs[job].arguments, "secret": secrets.token_hex(16)}
+        arguments = {**self._suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
         outcome = self._launch(evidence, job, nodes, arguments, ranks_per_node=1)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})

@@ -22,6 +22,7 @@ from clustercheck.sample_host import MOUNTS, host_parts
 from clustercheck.sample_links import RDMA, link_parts, rdma_devices, rdma_ports, storage_nic
 from clustercheck.sample_nccl import nccl_logs
 from clustercheck.sample_nccl_tests import nccl_tests_verdict
+from clustercheck.sample_rdma import rdma_write_verdict
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -474,6 +475,7 @@ def healthy(nodes: int = 3) -> Evidence:
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
             "nccl_transport": transport_job(names),
+            "rdma_write": job("rdma_write", names, [rdma_write_verdict(r, names) for r in range(nodes)]),
             "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
             "collectives": job(
                 "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]
