@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck.parse.nccl_findings import REMEDIES, findings
+from clustercheck.parse.nccl_findings import REMEDIES, Site, findings
 from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
 from clustercheck.parse.reading import CannotReadError
 
@@ -79,8 +79,19 @@ def read(text: str) -> NcclLog:
     return parse_nccl_log(text, 4)
 
 
-def codes(text: str, adapters: Any = ADAPTERS, *, gpus_reach_each_other: bool = True) -> list[str]:
-    found = findings(read(text), adapters, gpus_reach_each_other=gpus_reach_each_other)
+def site(adapters: Any = ADAPTERS, *, gpus_reach_each_other: bool = True, gpudirect: Any = ADAPTERS) -> Site:
+    return Site(
+        adapters=adapters,
+        rdma=adapters,
+        interfaces=dict.fromkeys(ADAPTERS, "eth0"),
+        gpudirect=gpudirect,
+        near=ADAPTERS if gpus_reach_each_other else (),
+        peers=lambda one, other: gpus_reach_each_other,
+    )
+
+
+def codes(text: str, adapters: Any = ADAPTERS, **more: Any) -> list[str]:
+    found = findings(read(text), site(adapters, **more))
     assert all(finding.hosts and finding.seen and finding.remedy for finding in found)
     return [finding.code for finding in found]
 
@@ -95,10 +106,10 @@ def test_a_healthy_group_is_read_whole_and_nothing_is_wrong_with_it() -> None:
     assert {joined.road for joined in log.joined} == {"P2P", "NET"}
     assert {joined.how for joined in log.joined if joined.road == "NET"} == {"IB"}
     assert all(joined.gpudirect for joined in log.joined if log.crosses(joined))
-    assert log.adapters["nodeb"] == {"mlx5_0", "mlx5_1"}
+    assert log.adapters["nodeb"] == ("mlx5_0", "mlx5_1")
     assert log.gpudirect["nodea", "mlx5_0"]
     assert log.dma_buf == {"nodea", "nodeb"}
-    assert log.patterns == {(4, "NVL", "PXB")}
+    assert log.patterns == {host: {(4, "NVL", "PXB")} for host in ("nodea", "nodeb")}
     assert log.connected == {"rings", "trees"}
     assert codes(GOOD) == []
 
@@ -129,13 +140,17 @@ def test_ranks_that_a_switch_reduces_for_are_read() -> None:
     ("text", "found"),
     [
         (log_of(across="NET/Socket/0"), ["sockets"]),
+        (
+            log_of(across="NET/Socket/0", using="NET/Socket : Using [0]docker0:172.17.0.1<0>"),
+            ["sockets", "interface-foreign"],
+        ),
         (log_of(across="NET/IB/{nic}"), ["gpudirect-off"]),
         (log_of(within="SHM/direct/direct"), ["shared-memory"]),
         (GOOD.replace("type NVL/PXB", "type SYS/SYS"), ["ring-over-sys"]),
         (log_of(using="NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.4<0>"), ["adapters-unused"]),
         (
             log_of(
-                using="NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_bond_0:1/RoCE [RO]; OOB eth0:1<0>"
+                using="NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_bond_0:1/RoCE [2]mlx5_1:1/IB [RO]; OOB eth0:1<0>"
             ),
             ["adapters-foreign"],
         ),
@@ -148,6 +163,18 @@ def test_what_is_wrong_is_found(text: str, found: list[str]) -> None:
 def test_what_the_hardware_cannot_do_better_is_not_found() -> None:
     assert codes(log_of(within="SHM/direct/direct"), gpus_reach_each_other=False) == []
     assert codes(log_of(across="NET/Socket/0"), {}) == []
+    assert codes(log_of(across="NET/Socket/0", using="NET/Socket : Using [0]eth0:10.0.0.4<0>"), {}) == []
+    assert codes(log_of(across="NET/IB/{nic}"), gpudirect=()) == []
+    listed = "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_bond_0:1/RoCE [RO]; OOB eth0:1<0>"
+    assert codes(log_of(using=listed)) == []
+
+
+def test_the_host_whose_end_has_no_gpudirect_is_named() -> None:
+    text = "\n".join(
+        line.replace("/GDRDMA", "") if line.startswith("nodeb") else line for line in GOOD.splitlines()
+    )
+    (finding,) = findings(read(text), site())
+    assert (finding.code, finding.hosts) == ("gpudirect-off", ("nodeb",))
 
 
 def test_ranks_of_one_node_over_the_network_are_found() -> None:
@@ -157,7 +184,7 @@ def test_ranks_of_one_node_over_the_network_are_found() -> None:
 
 def test_a_finding_names_ranks_hosts_and_what_the_environment_sets() -> None:
     text = log_of(across="NET/Socket/0", more="NCCL_IB_DISABLE set by environment to 1.")
-    (finding,) = findings(read(text), ADAPTERS, gpus_reach_each_other=True)
+    (finding,) = findings(read(text), site())
     assert finding.hosts == ("nodea", "nodeb")
     assert "ranks 0 -> 2, 0 -> 3, 1 -> 2" in finding.seen
     assert "NCCL_IB_DISABLE=1" in finding.seen

@@ -16,6 +16,7 @@ from clustercheck import sample, sample_gpus
 from clustercheck.checks.base import every_node
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.model import ClusterSpec, NodeSpec, Scope
+from clustercheck.sample_rdma import rdma_write_verdict
 from clustercheck.session import validate
 from clustercheck.suites import load
 from clustercheck.transport import Completed
@@ -82,6 +83,10 @@ class FakeLauncher:
                 verdict = sample.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "collectives.py":
                 verdict = sample.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+            elif spec.program == "sharding.py":
+                verdict = sample.sharding_verdict(rank, count)
+            elif spec.program == "rdma_write.py":
+                verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":
                 verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["trials"]:

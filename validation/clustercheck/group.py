@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,11 @@ from clustercheck.checks import (
     collective,
     data_parallel,
     inference_latency,
+    nccl_tests,
+    nccl_transport,
     pairs,
+    rdma_write,
+    sharding,
     training,
 )
 from clustercheck.checks.base import evaluate
@@ -22,6 +27,7 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
 from clustercheck.locate.located import Located
+from clustercheck.locate.rounds import round_robin
 from clustercheck.messages import fitting
 from clustercheck.model import Verdict
 from clustercheck.suites import Suite
@@ -52,8 +58,14 @@ def run_jobs(
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = runner.collectives(evidence, left)
+    if nccl_tests.JOB in wanted and nccl_transport.HEARD in evidence.jobs:
+        evidence = runner.without_framework(evidence, nccl_tests.JOB, left)
+    if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
+        evidence = runner.rdma_writes(evidence, with_rdma)
     if data_parallel.JOB in wanted:
         evidence = runner.once(evidence, data_parallel.JOB, left)
+    if sharding.JOB in wanted:
+        evidence = runner.once(evidence, sharding.JOB, left)
     for job in training.JOBS:
         if job in wanted:
             evidence = runner.training(evidence, job, left)
@@ -130,6 +142,7 @@ class _Runner:
         second = self._launch(evidence, job, nodes, fitting(arguments, evidence, nodes))
         if isinstance(second, str):
             return replace(evidence, skipped={**evidence.skipped, job: second})
+        evidence = nccl_transport.heard(evidence, second)  # large sizes are what needs every connection
         whole = _both(outcome, second) if second.good else second
         return replace(evidence, jobs={**evidence.jobs, job: whole})
 
@@ -182,6 +195,27 @@ class _Runner:
                 evidence = replace(evidence, jobs={**evidence.jobs, name: ended})
         return evidence
 
+    def rdma_writes(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+        """Each port with itself, then as many rounds of pairs as the suite has."""
+        rounds = self._suite.jobs[rdma_write.JOB].arguments["rounds"]
+        return self.without_framework(
+            evidence,
+            rdma_write.JOB,
+            nodes,
+            ports=rdma_write.arguments_of(evidence, nodes),
+            rounds=round_robin(len(nodes), rounds),
+        )
+
+    def without_framework(self, evidence: Evidence, job: str, nodes: Sequence[str], **more: Any) -> Evidence:
+        """A rank a node, which meet by a secret of their own."""
+        if not nodes:
+            return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
+        arguments = {**self._suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
+        outcome = self._launch(evidence, job, nodes, arguments, ranks_per_node=1)
+        if isinstance(outcome, str):
+            return replace(evidence, skipped={**evidence.skipped, job: outcome})
+        return replace(evidence, jobs={**evidence.jobs, job: outcome})
+
     def once(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""
         if not nodes:
@@ -189,6 +223,7 @@ class _Runner:
         outcome = self._launch(evidence, job, nodes, self._suite.jobs[job].arguments)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})
+        evidence = nccl_transport.heard(evidence, outcome)
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def _launch(
@@ -221,6 +256,7 @@ class _Runner:
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
             ranks_per_node=ranks_per_node,
             environment=environment or {},
+            nccl_log=job == all_reduce.JOB,
         )
         self._on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
         try:

@@ -19,7 +19,10 @@ from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
-from clustercheck.sample_links import link_parts, rdma_devices, storage_nic
+from clustercheck.sample_links import RDMA, link_parts, rdma_devices, rdma_ports, storage_nic
+from clustercheck.sample_nccl import nccl_logs
+from clustercheck.sample_nccl_tests import nccl_tests_verdict
+from clustercheck.sample_rdma import rdma_write_verdict
 
 PROFILE = "hgx-a100-80gb"
 MODEL = "NVIDIA A100-SXM4-80GB"
@@ -126,13 +129,36 @@ def nvlink_errors_text(node: int, gpus: int = 8) -> str:
 
 def topology_text(gpus: int = 8) -> str:
     """What `nvidia-smi topo -m` prints."""
-    names = [f"GPU{gpu}" for gpu in range(gpus)]
+    names, nics = [f"GPU{gpu}" for gpu in range(gpus)], range(len(RDMA))
+
+    def near(gpu: int, nic: int) -> str:
+        return "PXB" if nic == 2 * gpu // gpus else "SYS"
+
     rows = [
-        "\t".join([name, *(" X " if name == other else "NV12" for other in names), "0-63", "0"])
-        for name in names
+        "\t".join(
+            [
+                name,
+                *(" X " if name == other else "NV12" for other in names),
+                *(near(gpu, nic) for nic in nics),
+                "0-63",
+                "0",
+            ]
+        )
+        for gpu, name in enumerate(names)
     ]
-    head = "\t".join(["", *names, "CPU Affinity", "NUMA Affinity"])
-    return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", ""])
+    rows += [
+        "\t".join(
+            [
+                f"NIC{nic}",
+                *(near(gpu, nic) for gpu in range(gpus)),
+                *(" X " if nic == other else "SYS" for other in nics),
+            ]
+        )
+        for nic in nics
+    ]
+    head = "\t".join(["", *names, *(f"NIC{nic}" for nic in nics), "CPU Affinity", "NUMA Affinity"])
+    legend = [f"  NIC{nic}: {RDMA[nic][0]}" for nic in nics]
+    return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""])
 
 
 def peer_access(gpus: int = 8) -> dict[str, Any]:
@@ -238,7 +264,7 @@ def probe_record(node: int) -> dict[str, Any]:
             },
             storage_nic(node),
         ],
-        "rdma": [],
+        "rdma": rdma_ports(),
         "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
         **link_parts(node),
         **host_parts(),
@@ -344,6 +370,12 @@ def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def sharding_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the sharded training says."""
+    parts = {"own": 41_473 // world + 1, "all": 41_473}
+    return {**data_parallel_verdict(rank, world), "shards": world, "copies": 1, "parameters": parts}
+
+
 def training_verdict(rank: int, world: int) -> dict[str, Any]:
     """What a rank of the training jobs says: two models in float32."""
     cases = [
@@ -395,6 +427,25 @@ def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) 
     return JobOutcome(name, ranks, 5.0)
 
 
+def transport_job(names: Sequence[str]) -> JobOutcome:
+    """The all-reduce over NCCL, a rank a GPU, with what NCCL said of its transports."""
+    logs = nccl_logs(names)
+    ranks = tuple(
+        RankOutcome(
+            rank,
+            names[rank // 8],
+            RankState.OK,
+            gpu=rank % 8,
+            verdict={**all_reduce_verdict(rank, len(logs), (1 << 30,)), "backend": "nccl"},
+            exit_code=0,
+            nccl_log=log,
+        )
+        for rank, log in enumerate(logs)
+    )
+    facts = {"backend": "nccl", "interfaces": dict.fromkeys(names, "eth0")}
+    return JobOutcome("nccl_transport", ranks, 5.0, facts=facts)
+
+
 def spec(nodes: int = 3) -> ClusterSpec:
     """What the operator of this cluster declared."""
     return ClusterSpec(
@@ -438,6 +489,9 @@ def healthy(nodes: int = 3) -> Evidence:
             "all_reduce": job(
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
+            "nccl_transport": transport_job(names),
+            "rdma_write": job("rdma_write", names, [rdma_write_verdict(r, names) for r in range(nodes)]),
+            "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
             "collectives": job(
                 "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
@@ -445,6 +499,7 @@ def healthy(nodes: int = 3) -> Evidence:
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
             ),
+            "sharding": job("sharding", names, [sharding_verdict(r, nodes) for r in range(nodes)]),
             **{
                 name: sample_gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES])
                 for name in sample_gpus.JOBS

@@ -53,6 +53,19 @@ def rdma_devices() -> list[dict[str, Any]]:
     ]
 
 
+def rdma_ports() -> list[dict[str, Any]]:
+    """The ports, each with its state and rate."""
+    return [
+        {
+            "device": name,
+            "port": "1",
+            "state": "4: ACTIVE",
+            "rate": "100 Gb/sec (4X EDR)" if name == "mlx5_2" else "200 Gb/sec (4X HDR)",
+        }
+        for name, _, _ in RDMA
+    ]
+
+
 def storage_nic(node: int) -> dict[str, Any]:
     """The network interface of the RoCE port."""
     return {

@@ -79,14 +79,14 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
     """
     for earlier in evidence.attempts.get(job, ()):
         if subject.node in to_blame(earlier):
-            return _broken(earlier, subject)
+            return broken(earlier, subject)
     ran = evidence.jobs.get(job)
     if subject.node in evidence.dropped and (ran is None or not ranks_of(ran, str(subject.node))):
         raise NotDoneError(evidence.dropped[str(subject.node)])
     outcome = outcome_of(evidence, job)
     if subject.node is not None and not ranks_of(outcome, subject.node):
         raise NotDoneError("no rank ran on this node")
-    return _too_few(evidence, job, subject) if outcome.good else _broken(outcome, subject)
+    return _too_few(evidence, job, subject) if outcome.good else broken(outcome, subject)
 
 
 def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
@@ -129,7 +129,8 @@ def _has_mig(evidence: Evidence, node: str) -> bool:
         return False
 
 
-def _broken(outcome: JobOutcome, subject: Subject) -> Finding:
+def broken(outcome: JobOutcome, subject: Subject) -> Finding:
+    """The finding on a subject of a job that did not end well."""
     blamed = to_blame(outcome)
     names = ", ".join(sorted(blamed)) or "no single node"
     if subject.node is None:

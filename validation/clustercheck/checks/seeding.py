@@ -237,6 +237,11 @@ def with_job(evidence: Evidence, outcome: JobOutcome) -> Evidence:
     return replace(evidence, jobs=jobs)
 
 
+def without_job(evidence: Evidence, job: str) -> Evidence:
+    """The evidence of a run that had no such job."""
+    return replace(evidence, jobs={name: each for name, each in evidence.jobs.items() if name != job})
+
+
 def chain(*injects: Inject) -> Inject:
     """One fault after the other."""
 

@@ -31,6 +31,7 @@ class RankEvidence:
     progress: Mapping[str, Any] | None = None
     stack: str = ""
     log_tail: str = ""
+    nccl_log: str = ""
     missing: str = ""
     container: str = ""
     arrival: int = 0
@@ -93,6 +94,7 @@ def _alone(item: RankEvidence) -> RankOutcome:
         exit_code=item.end.get("exit_code") if item.end else None,
         log_tail=item.log_tail,
         stack=item.stack,
+        nccl_log=item.nccl_log,
     )
 
 

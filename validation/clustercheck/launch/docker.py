@@ -245,7 +245,7 @@ class DockerLauncher:
         tell: OnEvent,
     ) -> tuple[list[RankEvidence], bool]:
         waiting: dict[Future[dict[str, Any]], Started] = {
-            pool.submit(self._wait_one, one, spec.timeout_s): one for one in started
+            pool.submit(self._wait_one, one, spec): one for one in started
         }
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
@@ -268,15 +268,16 @@ class DockerLauncher:
         wait_for(stopping)
         return evidence, timed_out
 
-    def _wait_one(self, started: Started, timeout_s: float) -> dict[str, Any]:
+    def _wait_one(self, started: Started, spec: JobSpec) -> dict[str, Any]:
         """The node's answer; where it has none, ``missing`` says why."""
-        limit = timeout_s + WAIT_MARGIN_S
+        limit = spec.timeout_s + WAIT_MARGIN_S
         request = {
             "action": "wait",
             "container": started.container,
             "directory": started.directory,
             "ranks": list(started.ranks),
             "timeout_s": limit,
+            "nccl_log": spec.nccl_log,
         }
         try:
             return self._agent.ask(started.node, request, limit + STOP_S)
@@ -357,6 +358,7 @@ def _evidence(
             progress=left.get("progress"),
             stack=left.get("stack", ""),
             log_tail=left.get("log_tail", ""),
+            nccl_log=left.get("nccl_log", ""),
             missing=answer.get("missing", ""),
             container=memory or answer.get("log_tail", ""),
             arrival=arrival,

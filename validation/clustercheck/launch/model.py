@@ -28,7 +28,7 @@ class JobSpec:
     ``own`` has image and container arguments of nodes that have others than these, ``environment`` what
     ranks get besides, by node and GPU. ``alone``: a rank a GPU, each by itself; no rank or node that fails
     ends another. ``framework`` is paddle or torch. A node runs at most ``ranks_per_node``; None where it runs
-    one a GPU.
+    one a GPU. ``nccl_log``: what NCCL says of its roads is gathered from every rank.
     """
 
     name: str
@@ -43,6 +43,7 @@ class JobSpec:
     framework: str = "paddle"
     ranks_per_node: int | None = None
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
+    nccl_log: bool = False
 
     def on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""
@@ -51,7 +52,10 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """One rank's end. ``verdict`` is the JSON document that the rank itself wrote."""
+    """One rank's end. ``verdict`` is the JSON document that the rank itself wrote.
+
+    ``nccl_log`` is what NCCL said on it, empty where it was not asked for or there is no NCCL.
+    """
 
     rank: int
     node: str
@@ -62,6 +66,7 @@ class RankOutcome:
     exit_code: int | None = None
     log_tail: str = ""
     stack: str = ""
+    nccl_log: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ waits and gathers, and the controller judges.
 from __future__ import annotations
 
 import base64
+import contextlib
 import ipaddress
 import json
 import os
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,14 @@ ENDED_STATES = ("exited", "dead")
 UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to look at it and to remove it
 PROBE_S = 90.0
 LOG_TAIL_BYTES = 8000
+NCCL_LOG_BYTES = 1024 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
+WARNINGS = 5  # of NCCL, before the tail of a rank's log
+NCCL_LOG_CUT = "NCCL's log was cut off here"
+# What is read of it: of the environment NCCL names its own variables alone, and no more goes out.
+NCCL_LINES = re.compile(
+    rb"NCCL version |NCCL WARN |NCCL INFO (?:.*Init COMPLETE|Channel |Trees |CollNet |NET/|Using network "
+    rb"|Pattern |DMA-BUF|NVLS multicast|Connected all |NCCL_[A-Z0-9_]+ set by environment)"
+)
 DOCKERS_OWN = (125, 126)  # exit codes of `docker run` that are not the program's
 
 # Images have the framework in one of these; the distribution's own python3 may lie beside it without.
@@ -280,7 +290,7 @@ def wait(request: dict[str, Any]) -> dict[str, Any]:
         "exit_code": inspected["ExitCode"],
         "out_of_memory": bool(inspected.get("OOMKilled")),
         "log_tail": _container_log(request["container"]),
-        "ranks": gather(Path(request["directory"]), request["ranks"]),
+        "ranks": gather(Path(request["directory"]), request["ranks"], nccl_log=bool(request.get("nccl_log"))),
     }
 
 
@@ -289,8 +299,8 @@ def _container_log(container: str) -> str:
     return (done.stdout + done.stderr)[-LOG_TAIL_BYTES:]
 
 
-def gather(directory: Path, ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
-    """What every rank left: verdict, end, progress, stack and the tail of its log."""
+def gather(directory: Path, ranks: Sequence[int], *, nccl_log: bool = False) -> dict[str, dict[str, Any]]:
+    """What every rank left: verdict, end, progress, stack, the tail of its log, NCCL's where it is wanted."""
     found = {}
     for rank in ranks:
         found[str(rank)] = {
@@ -298,9 +308,25 @@ def gather(directory: Path, ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
             "end": _json(directory / f"rank-{rank}.end"),
             "progress": _json(directory / f"rank-{rank}.progress"),
             "stack": _tail(directory / f"rank-{rank}.stack"),
-            "log_tail": _tail(directory / f"rank-{rank}.log"),
+            **_logs(directory, rank, whole=nccl_log),
         }
     return found
+
+
+def _logs(directory: Path, rank: int, *, whole: bool) -> dict[str, str]:
+    """The tail of its log, after NCCL's warnings; with ``whole`` what NCCL said of its roads."""
+    said: list[str] = []
+    warned: list[str] = []
+    size = 0
+    with contextlib.suppress(OSError), (directory / f"rank-{rank}.nccl").open("rb") as stream:
+        for raw in iter(partial(stream.readline, LOG_TAIL_BYTES), b""):
+            if NCCL_LINES.search(raw):
+                line, size = raw.decode("utf-8", "replace"), size + len(raw)
+                said += [line] if size <= NCCL_LOG_BYTES else []
+                warned = [*warned, line][-WARNINGS:] if " NCCL WARN " in line else warned
+    cut = [f"{NCCL_LOG_CUT}\n"] if size > NCCL_LOG_BYTES else []
+    logs = {"log_tail": ("".join(warned) + _tail(directory / f"rank-{rank}.log"))[-LOG_TAIL_BYTES:]}
+    return logs | ({"nccl_log": "".join(said + cut)} if whole else {})
 
 
 def _json(path: Path) -> Any:

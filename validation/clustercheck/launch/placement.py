@@ -8,6 +8,9 @@ from typing import Any
 
 from clustercheck.launch.model import RankOutcome, RankState
 
+# What tells by which road ranks are joined [NCCL, environment variables].
+NCCL_SAYS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH"}
+
 
 @dataclass(frozen=True)
 class NodeReport:
@@ -110,6 +113,7 @@ def place(
             node=report.node,
             gpu=gpu,
             environment=_environment(report, backend, gpu)
+            | (NCCL_SAYS | {"NCCL_DEBUG_FILE": nccl_log_of(number)} if cuda else {})
             | {
                 "PADDLE_TRAINER_ID": str(number),
                 "PADDLE_TRAINERS_NUM": str(len(seats)),
@@ -186,5 +190,9 @@ def _environment(report: NodeReport, backend: str, gpu: int | None) -> dict[str,
         "FLAGS_selected_gpus": str(gpu),
         "PADDLE_LOCAL_RANK": str(gpu),
         "NVIDIA_TF32_OVERRIDE": "0",  # the reference and the ranks must do the same float32 arithmetic
-        "NCCL_DEBUG": "WARN",
     }
+
+
+def nccl_log_of(rank: int) -> str:
+    """Where NCCL writes what it says of a rank: in the job's directory, where the rank runs."""
+    return f"rank-{rank}.nccl"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from clustercheck.parse.nccl_log import RING, Joined, NcclLog
 
@@ -18,10 +18,33 @@ class Finding:
     remedy: str
 
 
+@dataclass(frozen=True)
+class Site:
+    """What NCCL could use here, by host.
+
+    ``adapters`` are those of the training network with an active port, empty where it is not known which;
+    ``rdma`` the hosts that have any, ``interfaces`` the one for sockets. ``gpudirect`` names hosts whose
+    adapters are near enough to the GPUs to read their memory, ``near`` those whose GPUs all reach each other
+    without crossing the processors' link; ``peers`` tells of two ranks of a host whether they may use
+    peer-to-peer access.
+    """
+
+    adapters: Mapping[str, Collection[str]] = field(default_factory=dict)
+    rdma: Collection[str] = ()
+    interfaces: Mapping[str, str] = field(default_factory=dict)
+    gpudirect: Collection[str] = ()
+    near: Collection[str] = ()
+    peers: Callable[[int, int], bool] = lambda one, other: False
+
+
 REMEDIES = {
     "sockets": (
         "Give the container /dev/infiniband, unlimited memlock and libibverbs; unset NCCL_IB_DISABLE "
         "and name working adapters in NCCL_IB_HCA."
+    ),
+    "interface-foreign": (
+        "Let NCCL_SOCKET_IFNAME name the interface that carries the node's address (ansible_host), and "
+        "nothing in the image set it otherwise."
     ),
     "adapters-unused": (
         "Name all adapters of the training network in NCCL_IB_HCA, or leave it unset; look at the "
@@ -51,26 +74,22 @@ REMEDIES = {
 }
 
 
-def findings(
-    log: NcclLog, adapters: Mapping[str, Collection[str]], *, gpus_reach_each_other: bool
-) -> tuple[Finding, ...]:
-    """What is wrong, worst first; none where all is well.
-
-    ``adapters`` are those of the training network with an active port, by host; ``gpus_reach_each_other``
-    says whether GPUs of a node have NVLink or peer-to-peer access over PCIe.
-    """
+def findings(log: NcclLog, site: Site) -> tuple[Finding, ...]:
+    """What is wrong, worst first; none where all is well, or cannot be better on this hardware."""
     across = [joined for joined in log.joined if log.crosses(joined)]
     within = [joined for joined in log.joined if not log.crosses(joined)]
+    rings = {host: {worst for kind, worst, _ in seen if kind == RING} for host, seen in log.patterns.items()}
     found = [
         _of_connections(
             "sockets",
-            [j for j in across if j.how == "Socket" and any(adapters.get(host) for host in _ends(log, j))],
+            [j for j in across if j.how == "Socket" and log.speaker(j) in site.rdma],
             log,
-            "nodes talk over TCP sockets though they have active adapters",
+            "nodes talk over TCP sockets though they have RDMA adapters",
         ),
+        _of_interfaces(log, site, across),
         _of_connections(
             "gpudirect-off",
-            [j for j in across if j.how != "Socket" and not j.gpudirect],
+            [j for j in across if j.how != "Socket" and not j.gpudirect and log.speaker(j) in site.gpudirect],
             log,
             "adapters do not read GPU memory by themselves (no GDRDMA)",
         ),
@@ -80,23 +99,23 @@ def findings(
             log,
             "GPUs of one node talk over the network",
         ),
+        _of_connections(
+            "shared-memory",
+            [j for j in within if j.road == "SHM" and site.peers(j.sender, j.receiver)],
+            log,
+            "GPUs of one node talk through host memory",
+        ),
+        _finding(
+            "ring-over-sys",
+            sorted(host for host, worst in rings.items() if "SYS" in worst and host in site.near),
+            "rings go over SYS within a node",
+            log,
+        ),
+        _of_adapters("adapters-unused", _unused(log, site), "does not use", log),
+        _of_adapters(
+            "adapters-foreign", _foreign(log, site, across), "uses, outside the training network,", log
+        ),
     ]
-    if gpus_reach_each_other:
-        found.append(
-            _of_connections(
-                "shared-memory",
-                [j for j in within if j.road == "SHM"],
-                log,
-                "GPUs of one node talk through host memory",
-            )
-        )
-        slow = sorted(intra for pattern, intra, _ in log.patterns if pattern == RING and intra == "SYS")
-        found.append(
-            _finding("ring-over-sys", sorted(set(log.hosts)), "rings go over SYS within a node", log)
-            if slow
-            else None
-        )
-    found += [_of_adapters(log, adapters, code) for code in ("adapters-unused", "adapters-foreign")]
     if log.warnings:
         hosts = sorted({warning.partition(": ")[0] for warning in log.warnings})
         found.append(_finding("warnings", hosts, f"NCCL warned: {log.warnings[0]}", log))
@@ -104,36 +123,54 @@ def findings(
 
 
 def _of_connections(code: str, joined: list[Joined], log: NcclLog, seen: str) -> Finding | None:
-    if not joined:
-        return None
     pairs = sorted({(j.sender, j.receiver) for j in joined})
     some = ", ".join(f"{a} -> {b}" for a, b in pairs[:4])
     more = f" and {len(pairs) - 4} more" if len(pairs) > 4 else ""
-    hosts = sorted({host for j in joined for host in _ends(log, j)})
-    return _finding(code, hosts, f"{seen}: ranks {some}{more}", log)
+    return _finding(code, sorted({log.speaker(j) for j in joined}), f"{seen}: ranks {some}{more}", log)
 
 
-def _of_adapters(log: NcclLog, adapters: Mapping[str, Collection[str]], code: str) -> Finding | None:
-    """What NCCL uses and what is there, by host; sockets are found by their connections."""
-    wrong = {}
-    for host, used in log.adapters.items():
-        there = set(adapters.get(host, ()))
-        names = there - used if code == "adapters-unused" else used - there
-        if there and names:
-            wrong[host] = sorted(names)
-    if not wrong:
-        return None
-    said = "does not use" if code == "adapters-unused" else "uses, outside the training network,"
+def _of_interfaces(log: NcclLog, site: Site, across: Sequence[Joined]) -> Finding | None:
+    """The interfaces that data crosses, where it goes over sockets."""
+    over = {log.speaker(j) for j in across if j.how == "Socket"}
+    wrong = {
+        host: sorted(names - {site.interfaces[host]})
+        for host, names in log.sockets.items()
+        if host in over and host in site.interfaces and names - {site.interfaces[host]}
+    }
+    return _of_adapters("interface-foreign", wrong, "talks over another interface than declared:", log)
+
+
+def _unused(log: NcclLog, site: Site) -> dict[str, list[str]]:
+    """What NCCL does not even count among its adapters."""
+    return {
+        host: sorted(set(site.adapters[host]) - set(listed))
+        for host, listed in log.adapters.items()
+        if set(site.adapters.get(host, ())) - set(listed)
+    }
+
+
+def _foreign(log: NcclLog, site: Site, across: Sequence[Joined]) -> dict[str, list[str]]:
+    """What data does cross; that NCCL counts an adapter among its own does no harm."""
+    used: dict[str, set[str]] = {}
+    for joined in across:
+        if name := log.adapter(joined):
+            used.setdefault(log.speaker(joined), set()).add(name)
+    return {
+        host: sorted(names - set(site.adapters[host]))
+        for host, names in used.items()
+        if site.adapters.get(host) and names - set(site.adapters[host])
+    }
+
+
+def _of_adapters(code: str, wrong: Mapping[str, list[str]], said: str, log: NcclLog) -> Finding | None:
     text = "; ".join(f"{host} {said} {', '.join(names)}" for host, names in sorted(wrong.items())[:4])
     return _finding(code, sorted(wrong), f"NCCL on {text}", log)
 
 
-def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> Finding:
-    """With what the environment sets of it, since that is the first thing to look at."""
+def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> Finding | None:
+    """With what the environment sets of it, since that is the first thing to look at; None without hosts."""
+    if not hosts:
+        return None
     named = [name for name in sorted(log.environment) if name in REMEDIES[code]]
     said = ", ".join(f"{name}={'|'.join(sorted(log.environment[name]))}" for name in named)
     return Finding(code, tuple(hosts), f"{seen} (set: {said})" if said else seen, REMEDIES[code])
-
-
-def _ends(log: NcclLog, joined: Joined) -> tuple[str, str]:
-    return log.hosts[joined.sender], log.hosts[joined.receiver]

@@ -72,9 +72,9 @@ class Joined:
 class NcclLog:
     """The whole group. ``hosts`` is the host of each rank, in order; what is by host is by its name.
 
-    ``joined`` are the connections; ``adapters`` and ``sockets`` are what NCCL found to talk over,
-    ``gpudirect`` whether an adapter may read GPU memory, ``patterns`` the kind of graph with its worst path
-    within a node and between nodes, ``connected`` rings and trees where all of them are, ``collnet`` the
+    ``joined`` are the connections; ``adapters`` (in NCCL's order) and ``sockets`` are what NCCL found to talk
+    over, ``gpudirect`` whether an adapter may read GPU memory, ``patterns`` the kind of graph with its worst
+    path within a node and between nodes, ``connected`` rings and trees where all of them are, ``collnet`` the
     ranks that a switch reduces for, by which network, and whether with GPUDirect.
     """
 
@@ -82,7 +82,7 @@ class NcclLog:
     hosts: tuple[str, ...] = ()
     joined: tuple[Joined, ...] = ()
     networks: frozenset[str] = frozenset()
-    adapters: dict[str, frozenset[str]] = field(default_factory=dict)
+    adapters: dict[str, tuple[str, ...]] = field(default_factory=dict)
     sockets: dict[str, frozenset[str]] = field(default_factory=dict)
     gpudirect: dict[tuple[str, str], bool] = field(default_factory=dict)
     dma_buf: frozenset[str] = frozenset()
@@ -90,13 +90,22 @@ class NcclLog:
     nvls: frozenset[str] = frozenset()
     collnet: frozenset[tuple[int, str, bool]] = frozenset()
     connected: frozenset[str] = frozenset()
-    patterns: frozenset[tuple[int, str, str]] = frozenset()
+    patterns: dict[str, frozenset[tuple[int, str, str]]] = field(default_factory=dict)
     environment: dict[str, frozenset[str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def crosses(self, joined: Joined) -> bool:
         """Whether the two ranks are on two hosts."""
         return self.hosts[joined.sender] != self.hosts[joined.receiver]
+
+    def speaker(self, joined: Joined) -> str:
+        """The host whose end of the connection this is."""
+        return self.hosts[joined.receiver if joined.side == "receive" else joined.sender]
+
+    def adapter(self, joined: Joined) -> str:
+        """The adapter's name; empty where NCCL made it of several, or talks over none."""
+        names = self.adapters.get(self.speaker(joined), ())
+        return names[joined.adapter] if joined.how != "Socket" and 0 <= joined.adapter < len(names) else ""
 
 
 @dataclass
@@ -208,7 +217,7 @@ def _trees(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
 
 
 def _adapters(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    names = frozenset(name for name, _, _ in _ADAPTER.findall(match[1]))
+    names = tuple(name for name, _, _ in _ADAPTER.findall(match[1]))
     if not names or heard.log.adapters.setdefault(host, names) != names:
         raise CannotReadError(f"NCCL says in two ways which adapters {host} has")
 
@@ -229,7 +238,8 @@ def _gpudirect(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> No
 
 
 def _pattern(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    heard.log.patterns |= {(int(match[1]), match[2], match[3])}
+    found = heard.log.patterns.get(host, frozenset())
+    heard.log.patterns[host] = found | {(int(match[1]), match[2], match[3])}
 
 
 def _dma_buf(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:

@@ -18,7 +18,7 @@ from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import elapsed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
-from clusterctl.registry.images import building, gate, mirrored
+from clusterctl.registry.images import building, gate, mirrored, nccl_tests
 from clusterctl.registry.images.building import Built, Engine, Order
 from clusterctl.registry.images.declared import asked_host, nodes_driver, registry_name
 from clusterctl.registry.images.mirrored import Brought
@@ -139,6 +139,8 @@ def _show(orders: list[Order], *, as_json: bool) -> int:
             console.emit({"type": "build", "name": name, "files": dict(order.context)})
             continue
         for file, text in sorted(order.context.items()):
+            if file == nccl_tests.FILE:
+                continue
             console.RESULTS.print(f"# {name}: {file}\n{text}", markup=False, highlight=False, soft_wrap=True)
     return EXIT_GOOD
 

@@ -17,6 +17,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.declared import asked_host
+from clusterctl.registry.images.nccl_tests import NcclTests, NotDeclaredWellError, nccl_tests
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -52,6 +53,7 @@ class Recipe:
     user: str = "user"
     uid: int = 1000
     labels: Mapping[str, str] = field(default_factory=dict)
+    nccl_tests: NcclTests | None = None
 
     @property
     def repository(self) -> str:
@@ -92,6 +94,8 @@ def context_of(recipe: Recipe, base: LockedImage, registry: str) -> dict[str, st
         index.append(f"cert = {PIP_CA}")
     if index:
         written["pip.conf"] = "\n".join(["[global]", *index, ""])
+    if recipe.nccl_tests is not None:
+        written |= recipe.nccl_tests.context()
     labels = {
         **recipe.labels,
         "org.opencontainers.image.title": recipe.name,
@@ -99,6 +103,7 @@ def context_of(recipe: Recipe, base: LockedImage, registry: str) -> dict[str, st
         BASE_LABEL: base.digest,
         "io.clusterctl.packages": " ".join(recipe.packages),
         "io.clusterctl.requirements": " ".join(recipe.wheels),
+        "io.clusterctl.nccl-tests": recipe.nccl_tests.sha256 if recipe.nccl_tests else "",
     }
     text = _dockerfile(recipe, f"{registry}/{base.target}@{base.digest}", labels)
     digest = fingerprint({**written, "Dockerfile": text})
@@ -121,7 +126,8 @@ def _dockerfile(recipe: Recipe, base: str, labels: Mapping[str, str]) -> str:
     return _template().render(
         name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
         pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "",
-        jupyterlab=recipe.jupyterlab, user=recipe.user, uid=recipe.uid, gid=recipe.uid,
+        nccl_tests=recipe.nccl_tests, jupyterlab=recipe.jupyterlab,
+        user=recipe.user, uid=recipe.uid, gid=recipe.uid,
         labels=sorted((key, value) for key, value in labels.items() if value),
     )  # fmt: skip
 
@@ -153,7 +159,12 @@ def _certificate(file: str, root: Path, where: str) -> str:
 
 
 def _recipe(said: Mapping[str, Any], root: Path, where: str) -> Recipe:
+    try:
+        tests = nccl_tests(said.get("nccl_tests") or {}, root)
+    except NotDeclaredWellError as error:
+        raise _refusal(str(error), where) from None
     recipe = Recipe(
+        nccl_tests=tests,
         name=str(said.get("name") or ""),
         base=str(said.get("base") or ""),
         target=str(said.get("target") or ""),

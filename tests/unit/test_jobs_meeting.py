@@ -1,0 +1,278 @@
+"""Ranks that meet without a framework, and what they run: with programs that only pretend to measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clustercheck import sample
+from clustercheck.checks import rdma_write, seeding
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import GROUP, evaluate
+from clustercheck.jobs import meeting
+from clustercheck.model import Subject, Verdict
+from clustercheck.sample_nccl_tests import table
+from clustercheck.sample_rdma import write_text
+
+JOBS = Path(meeting.__file__).parent
+ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go
+ASKED = {
+    "secret": "s3cret", "limit_s": 60, "limit_each_s": 20, "collectives": ["all_reduce"], "least": 8,
+    "most": 64, "iterations": 2, "warmup": 1,
+}  # fmt: skip
+
+
+def free_port(address: str = ADDRESSES[0]) -> int:
+    with socket.socket() as one:
+        one.bind((address, 0))
+        return int(one.getsockname()[1])
+
+
+# --- meeting
+
+
+def test_every_rank_hears_what_every_rank_gives() -> None:
+    master = (ADDRESSES[0], free_port())
+
+    def rank(number: int) -> list[list[Any]]:
+        group = meeting.Meeting(number, 3, master, "s3cret")
+        return [group.exchange([number, word], 20) for word in ("one", "two")]
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(rank, range(3)))
+    assert found == [[[[n, word] for n in range(3)] for word in ("one", "two")]] * 3
+
+
+def test_a_stranger_is_not_heard_and_holds_nobody_up() -> None:
+    listener = meeting.listen(ADDRESSES[0], 0)
+    port = listener.getsockname()[1]
+    heard: list[Any] = []
+    thread = threading.Thread(target=lambda: heard.extend(meeting.accept(listener, "s3cret") for _ in "ab"))
+    thread.start()
+    meeting.connect(ADDRESSES[0], port, "another", "echo stolen")
+    meeting.connect(ADDRESSES[0], port, "s3cret", "echo mine")
+    thread.join(20)
+    assert heard[0] is None
+    assert heard[1][1] == "echo mine"
+
+
+def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
+    with pytest.raises(meeting.MeetingError, match="rank 1 did not come"):
+        meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), "s3cret")
+    with pytest.raises(meeting.MeetingError, match="cannot be reached"):
+        meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), "s3cret")
+
+
+def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> None:
+    port = free_port()
+    starter = meeting.Starter(ADDRESSES[0], port, "s3cret")
+    line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {tmp_path}/pid; sleep 600; exit 3")
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.02)
+    starter.close()
+    assert line.receive(20) != 3
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+# --- nccl-tests
+
+
+def script(place: Path, name: str, text: str) -> None:
+    place.mkdir(exist_ok=True)
+    (place / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    (place / name).chmod(0o755)
+
+
+PERF = '[ "$1" = -h ] && { echo "[-J,--output_file <file>]"; exit 0; }\necho "at $HERE: $*"'
+# It starts its daemons as Open MPI does: itself on the first host, by the agent on every other.
+MPIRUN = """hosts=; while [ "$1" != all_reduce_perf_mpi ]; do [ "$1" = --host ] && hosts=$2; shift; done
+for h in $(echo "$hosts" | tr , ' '); do
+  if [ "${h%%:*}" = 127.0.0.1 ]; then HERE=first "$@"
+  else $OMPI_MCA_plm_rsh_agent "${h%%:*}" 'echo "asked $HERE" >> "$SEEN";' "$@"; fi || exit 1
+done"""
+
+
+def ranks(
+    tmp_path: Path, programs: dict[str, str], arguments: dict[str, Any] = ASKED, job: str = "nccl_tests"
+) -> list[Any]:
+    """Two nodes' ranks of the job, to their verdicts."""
+    for name, text in programs.items():
+        script(tmp_path / "bin", name, text)
+    master, started = f"{ADDRESSES[0]}:{free_port()}", []
+    for rank, address in enumerate(ADDRESSES):
+        directory = tmp_path / f"node{rank}"
+        directory.mkdir()
+        for source in JOBS.glob("*.py"):
+            (directory / source.name).write_bytes(source.read_bytes())
+        (directory / "arguments.json").write_text(json.dumps(arguments), encoding="utf-8")
+        environment = {
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PADDLE_TRAINER_ID": str(rank),
+            "PADDLE_TRAINERS_NUM": "2", "PADDLE_MASTER": master, "HERE": f"node{rank}",
+            "PADDLE_CURRENT_ENDPOINT": f"{address}:{free_port(address)}", "SEEN": str(tmp_path / "seen"),
+        }  # fmt: skip
+        words = [sys.executable, "rank.py", str(directory), job]
+        started.append(subprocess.Popen(words, cwd=directory, env=environment))
+    assert [process.wait(60) for process in started] == [0, 0]
+    found = [tmp_path / f"node{rank}" / f"rank-{rank}.verdict.json" for rank in range(2)]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+
+
+def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> None:
+    smi = 'echo "GPU 0: A100"; echo "GPU 1: A100"'
+    programs = {"all_reduce_perf": PERF, "all_reduce_perf_mpi": PERF, "mpirun": MPIRUN, "nvidia-smi": smi}
+    first, second = ranks(tmp_path, programs)
+    assert (first["gpus"], first["world_gpus"], first["without"], first["without_mpi"]) == (2, 4, "", "")
+    assert first["within"]["all_reduce"]["text"].startswith(
+        "at node0: -g 2 -f 2 -c 1 -b 8 -e 64 -n 2 -w 1 -J "
+    )
+    assert second["within"]["all_reduce"]["text"].startswith("at node1: -g 2")
+    assert first["across"]["all_reduce"]["exit_code"] == 0
+    assert "-np 4 --host 127.0.0.1:2,127.0.0.2:2" in first["across"]["all_reduce"]["command"]
+    assert second["across"] == {}
+    assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
+
+
+def test_an_image_without_them_says_so_and_runs_nothing(tmp_path: Path) -> None:
+    for verdict in ranks(tmp_path, {"nvidia-smi": "exit 0"}):
+        assert "has no nccl-tests" in verdict["without"]
+        assert verdict["within"] == verdict["across"] == {}
+
+
+def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    programs = {"all_reduce_perf": "sleep 600", "nvidia-smi": 'echo "GPU 0: A"; echo "GPU 1: A"'}
+    asked = {**ASKED, "limit_each_s": 1}
+    programs["all_reduce_perf"] = '[ "$1" = -h ] && exit 0\necho begun; sleep 600'
+    first, _ = ranks(tmp_path, programs, asked)
+    assert (first["within"]["all_reduce"]["exit_code"], first["without_mpi"]) == (
+        None,
+        "the image has no mpirun",
+    )
+    assert first["within"]["all_reduce"]["text"] == "begun\n"
+
+
+# --- ib_write_bw
+
+# Its ends as perftest's: the server waits at a port for one client, and the client prints the table.
+WRITE = """import socket, sys
+words = sys.argv[1:]
+device, port = words[words.index("-d") + 1], int(words[words.index("-p") + 1])
+if words[-1] == "--report_gbits" or words[-2] == "-x":
+    with socket.create_server(("", port)) as server:
+        server.accept()[0].recv(9)
+else:
+    with socket.create_connection((words[-1], port), timeout=5) as client:
+        client.sendall(device.encode())
+    print(open("{texts}/" + device).read(), end="")
+"""
+
+
+def perftest(tmp_path: Path, **more: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    """The program, with what it prints of each port, and the arguments of a job of two ports a node."""
+    for device in ("mlx5_0", "mlx5_1"):
+        (tmp_path / device).write_text(write_text(device, 190.0), encoding="utf-8")
+    (tmp_path / "write.py").write_text(WRITE.format(texts=tmp_path), encoding="utf-8")
+    ports = [{"device": f"mlx5_{number}", "port": 1, "gid": None} for number in range(2)]
+    asked = {"ports": [ports, ports], "rounds": [[[0, 1]]], "iterations": 10, "limit_each_s": 20}
+    program = f'exec {sys.executable} {tmp_path / "write.py"} "$@"'
+    return {"ib_write_bw": program}, {"secret": "s3cret", "limit_s": 60, **asked, **more}
+
+
+def test_each_port_writes_to_itself_then_rail_by_rail_to_its_partner(tmp_path: Path) -> None:
+    first, second = ranks(tmp_path, *perftest(tmp_path), job="rdma_write")
+    for verdict in (first, second):
+        assert [(e["device"], e["exit_code"]) for e in verdict["loopback"]] == [("mlx5_0", 0), ("mlx5_1", 0)]
+        assert all("BW average" in entry["text"] for entry in verdict["loopback"])
+    ends = [(entry["role"], entry["peer"], entry["rail"], entry["exit_code"]) for entry in first["writes"]]
+    assert ends == [("client", 1, 0, 0), ("client", 1, 1, 0)]
+    assert [entry["role"] for entry in second["writes"]] == ["server", "server"]
+    assert "190." in first["writes"][1]["text"]
+
+
+def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path, limit_each_s=1)
+    program = 'case "$*" in *gbits) echo "no device" >&2; exit 1;; *) sleep 600;; esac'
+    begun = time.monotonic()
+    first, second = ranks(tmp_path, {"ib_write_bw": program}, asked, job="rdma_write")
+    assert time.monotonic() - begun < 30
+    assert [entry["exit_code"] for entry in first["writes"]] == [None, None]
+    assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
+
+
+def test_an_image_without_perftest_says_so(tmp_path: Path) -> None:
+    _, asked = perftest(tmp_path)
+    for verdict in ranks(tmp_path, {"true": "true"}, asked, job="rdma_write"):
+        assert "no ib_write_bw (package perftest)" in verdict["without"]
+
+
+def test_ports_are_named_in_order_and_roce_by_the_address_that_can_be_routed() -> None:
+    evidence = sample.healthy()
+    (ports, _) = rdma_write.arguments_of(evidence, ["gpu01", "gpu02"])
+    assert [(port["device"], port["gid"]) for port in ports] == [
+        ("mlx5_0", None),
+        ("mlx5_1", None),
+        ("mlx5_2", 3),
+    ]
+    assert rdma_write.with_ports(evidence, ["gpu01", "gpu02"]) == ["gpu01", "gpu02"]
+
+
+def test_what_a_rank_says_of_writes_may_be_anything() -> None:
+    for entry in ({}, {"role": "client"}, {"role": "client", "peer": 7, "rail": 0},
+                  {"role": "client", "peer": 1, "rail": 9}, 3):  # fmt: skip
+
+        def change(_rank: Any, verdict: seeding.Raw, entry: Any = entry) -> None:
+            verdict["writes"] = [entry]
+
+        evidence = seeding.verdicts("rdma_write", change)(sample.healthy())
+        verdicts = {result.verdict for result in evaluate(BY_ID["rdma-write"], evidence)}
+        assert verdicts <= {Verdict.NOT_RUN, Verdict.EXCLUDED}
+
+
+# --- judged
+
+
+def judged(**run: Any) -> dict[Subject, Any]:
+    def change(rank: Any, verdict: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            verdict["within"]["all_reduce"].update(run)
+
+    evidence = seeding.verdicts("nccl_tests", change)(sample.healthy())
+    return {result.subject: result for result in evaluate(BY_ID["nccl-tests-all-reduce"], evidence)}
+
+
+def test_each_size_with_a_floor_is_judged_and_the_network_from_a_gibibyte_on() -> None:
+    results = judged()
+    assert {figure.figure.metric for figure in results[Subject("gpu01")].figures} == {
+        f"busbw_{size}" for size in (64 << 20, 1 << 30, 4 << 30)
+    }
+    assert {figure.figure.metric for figure in results[GROUP].figures} == {
+        f"busbw_{size}" for size in (1 << 30, 2 << 30, 4 << 30)
+    }
+
+
+def test_a_file_that_cannot_be_read_is_made_up_for_by_what_was_printed() -> None:
+    assert judged(json='{"version": 3, "cut')[Subject("gpu02")].verdict is Verdict.PASS
+    text = table("all_reduce", ["gpu02"], 8, 236.0)[:500]
+    result = judged(json='{"version": 3, "cut', text=text)[Subject("gpu02")]
+    assert result.verdict is Verdict.NOT_RUN and "JSON" in result.because
+
+
+def test_one_node_is_judged_by_itself_and_has_nothing_to_cross() -> None:
+    one = sample.healthy(nodes=1)
+    outcome = one.jobs["nccl_tests"]
+    said = {**(outcome.ranks[0].verdict or {}), "without_mpi": "one node: there is nothing to cross"}
+    one = seeding.with_job(one, replace(outcome, ranks=(replace(outcome.ranks[0], verdict=said),)))
+    results = {r.subject: r.verdict for r in evaluate(BY_ID["nccl-tests-all-reduce"], one)}
+    assert results == {Subject("gpu01"): Verdict.PASS, GROUP: Verdict.EXCLUDED}

@@ -1,0 +1,223 @@
+"""NVIDIA's nccl-tests, of which the field's figures are: within each node, and across all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clustercheck.checks import bandwidth, collective_bandwidth, seeding
+from clustercheck.checks.base import GROUP, Check, Fault, Finding, bad, every_gpu_node, excluded
+from clustercheck.checks.of_job import broken, outcome_of, ranks_of
+from clustercheck.checks.of_nccl import no_nccl
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.nccl_tests import NcclTest
+from clustercheck.parse.nccl_tests_json import parse_nccl_tests_json
+from clustercheck.parse.nccl_tests_text import parse_nccl_tests
+from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+from clustercheck.sample_nccl_tests import ACROSS_GBPS, WITHIN_GBPS, table
+
+JOB = "nccl_tests"
+PROGRAMS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_to_all": "alltoall",
+    "broadcast": "broadcast",
+}
+# Across nodes smaller ones are bound by latency: 4 DGX A100 show 191 GB/s at 4 GiB [deepops], two nodes 183
+# at 1 GiB [gcm]; within a node the profile says which sizes have a floor.
+ACROSS_FROM_BYTES = 1 << 30
+METHOD = "nccl-tests, float32, values looked at, the better of both ways; bus bandwidth by its formulas"
+IN_IMAGE = (
+    "Have it built into the training image: nccl_tests of image_builds, with Open MPI among its packages."
+)
+
+
+def every_node_and_the_group(evidence: Evidence) -> Iterable[Subject]:
+    """Each node by itself, then all together."""
+    return [*every_gpu_node(evidence), GROUP]
+
+
+def _said(rank: RankOutcome, key: str) -> Any:
+    """A part of what a rank says. Raises CannotReadError where it is not what it should be."""
+    value = (rank.verdict or {}).get(key)
+    kind = {"within": Mapping, "across": Mapping, "gpus": int, "world_gpus": int}.get(key, str)
+    if not isinstance(value, kind):
+        raise CannotReadError(f"rank {rank.rank} does not say {key}")
+    return value
+
+
+def _read(run: Mapping[str, Any], program: str, ranks: int) -> NcclTest:
+    """The file that it wrote, or else what it printed. Raises CannotReadError."""
+    if written := str(run.get("json") or ""):
+        try:
+            return parse_nccl_tests_json(written, program, ranks)
+        except CannotReadError as error:
+            try:
+                return parse_nccl_tests(str(run.get("text") or ""), program, ranks)
+            except CannotReadError:
+                raise error from None
+    return parse_nccl_tests(str(run.get("text") or ""), program, ranks)
+
+
+def _check(name: str) -> Check:
+    program = PROGRAMS[name]
+
+    def judge(evidence: Evidence, subject: Subject) -> Finding:
+        """Values first, then every size that has a floor."""
+        if JOB not in evidence.jobs and JOB not in evidence.skipped:
+            return no_nccl(evidence, subject)
+        outcome = outcome_of(evidence, JOB)
+        ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
+        if not ranks:
+            raise NotDoneError("no rank ran on this node")
+        if not outcome.good:
+            return broken(outcome, subject)
+        lacks = _said(ranks[0], "without")
+        if because := lacks or (subject.node is None and _said(ranks[0], "without_mpi")):
+            return excluded(str(because), remedy=IN_IMAGE)
+        return _of_gpus(evidence, subject, ranks)
+
+    def _of_gpus(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...]) -> Finding:
+        gpus = int(_said(ranks[0], "world_gpus" if subject.node is None else "gpus"))
+        declared = sum(evidence.gpu_count(rank.node) for rank in ranks)
+        if gpus < declared:
+            return bad(f"{gpus} of {declared} GPUs took part", gpus, declared, unit="GPUs")
+        if gpus < 2:
+            return excluded("one GPU: there is nothing to connect")
+        return _judged(evidence, name, ranks, gpus)
+
+    def _judged(evidence: Evidence, name: str, ranks: tuple[RankOutcome, ...], gpus: int) -> Finding:
+        across = len(ranks) > 1 or not _said(ranks[0], "within")
+        run = _said(ranks[0], "across" if across else "within").get(program)
+        if not isinstance(run, Mapping):
+            raise NotDoneError(f"{program}_perf was not run")
+        code, more = run.get("exit_code"), {"command": str(run.get("command"))}
+        if code is None:
+            return bad(f"{program}_perf did not end within {run.get('limit_s')} s", evidence=more)
+        try:
+            test = _read(run, program, gpus)
+        except CannotReadError:
+            if code == 0:
+                raise
+            last = first_line("\n".join(reversed(str(run.get("text") or "").splitlines())))
+            return bad(f"{program}_perf ended with {code}: {last or 'it said nothing'}", evidence=more)
+        if not test.sweep.validated:
+            raise CannotReadError(f"{program}_perf looked at no values")
+        if test.out_of_bounds:
+            because = f"{program}_perf found {test.out_of_bounds} wrong values"
+            return bad(because, test.out_of_bounds, 0, unit="values", evidence=more)
+        if code != 0:
+            return bad(f"{program}_perf ended with {code}: {test.error or 'it said nothing'}", evidence=more)
+        return _compared(evidence, name, _as_ranks(evidence, ranks), _points(test))
+
+    return Check(
+        id=f"nccl-tests-{name.replace('_', '-')}",
+        title=f"nccl-tests, {name.replace('_', '-')}",
+        scope=Scope.GROUP,
+        severity=Severity.CRITICAL,
+        measures=f"values and bus bandwidth of NVIDIA's {program}_perf, within each node and across all",
+        method=METHOD,
+        requires="nccl-tests in the training image (image_builds); across nodes its Open MPI; two GPUs",
+        expectation="no wrong value; at each fixed size the floor of the node's profile, or of the network",
+        remedy="Compare with the same collective of the framework: where both are slow see the pairs and the "
+        "culprits, where this one alone is, NCCL's transports (nccl-transport) and what the image sets of "
+        "NCCL_*.",
+        subjects=every_node_and_the_group,
+        judge=judge,
+        job=JOB,
+        faults=_faults(program),
+    )
+
+
+def _points(test: NcclTest) -> dict[int, dict[str, Any]]:
+    """By nominal size in bytes: nccl-tests rounds down to whole elements a rank."""
+    sweep, points, nominal = test.sweep, dict[int, dict[str, Any]](), test.sweep.least
+    for row in test.rows:
+        points[nominal] = {
+            "bytes": row.size_bytes,
+            "time_s_median": float(row.out_of_place.time_us) / 1e6,
+            "algbw_gbps": float(row.out_of_place.algbw),
+            "busbw_gbps": row.busbw,
+            "correct": True,
+        }
+        nominal = nominal * sweep.step if sweep.by_factor else nominal + sweep.step
+    return points
+
+
+def _as_ranks(evidence: Evidence, ranks: tuple[RankOutcome, ...]) -> JobOutcome:
+    """The group that nccl-tests made: a rank a GPU over NCCL."""
+    seats = [(rank, gpu) for rank in ranks for gpu in range(evidence.gpu_count(rank.node))]
+    said = {"backend": "nccl", "interface": str((ranks[0].verdict or {}).get("interface") or "")}
+    return JobOutcome(
+        JOB,
+        tuple(
+            RankOutcome(number, rank.node, RankState.OK, gpu=gpu, verdict=said)
+            for number, (rank, gpu) in enumerate(seats)
+        ),
+        0.0,
+    )
+
+
+def _compared(
+    evidence: Evidence, name: str, group: JobOutcome, points: Mapping[int, Mapping[str, Any]]
+) -> Finding:
+    judged = {}
+    across = len({rank.node for rank in group.ranks}) > 1
+    for size in points:
+        if across and size < ACROSS_FROM_BYTES:
+            continue
+        if name == "all_reduce":
+            limits = bandwidth.limits_at(evidence, group, size)
+        else:
+            limits = collective_bandwidth.limits_at(evidence, group, name, size)
+        if limits is not None:
+            judged[size] = limits
+    return bandwidth.compare(group, points, judged)
+
+
+def _of(node: str, part: str, program: str, **said: Any) -> seeding.Inject:
+    def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
+        if rank.node == node:
+            verdict[part][program].update(said)
+
+    return seeding.verdicts(JOB, change)
+
+
+def _all_say(**said: Any) -> seeding.Inject:
+    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(said))
+
+
+def _faults(program: str) -> tuple[Fault, ...]:
+    nodes, node = ["gpu01", "gpu02", "gpu03"], Subject("gpu02")
+    slow = table(program, ["gpu02"], 8, WITHIN_GBPS * 0.3)
+    wrong = table(program, ["gpu02"], 8, WITHIN_GBPS, wrong=7)
+    crawls = table(program, nodes, 8, ACROSS_GBPS * 0.02)
+    tail = "gpu02: Test NCCL failure common.cu:958 'unhandled cuda error'"
+    return (
+        Fault("slow-node", _of("gpu02", "within", program, text=slow), node),
+        Fault("wrong-values", _of("gpu02", "within", program, text=wrong, exit_code=1), node),
+        Fault("slow-across", _of("gpu01", "across", program, text=crawls), GROUP),
+        Fault("nccl-fails", _of("gpu02", "within", program, text=tail, exit_code=3), node),
+        Fault("does-not-end", _of("gpu02", "within", program, exit_code=None), node),
+        Fault("gpu-left-out", seeding.verdicts(JOB, _one_less), node),
+        Fault("cut-off", _of("gpu02", "within", program, text=slow[:700]), node, Verdict.NOT_RUN),
+        Fault("not-built-in", _all_say(without="the image has no nccl-tests"), node, Verdict.EXCLUDED),
+        Fault("no-mpi", _all_say(without_mpi="the image has no mpirun"), GROUP, Verdict.EXCLUDED),
+        Fault("over-gloo", _not_run, node, Verdict.EXCLUDED),
+        Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
+    )
+
+
+def _one_less(rank: RankOutcome, verdict: seeding.Raw) -> None:
+    if rank.node == "gpu02":
+        verdict["gpus"] -= 1
+
+
+def _not_run(evidence: Evidence) -> Evidence:
+    return seeding.without_job(evidence, JOB)
+
+
+CHECKS = tuple(_check(name) for name in PROGRAMS)

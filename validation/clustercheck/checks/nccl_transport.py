@@ -1,0 +1,224 @@
+"""By what transport NCCL joined the GPUs: the log of the all-reduce, read for each node."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clustercheck.checks import all_reduce, seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.of_job import ended_badly, ranks_of
+from clustercheck.checks.of_nccl import no_nccl, site_of
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome
+from clustercheck.launch.on_node import NCCL_LOG_CUT
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.nccl_findings import Finding as Wrong
+from clustercheck.parse.nccl_findings import findings
+from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+JOB = all_reduce.JOB
+HEARD = "nccl_transport"  # the launch whose log tells: in the evidence a job of its own
+SOURCE = "NCCL's own log (NCCL_DEBUG=INFO)"
+_HOST = re.compile(r"^(?:\[[^\]\n]{0,40}\] )?\S{1,255}?(?=:\d+:\d+ \[)", re.MULTILINE)
+_VERSION = re.compile(r"NCCL version (\d+)\.(\d+)\.(\d+)")
+_MISMATCHED = re.compile(
+    r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)"
+)
+ONE_VERSION = (
+    "Run one image by its digest on all nodes, and look for another libnccl.so that LD_LIBRARY_PATH, "
+    "LD_PRELOAD or a mount brings into the container."
+)
+
+
+def heard(evidence: Evidence, outcome: JobOutcome) -> Evidence:
+    """The evidence with this launch's log, where NCCL left one."""
+    if not any(rank.nccl_log for rank in outcome.ranks):
+        return evidence
+    return replace(evidence, jobs={**evidence.jobs, HEARD: replace(outcome, job=HEARD)})
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The group's log and what is wrong by node, or why it cannot be read."""
+
+    log: NcclLog | None = None
+    wrong: Mapping[str, tuple[Wrong, ...]] | None = None
+    because: str = ""
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """Every connection of the node's ranks must take the best transport that its hardware has."""
+    node = str(subject.node)
+    if node in (apart := evidence.once(_of_another_version)):
+        return bad(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
+    outcome = evidence.jobs.get(HEARD)
+    if outcome is None or not ranks_of(outcome, node):
+        return ended_badly(evidence, JOB, subject) or no_nccl(evidence, subject)
+    if not outcome.good:
+        raise NotDoneError("the all-reduce whose log would tell did not end well")
+    if len(outcome.ranks) < 2:
+        return excluded("one rank: there is nothing to connect")
+    read = evidence.once(_read)
+    if read.log is None or read.wrong is None:
+        raise CannotReadError(read.because)
+    said = _summary(read.log, node)
+    if wrong := read.wrong.get(node, ()):
+        more = {**said, "findings": [each.code for each in wrong]}
+        because = "; ".join(each.seen for each in wrong)
+        return bad(because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy)
+    return good(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
+
+
+def _read(evidence: Evidence) -> _Read:
+    """Hosts are called as the nodes are: two may say the same of themselves."""
+    outcome = evidence.jobs[HEARD]
+    texts = []
+    for rank in sorted(outcome.ranks, key=lambda each: each.rank):
+        if not rank.nccl_log:
+            return _Read(because=f"rank {rank.rank} on {rank.node} left no log of NCCL")
+        if NCCL_LOG_CUT in rank.nccl_log:
+            return _Read(because=f"the log of NCCL of rank {rank.rank} on {rank.node} is too long")
+        texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
+    try:
+        log = parse_nccl_log("\n".join(texts), len(outcome.ranks))
+    except CannotReadError as error:
+        return _Read(because=str(error))
+    wrong: dict[str, tuple[Wrong, ...]] = {}
+    for finding in findings(log, site_of(evidence, outcome)):
+        if finding.code != "warnings":  # shown; NCCL warns of things that do no harm too
+            for host in finding.hosts:
+                wrong[host] = (*wrong.get(host, ()), finding)
+    return _Read(log, wrong)
+
+
+def _summary(log: NcclLog, node: str) -> dict[str, Any]:
+    mine = [joined for joined in log.joined if log.speaker(joined) == node]
+    roads = Counter(f"NET/{joined.how}" if joined.road == "NET" else joined.road for joined in mine)
+    across = [joined for joined in mine if log.crosses(joined)]
+    return {
+        "nccl": log.version,
+        "connections": ", ".join(f"{count} {road}" for road, count in sorted(roads.items())),
+        "gpudirect": f"used by {sum(joined.gpudirect for joined in across)} of {len(across)}",
+        "adapters": sorted({name for joined in across if (name := log.adapter(joined))}),
+        "warnings": [each for each in log.warnings if each.startswith(f"{node}: ")][:3],
+    }
+
+
+def _of_another_version(evidence: Evidence) -> dict[str, str]:
+    """By node whose NCCL is not of the version that most ranks have: what was seen, in any launch."""
+    launches = [*evidence.attempts.get(JOB, ()), *filter(None, (evidence.jobs.get(HEARD),))]
+    apart: dict[str, str] = {}
+    for outcome in launches:
+        node_of = {rank.rank: rank.node for rank in outcome.ranks}
+        versions: dict[int, str] = {}
+        for rank in outcome.ranks:
+            if match := _VERSION.search(rank.nccl_log):
+                versions[rank.rank] = ".".join(match.groups())
+            for found in _MISMATCHED.findall(rank.nccl_log):
+                versions |= {int(of): _dotted(int(code)) for of, code in (found[:2], found[2:])}
+        apart |= _minority(versions, node_of)
+    return apart
+
+
+def _minority(versions: Mapping[int, str], node_of: Mapping[int, str]) -> dict[str, str]:
+    """By node that runs another version than most ranks; all of them where no version has most."""
+    of_node = {node_of[rank]: version for rank, version in versions.items() if rank in node_of}
+    counts = Counter(of_node[node] for node in node_of.values() if node in of_node).most_common(2)
+    if len(counts) < 2:
+        return {}
+    (usual, most), (_, second) = counts
+    tie = ": which is right cannot be told" if most == second else ""
+    return {
+        node: f"NCCL {version} here, {' and '.join(sorted(set(of_node.values()) - {version}))} elsewhere{tie}"
+        for node, version in of_node.items()
+        if tie or version != usual
+    }
+
+
+def _dotted(code: int) -> str:
+    """NCCL_VERSION_CODE of 2.9 and later."""
+    return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+
+
+def _says(node: str, change: Callable[[str], str]) -> seeding.Inject:
+    """NCCL says something else on a node's ranks."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        outcome = evidence.jobs[HEARD]
+
+        def changed(rank: RankOutcome) -> RankOutcome:
+            return replace(rank, nccl_log=change(rank.nccl_log)) if rank.node == node else rank
+
+        ranks = tuple(map(changed, outcome.ranks))
+        if ranks == outcome.ranks:
+            raise LookupError("there is nothing to change in NCCL's log")
+        return seeding.with_job(evidence, replace(outcome, ranks=ranks))
+
+    return inject
+
+
+def _instead(node: str, pattern: str, by: str) -> seeding.Inject:
+    return _says(node, lambda text: re.sub(pattern, by, text))
+
+
+def _over_gloo(evidence: Evidence) -> Evidence:
+    return seeding.without_job(evidence, HEARD)
+
+
+def _idle(evidence: Evidence) -> Evidence:
+    return seeding.with_facts(_over_gloo(evidence), JOB, backend="gloo")
+
+
+def _other_library(evidence: Evidence) -> Evidence:
+    """As NCCL ends where one node brings another library: an attempt, and the group again without it."""
+    outcome = evidence.jobs[HEARD]
+    warned = "gpu01:1:1 [0] init.cc:9 NCCL WARN Mismatched NCCL version detected : rank 16 version 22005 "
+    ranks = [
+        replace(rank, nccl_log=f"{warned}rank {rank.rank} version 22203\n" if rank.node != "gpu03" else "")
+        for rank in outcome.ranks
+    ]
+    failed = replace(outcome, job=JOB, ranks=tuple(ranks))
+    return replace(evidence, attempts={JOB: (failed,)})
+
+
+_IN_MEMORY = "SHM/direct/direct"
+CHECK = Check(
+    id="nccl-transport",
+    title="NCCL's transports",
+    scope=Scope.GROUP,
+    measures="by what NCCL joined the GPUs: peer-to-peer access, host memory, sockets or RDMA, by which "
+    "adapters, and whether GPUDirect RDMA is used",
+    method="NCCL's log of the all-reduce on every rank: NCCL_DEBUG=INFO with "
+    "NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH",
+    requires="a training image with CUDA, at least two ranks over NCCL",
+    expectation="RDMA where there are adapters, those of the rails, with GPUDirect where an adapter is next "
+    "to each GPU; peer-to-peer access where the topology has it; one version of NCCL",
+    remedy="Read NCCL's log on this node (NCCL_DEBUG=INFO), and what the image sets of NCCL_*.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("sockets", _instead("gpu02", r"NET/IB/\d/GDRDMA", "NET/Socket/0"), Subject("gpu02")),
+        Fault("gpudirect-off", _instead("gpu02", "/GDRDMA", ""), Subject("gpu02")),
+        Fault("wrong-adapter", _instead("gpu03", r"via NET/IB/1", "via NET/IB/2"), Subject("gpu03")),
+        Fault("rail-not-used", _instead("gpu03", r" \[1\]mlx5_1:1/IB", ""), Subject("gpu03")),
+        Fault("host-memory", _instead("gpu01", r"P2P/CUMEM/read", _IN_MEMORY), Subject("gpu01")),
+        Fault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
+        Fault("other-version", _other_library, Subject("gpu03")),
+        Fault("log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN),
+        Fault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
+        Fault(
+            "too-long",
+            _says("gpu02", lambda text: f"{text}{NCCL_LOG_CUT}\n"),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
+        Fault("over-gloo", _over_gloo, Subject("gpu01"), Verdict.EXCLUDED),
+        Fault("gpus-idle", _idle, Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)

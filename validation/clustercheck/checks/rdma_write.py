@@ -1,0 +1,260 @@
+"""ib_write_bw: what each RDMA port reaches with itself, and with other nodes' ports of the same rail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.checks import seeding_rdma
+from clustercheck.checks.base import Check, Finding, bad, every_node, excluded
+from clustercheck.checks.of_job import broken, outcome_of, ranks_of
+from clustercheck.checks.of_rdma import Link, links_of, without_adapter
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Figure, Limit
+from clustercheck.jobs.rdma_write import SIZE_BYTES
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.perftest import Asked, parse_write_bandwidth
+from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
+
+JOB = seeding_rdma.JOB
+METHOD = f"ib_write_bw of {SIZE_BYTES} bytes from host memory, average"
+FLOOR, ITSELF = 0.9, 0.72  # of the port's rate
+SOURCES = {
+    FLOOR: "Azure/azurehpc-health-checks: ib_write_bw >= 180 Gb/s at 8 MiB of HDR 200",
+    ITSELF: "Azure/azurehpc-health-checks: InfiniBand loopback >= 18 GB/s of HDR 25",
+}
+ABOVE_CEILING = 0.02
+PERFTEST = "Put perftest into the training image: packages of image_builds."
+
+
+@dataclass(frozen=True)
+class Write:
+    """One measurement, as one of its ends sees it: ``gbps`` is None where ``because`` says why.
+
+    ``rate_gbps`` is that of the slower of both ports.
+    """
+
+    port: str
+    rail: int
+    peer: str
+    gbps: float | None
+    because: str
+    rate_gbps: float
+
+
+def _ports(evidence: Evidence, node: str) -> list[Link]:
+    """The node's ports that are up, in the order of their adapters. Raises CannotReadError."""
+    return [link for link in links_of(evidence, Subject(node)) if link[1].up]
+
+
+def arguments_of(evidence: Evidence, nodes: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """The ports to measure, by rank: a rank a node, in this order."""
+    return [[_asked(link) for link in _ports(evidence, node)] for node in nodes]
+
+
+def with_ports(evidence: Evidence, nodes: Sequence[str]) -> list[str]:
+    """The nodes that have a port which is up."""
+    found = []
+    for node in nodes:
+        try:
+            found += [node] if _ports(evidence, node) else []
+        except CannotReadError:
+            continue
+    return found
+
+
+def _asked(link: Link) -> dict[str, Any]:
+    adapter, port = link
+    routable = [gid for gid in port.gids if gid.type == "RoCE v2" and port.link_layer == "Ethernet"]
+    routable.sort(key=lambda gid: ":ffff:" not in gid.gid)  # of IPv4 first
+    return {"device": adapter.name, "port": port.number, "gid": routable[0].index if routable else None}
+
+
+def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
+    """The node's rank, or the finding where there is nothing to judge."""
+    node = str(subject.node)
+    if not evidence.nodes[node].rdma():
+        return without_adapter(evidence, subject)
+    if not _ports(evidence, node):
+        return excluded("no RDMA port is up (see infiniband-port)")
+    outcome = outcome_of(evidence, JOB)
+    if not (ranks := ranks_of(outcome, node)):
+        raise NotDoneError("no rank ran on this node")
+    if not outcome.good:
+        return broken(outcome, subject)
+    said = ranks[0].verdict or {}
+    if not isinstance(said.get("without"), str):
+        raise CannotReadError("the rank does not say what it measured")
+    return excluded(str(said["without"]), remedy=PERFTEST) if said["without"] else ranks[0]
+
+
+def _entries(rank: RankOutcome, key: str) -> list[Mapping[str, Any]]:
+    entries = (rank.verdict or {}).get(key)
+    if not isinstance(entries, list) or not all(isinstance(each, Mapping) for each in entries):
+        raise CannotReadError(f"rank {rank.rank} names no {key}")
+    return entries
+
+
+def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Gb/s of what was printed, or why there is none. Raises CannotReadError for a figure that is none."""
+    code, text = entry.get("exit_code"), str(entry.get("text") or "")
+    if code is None:
+        return None, "ib_write_bw did not end in time"
+    if code != 0:
+        said = first_line("\n".join(reversed(text.splitlines())))
+        return None, f"ib_write_bw ended with {code}: {said or 'it said nothing'}"
+    return parse_write_bandwidth(text, Asked(str(entry.get("device")), (SIZE_BYTES,))).rows[
+        0
+    ].average_gbps, ""
+
+
+def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
+    """Every port that is up, with itself."""
+    rank = _mine(evidence, subject)
+    if isinstance(rank, Finding):
+        return rank
+    found = {f"{e.get('device')}/{e.get('port')}": _figure_of(e) for e in _entries(rank, "loopback")}
+    links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
+    if missing := sorted(set(links) - set(found)):
+        raise NotDoneError(f"{', '.join(missing)} was not measured")
+    if failed := {name: because for name, (gbps, because) in found.items() if gbps is None}:
+        return _failed(failed, links)
+    figures = [
+        _of_port(links[name], gbps, (ITSELF, links[name][1].rate_gbps), "with itself")
+        for name, (gbps, _) in found.items()
+        if gbps is not None and name in links
+    ]
+    return Finding(Verdict.PASS, figures=tuple(figures))
+
+
+def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
+    """Each port by the best that it reached with any node; then every link by what both its ends can do."""
+    rank = _mine(evidence, subject)
+    if isinstance(rank, Finding):
+        return rank
+    every = evidence.once(_writes)
+    if isinstance(every, str):
+        raise CannotReadError(every)
+    mine = every.get(str(subject.node), [])
+    if not mine:
+        return excluded("there is no other node with a port of the same rail to write to")
+    links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
+    best: dict[str, Write] = {}
+    for write in mine:
+        if write.port not in best or (write.gbps or 0.0) > (best[write.port].gbps or 0.0):
+            best[write.port] = write
+    more = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
+    if failed := {name: write.because for name, write in best.items() if write.gbps is None}:
+        return _failed(failed, links, evidence=more)
+    slow = [write for write in mine if _is_of_the_link(write, best, every)]
+    if slow:
+        told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
+        return bad(f"slow with one partner alone, though both ends do better: {told}", evidence=more)
+    figures = [
+        _of_port(links[name], write.gbps, (FLOOR, write.rate_gbps), "with its best partner")
+        for name, write in best.items()
+        if write.gbps is not None and name in links
+    ]
+    return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
+
+
+def _is_of_the_link(write: Write, best: Mapping[str, Write], every: Mapping[str, list[Write]]) -> bool:
+    """Whether it is below the floor that each of its ends reaches with somebody else."""
+    floor = FLOOR * write.rate_gbps
+    theirs = [each.gbps or 0.0 for each in every.get(write.peer, []) if each.rail == write.rail]
+    return (write.gbps or 0.0) < floor <= min(best[write.port].gbps or 0.0, max(theirs, default=0.0))
+
+
+def _writes(evidence: Evidence) -> dict[str, list[Write]] | str:
+    """By node: all that it took part in, from what the clients said; or why it cannot be read."""
+    ranks = {rank.rank: rank for rank in evidence.jobs[JOB].ranks}
+    found: dict[str, list[Write]] = {}
+    try:
+        for rank in ranks.values():
+            for entry in _entries(rank, "writes"):
+                if entry.get("role") != "client":
+                    continue
+                peer, rail = ranks.get(_number(entry, "peer")), _number(entry, "rail")
+                if peer is None:
+                    return f"rank {rank.rank} wrote to a rank that there is not"
+                ends = [_ports(evidence, each.node) for each in (rank, peer)]
+                if any(rail >= len(ports) for ports in ends):
+                    return f"rank {rank.rank} wrote over a rail that there is not"
+                gbps, because = _figure_of(entry)
+                rate = min(ports[rail][1].rate_gbps for ports in ends)
+                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends, strict=True):
+                    adapter, port = ports[rail]
+                    name = f"{adapter.name}/{port.number}"
+                    found.setdefault(one.node, []).append(Write(name, rail, other.node, gbps, because, rate))
+    except CannotReadError as error:
+        return str(error)
+    return found
+
+
+def _number(entry: Mapping[str, Any], key: str) -> int:
+    value = entry.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise CannotReadError(f"a write does not say its {key}")
+    return value
+
+
+def _failed(failed: Mapping[str, str], links: Mapping[str, Link], **more: Any) -> Finding:
+    told = "; ".join(f"{name}: {because}" for name, because in sorted(failed.items())[:4])
+    return bad(told, len(links) - len(failed), len(links), unit="ports", **more)
+
+
+def _of_port(link: Link, gbps: float, floor: tuple[float, float], label: str) -> Figure:
+    """Both in GB/s, as all bandwidths are; ``floor`` is a part of a rate in Gb/s."""
+    (adapter, port), (part, rate) = link, floor
+    name = f"{adapter.name}/{port.number}"
+    return Figure(
+        metric=f"write_{name}",
+        measured=gbps / 8,
+        unit="GB/s",
+        method=METHOD,
+        label=f"of {name} {label}",
+        ceiling=Limit(rate / 8, f"rate of the port, {rate:g} Gb/s", "what the link carries", ABOVE_CEILING),
+        floor=Limit(part * rate / 8, SOURCES[part], METHOD),
+        nominal=rate / 8,
+        effect=effect("rdma"),
+        conditions={"port": name, "rate_gbps": rate},
+    )
+
+
+REQUIRES = "an RDMA port that is up, perftest in the training image, /dev/infiniband in containers"
+REMEDY = (
+    "Look at the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
+    "(pcie-link); swap the cable with a good port's to see whether the fault goes with it."
+)
+LOOPBACK = Check(
+    id="rdma-loopback",
+    title="RDMA, loopback",
+    scope=Scope.LINK,
+    measures="what each RDMA port writes to itself",
+    method=METHOD,
+    requires=REQUIRES,
+    expectation="72 % of the port's rate at least, and no more than it",
+    remedy=REMEDY,
+    subjects=every_node,
+    judge=judge_loopback,
+    job=JOB,
+    faults=seeding_rdma.faults("loopback"),
+)
+PAIRS = Check(
+    id="rdma-write",
+    title="RDMA, between nodes",
+    scope=Scope.LINK,
+    measures="what each RDMA port writes to, or is written by, the same rail's port of other nodes",
+    method=f"{METHOD}, pairs of nodes at once, rail by rail",
+    requires=f"{REQUIRES}, on two nodes",
+    expectation="90 % of the rate at least with the best partner, no more than it; no link slow alone",
+    remedy=REMEDY,
+    subjects=every_node,
+    judge=judge_pairs,
+    job=JOB,
+    faults=(*seeding_rdma.faults("writes"), seeding_rdma.slow_link()),
+)
+CHECKS = (LOOPBACK, PAIRS)

@@ -1,0 +1,77 @@
+"""What nccl-tests prints on a healthy group: the table of one program, as version 2.18 writes it.
+
+Made up in the words of its src/util.cu and src/common.cu; bandwidths rise with the size as on 8 x A100 SXM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clustercheck.parse.nccl_tests import COLLECTIVES
+
+LEAST, MOST = 8 << 20, 4 << 30
+WITHIN_GBPS, ACROSS_GBPS = 236.0, 45.0
+OF_A_SIZE = {8 << 20: 0.46, 16 << 20: 0.48, 32 << 20: 0.6, 64 << 20: 0.75, 128 << 20: 0.8, 256 << 20: 0.85,
+             512 << 20: 0.95, 1 << 30: 0.98}  # fmt: skip
+
+
+def table(program: str, nodes: Sequence[str], gpus: int, gbps: float, wrong: int = 0) -> str:
+    """The output of one program over these nodes' GPUs; ``gbps`` is the largest size's bus bandwidth."""
+    ranks = len(nodes) * gpus
+    a_process = gpus if len(nodes) == 1 else 1
+    lines = [
+        f"# nThread 1 nGpus {a_process} minBytes {LEAST} maxBytes {MOST} step: 2(factor) warmup iters: 5 "
+        "iters: 20 agg iters: 1 validation: 1 graph: 0",
+        "#",
+        "# Using devices",
+    ]
+    for rank in range(ranks):
+        node, gpu = nodes[rank // gpus], rank % gpus
+        lines.append(
+            f"#  Rank {rank:2} Group  0 Pid {1000 + rank} on {node} device {gpu} [0x07] A100-SXM4-80GB"
+        )
+    half = "time   algbw   busbw #wrong"
+    lines += ["#", f"#       size         count      type   redop    root     {half}     {half}"]
+    factor, of_one_rank = COLLECTIVES[program]
+    size, busbws = LEAST, []
+    while size <= MOST:
+        count = size // 4 // (ranks if of_one_rank else 1)
+        exact = count * 4 * (ranks if of_one_rank else 1)
+        time_us = round(exact * factor(ranks) / (gbps * OF_A_SIZE.get(size, 1.0) * 1e3), 2)
+        algbw = exact / time_us / 1e3
+        busbws.append(round(algbw * factor(ranks), 2))
+        timing = f"{time_us:.2f} {algbw:.2f} {algbw * factor(ranks):.2f}"
+        in_place = "N/A" if program == "alltoall" else str(wrong)
+        lines.append(f"{exact:12} {count:12} float none -1 {timing} {wrong} {timing} {in_place}")
+        size *= 2
+    bounds = f"{wrong} FAILED" if wrong else "0 OK"
+    lines += [
+        f"# Out of bounds values : {bounds}",
+        f"# Avg bus bandwidth    : {sum(busbws) / len(busbws):.4f}",
+    ]
+    return "\n".join([*lines, "#", ""])
+
+
+def program_run(program: str, nodes: Sequence[str], gpus: int, gbps: float, **more: Any) -> dict[str, Any]:
+    """One program's run, as the job hands it over."""
+    return {
+        "exit_code": 0, "limit_s": 60.0, "text": table(program, nodes, gpus, gbps), "json": "",
+        "command": f"{program}_perf -g {gpus}", **more,
+    }  # fmt: skip
+
+
+def nccl_tests_verdict(rank: int, nodes: Sequence[str], gpus: int = 8) -> Mapping[str, Any]:
+    """What a node's rank says of all programs."""
+    programs = [name for name in COLLECTIVES if name != "sendrecv"]
+    all_to_all = ACROSS_GBPS / gpus
+    across = {
+        name: program_run(name, nodes, gpus, all_to_all if name == "alltoall" else ACROSS_GBPS)
+        for name in programs
+    }
+    return {
+        "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",
+        "without": "", "without_mpi": "", "gpus": gpus, "world_gpus": gpus * len(nodes),
+        "within": {name: program_run(name, [nodes[rank]], gpus, WITHIN_GBPS) for name in programs},
+        "across": {} if rank else across,
+    }  # fmt: skip
