@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,20 @@ def wanted(suite: Suite) -> dict[str, SuiteJob]:
 def test_what_is_planned_is_done_within_what_the_suite_promises(name: str) -> None:
     suite = load(name)
     assert suite.planned_s <= 60 * (suite.limit_min - suite.repeat_min)
+
+
+def test_the_page_on_performance_tells_the_sums(repository: Path) -> None:
+    page = (repository / "docs/performance.md").read_text(encoding="utf-8")
+    for suite in map(load, ("quick", "standard", "full")):
+        assert suite.dcgm is not None
+        planned, diagnostic = minutes(suite.planned_s), minutes(suite.dcgm.planned_s)
+        row = f"| `{suite.name}` | {planned} | {suite.limit_min:g} min | {diagnostic} (level {suite.dcgm.level}) |"
+        assert row in page
+
+
+def minutes(seconds: float) -> str:
+    whole, left = divmod(round(seconds), 60)
+    return " ".join([*([f"{whole} min"] if whole else []), f"{left} s"])
 
 
 @pytest.mark.parametrize("name", suites())
