@@ -47,6 +47,8 @@ def test_one_to_three_faults_are_blamed_right_within_the_bound(nodes: int, repos
     assert sum(one["right"] for one in told) >= 0.99 * searches
     assert sum(one["false"] for one in told) < 0.01 * searches
     assert all(max(one["rounds"]) <= one["bound"] for one in told)
+    of_nodes = found["node"].values()
+    assert all(max(one["rounds"]) <= locate_figures.node_bound(nodes) for one in of_nodes)
 
 
 def fits(kind: str, count: int, nodes: int) -> bool:

@@ -70,7 +70,7 @@ def test_the_tables_and_the_picture_of_the_search_are_made_of_its_figures(tmp_pa
     kept = {"8": {"node": {"1": one, "2": one}}, "64": {"node": {"1": large}}}
     locate_figures.write(document, kept, "the command")
     text = document.read_text(encoding="utf-8")
-    assert "| 8 | 8 | 6 (75.00%) | 2 (25.00%) | 0 (0.00%) | 9 | 14 |" in text
+    assert "| 8 | 8 | 6 (75.00%) | 2 (25.00%) | 0 (0.00%) | 9 | 14 | 9 | 14 |" in text
     assert "| 8 | node | 75 % / 75 % | 25 % / 25 % | 0 / 0 | 8, 9 | 14 | 40 | 4 / 4 |" in text
     root = ElementTree.fromstring(locate_figures.picture(kept, ["node"]))  # noqa: S314 - our own
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
