@@ -14,7 +14,7 @@ from clustercheck import burn_in, sample
 from clustercheck.expect import profiles
 from clustercheck.jobs.gpu_memory import patterns
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
-from clustercheck.suites import START_S, Suite, SuiteJob, load, suites
+from clustercheck.suites import LOOK_S, START_S, Suite, SuiteJob, load, suites
 
 SLOWEST_BUSBW = 25e9  # bytes/s: gate in use for 4 x A100 over PCIe [azurehpc-health-checks]
 COLLECTIVES = 4  # all-gather, reduce-scatter, all-to-all, broadcast
@@ -93,6 +93,12 @@ def test_diagnostics_of_dcgm_are_in_the_sum() -> None:
     full = load("full")
     assert full.dcgm is not None and full.dcgm.level == 3
     assert full.planned_s - full.model_copy(update={"dcgm": None}).planned_s == full.dcgm.planned_s >= 15 * 60
+
+
+def test_of_some_checks_their_own_jobs_are_in_the_sum() -> None:
+    full = load("full")
+    assert full.of_checks(["clock"]).planned_s == LOOK_S
+    assert full.of_checks(["gpu-gemm"]).planned_s == LOOK_S + START_S + full.jobs["gpu_gemm"].planned_s
 
 
 @pytest.mark.parametrize("name", suites())

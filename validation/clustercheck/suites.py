@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from clustercheck.checks import bandwidth, node_reachable, pairs
+from clustercheck.checks import bandwidth, dcgm_diag, node_reachable, pairs
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check
 from clustercheck.errors import ExplainedError
@@ -79,9 +79,10 @@ class Suite(BaseModel):
     @property
     def planned_s(self) -> float:
         """What one pass over everything takes where nothing is wrong, in seconds."""
-        jobs = [self.jobs[name] for name in {check.job for check in self.selected() if check.job}]
+        checks = self.selected()
+        jobs = [self.jobs[name] for name in {check.job for check in checks if check.job}]
         start = START_S if any(job.alone for job in jobs) else 0.0  # one launch for all that run alone
-        diagnostic = self.dcgm.planned_s if self.dcgm else 0.0
+        diagnostic = self.dcgm.planned_s if self.dcgm and dcgm_diag.CHECK in checks else 0.0
         looks = 2 if self.repeat_min else 1
         return looks * LOOK_S + diagnostic + start + sum(job.planned_s for job in jobs)
 
