@@ -45,11 +45,17 @@ def table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
+def node_bound(nodes: int) -> int:
+    """The goal for faults of nodes, in rounds: what bisection takes twice, and eight."""
+    return 2 * math.ceil(math.log2(nodes)) + 8
+
+
 def totals(figures: Figures) -> str:
-    """All searches of a size together that had something to tell."""
+    """All searches of a size that had something to tell; of faults of nodes the rounds beside their goal."""
     lines = [
-        "| nodes | searches | blamed right | cannot tell | blamed wrongly | most rounds | at most |",
-        "|---|---|---|---|---|---|---|",
+        "| nodes | searches | blamed right | cannot tell | blamed wrongly | most rounds | at most | "
+        "most for faults of nodes | of 2 log2(N) + 8 |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for nodes, kinds in sorted(figures.items(), key=lambda item: int(item[0])):
         ones = [one for by_count in kinds.values() for one in by_count.values() if one["tellable"]]
@@ -57,7 +63,9 @@ def totals(figures: Figures) -> str:
         counts = [sum(one[what] for one in ones) for what in ("right", "unsure", "false")]
         parts = [f"{count} ({count / searches:.2%})" for count in counts]
         most = max(max(one["rounds"]) for one in ones)
-        lines.append(f"| {nodes} | {searches} | {' | '.join(parts)} | {most} | {ones[0]['bound']} |")
+        of_nodes = max(max(one["rounds"]) for one in kinds["node"].values())
+        rounds = f"{most} | {ones[0]['bound']} | {of_nodes} | {node_bound(int(nodes))}"
+        lines.append(f"| {nodes} | {searches} | {' | '.join(parts)} | {rounds} |")
     return "\n".join(lines)
 
 

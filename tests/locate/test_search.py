@@ -55,6 +55,17 @@ def test_slow_blocks_are_their_switches_however_the_nodes_are_ordered(
     assert not drawn(kind, 1, replace(layout, nodes=tuple(mixed)), QUIET, seed).false
 
 
+@given(st.integers(12, 60), st.sampled_from([*OF_FEW, "mixed"]), FEW_FAULTS, SEEDS)
+@settings(max_examples=40)
+def test_switches_that_are_declared_for_some_nodes_or_wrongly_lead_nobody_astray(
+    nodes: int, kind: str, faults: int, seed: int
+) -> None:
+    layout, chance = layout_of(nodes), random.Random(seed)  # noqa: S311
+    leaves = [f"leaf{chance.randrange(1 + nodes // 8)}" for _ in layout.nodes]
+    known = {n: leaf for n, leaf in zip(layout.nodes, leaves, strict=True) if chance.random() < 0.7}
+    assert drawn(kind, faults, replace(layout, blocks=known), QUIET, seed).right
+
+
 @given(st.integers(3, 7), st.data(), SEEDS)
 @settings(max_examples=60)
 def test_few_nodes_have_their_culprit_named_and_nobody_else(

@@ -2,34 +2,101 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from clustercheck import sample
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.launch.model import RankOutcome
-from clustercheck.model import Scope
+from clustercheck.evidence import Evidence
+from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.locate.culprits import culprits
+from clustercheck.model import Result, Scope
 from clustercheck.node_evidence import NodeEvidence
 
 
-def asked(nodes: int) -> int:
-    """How often all checks look at a part of a node's record, or at what a rank said."""
-    looks = 0
-    evidence = sample.healthy(nodes)
+def looks(work: Callable[[], object], *kinds: type, names: tuple[str, ...] = ()) -> int:
+    """How often ``work`` looks at these attributes of objects of these kinds; at any where none is named."""
+    count = 0
+
+    def counted(known: object, name: str) -> object:
+        nonlocal count
+        count += not names or name in names
+        return object.__getattribute__(known, name)
+
     with pytest.MonkeyPatch.context() as patch:
-
-        def counted(known: object, name: str) -> object:
-            nonlocal looks
-            looks += name in ("raw", "verdict")
-            return object.__getattribute__(known, name)
-
-        for kind in (NodeEvidence, RankOutcome):
+        for kind in kinds:
             patch.setattr(kind, "__getattribute__", counted)
-        for check in CHECKS:
-            if check.scope is not Scope.PAIR:
-                evaluate(check, evidence)
-    return looks
+        work()
+    return count
+
+
+def judged(evidence: Evidence) -> list[Result]:
+    """Every check but those of pairs, of which there are more than nodes."""
+    return [result for c in CHECKS if c.scope is not Scope.PAIR for result in evaluate(c, evidence)]
+
+
+def broken(nodes: int, state: RankState) -> Evidence:
+    """Every job failed for every second rank, in this way; the others were ended with it."""
+    evidence = sample.healthy(nodes)
+
+    def fail(outcome: JobOutcome) -> JobOutcome:
+        ranks = tuple(
+            replace(rank, state=(state, RankState.KILLED)[n % 2], verdict=None, because="SIGBUS")
+            for n, rank in enumerate(outcome.ranks)
+        )
+        return replace(outcome, ranks=ranks, first_failure=ranks[0])
+
+    return replace(evidence, jobs={name: fail(outcome) for name, outcome in evidence.jobs.items()})
 
 
 def test_twice_as_many_nodes_are_twice_the_work() -> None:
+    def asked(nodes: int) -> int:
+        evidence = sample.healthy(nodes)
+        return looks(lambda: judged(evidence), NodeEvidence, RankOutcome, names=("raw", "verdict"))
+
     assert asked(48) <= 2 * asked(24)
+
+
+@pytest.mark.parametrize("state", [RankState.CRASHED, RankState.HUNG, RankState.KILLED])
+def test_of_a_job_that_failed_every_rank_is_asked_as_often_among_many(state: RankState) -> None:
+    def asked(nodes: int) -> int:
+        evidence = broken(nodes, state)
+        return looks(lambda: judged(evidence), RankOutcome)
+
+    assert asked(48) <= 2 * asked(24)
+
+
+def test_what_is_said_of_a_node_grows_not_with_those_that_failed_beside_it() -> None:
+    assert max(len(result.because) for result in judged(broken(300, RankState.CRASHED))) < 300
+
+
+def test_whom_results_blame_is_told_in_a_time_that_grows_with_them() -> None:
+    def asked(nodes: int) -> int:
+        results = judged(broken(nodes, RankState.CRASHED))
+        return looks(lambda: culprits(results, None, group_is_slow=True), Result)
+
+    assert asked(48) <= 2 * asked(24)
+
+
+@pytest.mark.parametrize(
+    ("code", "log"),
+    [(-6, "TIMEOUT"), (-11, ""), (-9, "")],
+    ids=["gave up on a peer", "crashed", "was waiting when the time was over"],
+)
+def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(code: int, log: str) -> None:
+    end = {"exit_code": code, "killed": "deadline" if code == -9 else "", "state": "S"}
+
+    def asked(ranks: int) -> int:
+        evidence = [
+            RankEvidence(n, f"gpu{n:03d}", end=end, log_tail=log, progress={"counter": n, "collective": True})
+            for n in range(ranks - 1)
+        ]
+        evidence.append(RankEvidence(ranks - 1, "gone", missing="no route to host"))
+        return looks(lambda: judge(evidence, timed_out=True), RankEvidence, RankOutcome)
+
+    # Sorting is n log n.
+    assert asked(256) <= 2.1 * asked(128)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,21 @@ def test_a_slow_node_is_found_by_pairs(node: str) -> None:
     bad = {pair for pair, verdict in verdicts(document, "pair-bandwidth").items() if verdict == "fail"}
     assert len(bad) == 2 and all(node in pair for pair in bad)
     assert document["coverage"]["expected"] == CELLS + 3
+
+
+def test_a_switch_with_a_slow_uplink_is_named_as_the_site_calls_it() -> None:
+    found, spec = records(12), sample.spec(12)
+    leaves = {node.name: f"leaf{n // 4 + 1:02d}" for n, node in enumerate(spec.nodes)}
+    between = {frozenset({a, b}): 0.02 for a in leaves for b in leaves if leaves[a] != "leaf02" == leaves[b]}
+    document = run(found, FakeLauncher(slow=between), spec)
+    (suspected,) = document["culprits"]
+    assert (suspected["scope"], suspected["node"]) == ("switch", None)
+    assert "suspected, cannot tell: gpu05, gpu06, gpu07, gpu08: fast with each other" in suspected["because"]
+    declared = replace(spec, nodes=tuple(replace(n, leaf_switch=leaves[n.name]) for n in spec.nodes))
+    document = run(found, FakeLauncher(slow=between), declared)
+    assert blamed(document) == [("switch", "leaf02", None, None)]
+    assert "all 4 nodes of it are slow with nodes of other blocks" in document["culprits"][0]["because"]
+    assert "uplinks" in document["culprits"][0]["remedy"]
 
 
 def test_a_slow_link_is_told_from_a_slow_node() -> None:

@@ -175,8 +175,10 @@ def test_validation_is_told_memory_and_mounts(directory: ClusterDirectory) -> No
     assert [node.memory_gib for node in told.nodes] == [1024, 1024]
     rails = spec.cluster_spec(made(directory, hardware_rdma_ports="{{ 8 }}", hardware_rdma_gbps=200))
     assert {(node.rdma_ports, node.rdma_gbps) for node in rails.nodes} == {(8, 200)}
+    leaf = spec.cluster_spec(made(directory, hardware_leaf_switch="leaf-{{ site_user }}"))
+    assert [node.leaf_switch for node in leaf.nodes] == ["leaf-ops"] * 2
     bare = spec.cluster_spec(made(directory))
-    assert bare.nodes[0].rdma_ports is bare.nodes[0].rdma_gbps is None
+    assert bare.nodes[0].leaf_switch == "" and bare.nodes[0].rdma_ports is bare.nodes[0].rdma_gbps is None
     assert (bare.mounts, bare.nodes[0].memory_gib) == ((), None)
 
 

@@ -18,13 +18,14 @@ from urllib.parse import parse_qs, urlsplit
 import cluster_certificate
 import container_image
 import pytest
-from ansible.module_utils import basic, image_pull
+from ansible.module_utils import image_pull
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.rollout import pulls
 from clusterctl.rollout.waves import Wave
 
+from .called_module import called
 from .loopback_registry import Registry, needs_registry, push_tiny, registry
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -188,12 +189,7 @@ def test_docker_pulls_and_the_module_says_how_it_went(
 
     def run(*, check: bool) -> dict[str, Any]:
         arguments = {"repository": repository, "digest": digest, "docker_certs": str(certificates)}
-        arguments.update(_ansible_check_mode=check, _ansible_remote_tmp=str(tmp_path / "tmp"))
-        basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
-        basic._ANSIBLE_PROFILE = "legacy"
-        with pytest.raises(SystemExit):
-            container_image.main()
-        return json.loads(capsys.readouterr().out)
+        return called(container_image, arguments, tmp_path, capsys, check=check)
 
     try:
         before = run(check=True)["clusterctl"]["facts"]["pull"]

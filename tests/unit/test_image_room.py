@@ -11,9 +11,11 @@ from typing import Any
 
 import container_image
 import pytest
-from ansible.module_utils import basic, image_room
+from ansible.module_utils import image_room
 
 from clusterctl.engine.failure_kinds import kind_of
+
+from .called_module import called
 
 GB = 10**9
 LAYERS = {f"sha256:{name * 64}": size * GB for name, size in (("a", 2), ("b", 3), ("c", 1))}
@@ -132,12 +134,7 @@ def test_a_node_without_room_refuses_before_anything_moves(
     monkeypatch.setattr(container_image, "look", lambda *_: {"digest": DIGEST, "layers": LAYERS})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=25 * GB))
     arguments = {"repository": "r:5000/library/paddle", "digest": DIGEST}
-    arguments |= {"_ansible_check_mode": check, "_ansible_remote_tmp": str(tmp_path / "tmp")}
-    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
-    basic._ANSIBLE_PROFILE = "legacy"
-    with pytest.raises(SystemExit):
-        container_image.main()
-    said = json.loads(capsys.readouterr().out)
+    said = called(container_image, arguments, tmp_path, capsys, check=check)
     assert said["failed"]
     assert "has 25.0 GB free, the image wants 25.8 GB" in said["msg"]
     assert "Nothing was pulled. Make room there" in said["msg"]

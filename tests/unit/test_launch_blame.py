@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.checks.of_job import to_blame
 from clustercheck.launch.blame import RankEvidence, judge
 from clustercheck.launch.model import JobOutcome, RankState
 
@@ -74,7 +73,7 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
     assert first.node == "gpu01"
     assert first.because == "its process is stopped while wrapping the model"
     assert outcomes[1].because == "gave up on a peer while wrapping the model: abort"
-    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
+    assert set(JobOutcome("job", outcomes, 1.0, first).blamed) == {"gpu01"}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
     )
     assert states(outcomes)[1:] == [RankState.KILLED, RankState.LOST_PEER]
     assert first.node == "gpu01"
-    assert set(to_blame(JobOutcome("job", outcomes, 1.0, first))) == {"gpu01"}
+    assert set(JobOutcome("job", outcomes, 1.0, first).blamed) == {"gpu01"}
 
 
 def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():

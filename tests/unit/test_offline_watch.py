@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -11,9 +10,10 @@ from typing import Any
 
 import offline_watch
 import pytest
-from ansible.module_utils import basic
 
 from clusterctl.rollout import offline
+
+from .called_module import called
 
 INSIDE = "10.9.0.3"
 
@@ -80,13 +80,9 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, **given:
     (tmp_path / "apt").mkdir(exist_ok=True)
     arguments = {
         "state": state, "run": "r1", "allowed": ["0.0.0.0/0", "::/0"], "directory": str(tmp_path / "watch"),
-        "apt": str(tmp_path / "apt"), "_ansible_remote_tmp": str(tmp_path / "tmp"), **given,
+        "apt": str(tmp_path / "apt"), **given,
     }  # fmt: skip
-    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
-    basic._ANSIBLE_PROFILE = "legacy"
-    with pytest.raises(SystemExit):
-        offline_watch.main()
-    return json.loads(capsys.readouterr().out)
+    return called(offline_watch, arguments, tmp_path, capsys)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="packet sockets want root")

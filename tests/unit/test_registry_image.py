@@ -18,10 +18,11 @@ import bcrypt
 import cluster_certificate
 import pytest
 import registry_image
-from ansible.module_utils import basic, skopeo_words
+from ansible.module_utils import skopeo_words
 
 from clusterctl.engine.failure_kinds import kind_of
 
+from .called_module import called
 from .loopback_registry import PROGRAM, Registry, push_tiny, registry
 
 needs_programs = pytest.mark.skipif(
@@ -67,13 +68,8 @@ class Site:
         arguments = {
             "source": f"{source}/{PATH}", "destination": f"{destination}/{PATH}", "digest": self.digest,
             "tag": "1", **options,
-            "_ansible_check_mode": check, "_ansible_remote_tmp": str(self.root / "tmp"),
         }  # fmt: skip
-        basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
-        basic._ANSIBLE_PROFILE = "legacy"
-        with pytest.raises(SystemExit):
-            registry_image.main()
-        return json.loads(self.capsys.readouterr().out)
+        return called(registry_image, arguments, self.root, self.capsys, check=check)
 
     def copied(self, *arguments: Any, **options: Any) -> bool:
         """The copy comes, and the next run finds it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 import subprocess
 import tomllib
@@ -11,8 +10,9 @@ from typing import Any
 
 import pytest
 import registry_mirrors as module
-from ansible.module_utils import basic, containerd_config
+from ansible.module_utils import containerd_config
 
+from .called_module import called
 from .mirrors_declared import CA, HUB, needs_containerd
 
 
@@ -134,12 +134,7 @@ def run(
         **options(tmp_path), "record": str(tmp_path / "record"), "daemon_json": str(tmp_path / "daemon.json"),
         "containerd_config": str(tmp_path / "config.toml"), **given,
     }  # fmt: skip
-    arguments.update(_ansible_check_mode=check, _ansible_remote_tmp=str(tmp_path / "tmp"))
-    basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
-    basic._ANSIBLE_PROFILE = "legacy"
-    with pytest.raises(SystemExit):
-        module.main()
-    return json.loads(capsys.readouterr().out)
+    return called(module, arguments, tmp_path, capsys, check=check)
 
 
 def test_check_mode_says_what_the_run_does_and_a_second_run_does_nothing(

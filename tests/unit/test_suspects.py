@@ -219,6 +219,25 @@ def test_over_rdma_a_quarter_less_is_slow_and_over_sockets_it_is_how_they_vary()
     assert {r.verdict for r in evaluate(CHECK, evidence)} == {Verdict.PASS}
 
 
+def in_leaves(evidence: Evidence, size: int) -> Evidence:
+    """With so many nodes on each leaf switch, as the site declares it."""
+    nodes = tuple(
+        replace(node, leaf_switch=f"leaf{n // size + 1:02d}") for n, node in enumerate(evidence.spec.nodes)
+    )
+    return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+
+@pytest.mark.parametrize("kind", ["switch", "uplink"])
+def test_a_bad_block_is_its_leaf_switch_where_the_site_says_who_hangs_on_it(kind: str) -> None:
+    nodes = nodes_of(16)[4:8]
+    played = Cluster(16, Fault(kind, nodes, 0.3), gpus=GPUS)
+    unknown = {(one.scope, one.sure, len(one.nodes)) for one in played.search()[1].named}
+    assert unknown == {("switch", False, 4) if kind == "uplink" else ("node", True, 1)}
+    played.evidence = in_leaves(played.evidence, 4)
+    (one,) = played.search()[1].named
+    assert (one.scope, one.nodes, one.block, one.sure) == ("switch", nodes, "leaf02", True)
+
+
 def test_wrong_sums_are_a_nodes_with_which_they_are_wrong() -> None:
     def spoil(trial: Trial, point: dict[str, Any]) -> None:
         point["correct"] = "gpu03" not in trial.nodes

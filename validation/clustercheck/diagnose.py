@@ -26,7 +26,8 @@ def diagnose(suite: Suite, evidence: Evidence, transport: Transport) -> Evidence
     ]
     if asked is None or not names:
         return evidence
-    options = {"parts": ["dcgm"], "limit_s": asked.limit_s, "dcgm": asked.model_dump()}
+    wanted = {"level": asked.level, "limit_s": asked.limit_s}
+    options = {"parts": ["dcgm"], "limit_s": asked.limit_s, "dcgm": wanted}
     found = collect(names, transport, options=options, limit_s=asked.limit_s + MARGIN_S)
     nodes = {name: _with_answer(evidence.nodes[name], found[name]) for name in names}
     return replace(evidence, nodes={**evidence.nodes, **nodes})

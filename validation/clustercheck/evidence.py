@@ -140,7 +140,7 @@ class Evidence:
         outcome = self.jobs.get(job)
         if outcome is None or outcome.facts.get("backend") != "gloo":
             return ()
-        took_part = dict.fromkeys(rank.node for rank in outcome.ranks if node in (None, rank.node))
+        took_part = outcome.by_node if node is None else outcome.by_node.keys() & {node}
         return tuple(name for name in took_part if self.gpu_count(name))
 
     @cached_property

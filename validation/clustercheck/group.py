@@ -22,7 +22,6 @@ from clustercheck.checks import (
     training,
 )
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_job import to_blame
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
@@ -116,7 +115,7 @@ class _Runner:
         outcome = evidence.jobs.get(all_reduce.JOB)
         if outcome is None:
             return evidence
-        blamed = to_blame(outcome)
+        blamed = outcome.blamed
         rest = [node for node in nodes if node not in blamed]
         if blamed:
             reasons = {n: f"left out after it failed in all-reduce: {r.because}" for n, r in blamed.items()}

@@ -148,7 +148,8 @@ class NodeSpec:
 
     ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
     count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
-    ``rdma_gbps`` Gb/s; None where that is not declared.
+    ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
+    nodes of one leaf share; empty where that is not known.
     """
 
     name: str
@@ -162,6 +163,7 @@ class NodeSpec:
     acknowledged: datetime | None = None
     rdma_ports: int | None = None
     rdma_gbps: int | None = None
+    leaf_switch: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-from clustercheck.checks import bandwidth, node_reachable, pairs
+from clustercheck.checks import bandwidth, dcgm_diag, node_reachable, pairs
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check
 from clustercheck.errors import ExplainedError
@@ -22,11 +22,13 @@ class SuiteJob(BaseModel):
     """One job of a suite. ``nccl_arguments`` are for GPUs: of the collectives for a second run.
 
     ``alone``: on each GPU by itself, by ``program`` where that has another name than the job.
+    ``planned_s`` is what all its launches take where nothing is wrong; none of a job that a fault starts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     timeout_s: float = Field(gt=0)
+    planned_s: float = Field(default=0, ge=0)
     arguments: dict[str, Any]
     nccl_arguments: dict[str, Any] = Field(default_factory=dict)
     alone: bool = False
@@ -34,12 +36,17 @@ class SuiteJob(BaseModel):
 
 
 class Diagnostic(BaseModel):
-    """DCGM's diagnostic: its level, and when it is ended."""
+    """DCGM's diagnostic: its level, what it takes where nothing is wrong, and when it is ended."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     level: int = Field(ge=1, le=4)
+    planned_s: float = Field(gt=0)
     limit_s: float = Field(gt=0)
+
+
+START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
+LOOK_S = 20.0  # the probe: nvidia-smi on eight GPUs, a few containers: assumed
 
 
 class Suite(BaseModel):
@@ -68,6 +75,16 @@ class Suite(BaseModel):
         """How far a loss may be from the reference: what the training job is told, and judged by."""
         training = self.jobs.get("data_parallel")
         return float(training.arguments.get("tolerance", TOLERANCE)) if training else TOLERANCE
+
+    @property
+    def planned_s(self) -> float:
+        """What one pass over everything takes where nothing is wrong, in seconds."""
+        checks = self.selected()
+        jobs = [self.jobs[name] for name in {check.job for check in checks if check.job}]
+        start = START_S if any(job.alone for job in jobs) else 0.0  # one launch for all that run alone
+        diagnostic = self.dcgm.planned_s if self.dcgm and dcgm_diag.CHECK in checks else 0.0
+        looks = 2 if self.repeat_min else 1
+        return looks * LOOK_S + diagnostic + start + sum(job.planned_s for job in jobs)
 
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""

@@ -103,7 +103,7 @@ class _Run:
         self._last_begin = clock() + limit_s
         self._adapters, self._has_unknown_rails = _rails(evidence, seats)
         rails = len(next(iter(self._adapters.values()))) if self._adapters else 1
-        layout = Layout(seats.nodes, seats.fewest(), rails)
+        layout = Layout(seats.nodes, seats.fewest(), rails, _leaves(evidence, seats.nodes))
         self.search = Search(layout, _limits(evidence, seats))
         self.outcome: JobOutcome | None = None
         self.launched = self._rounds = 0
@@ -179,6 +179,11 @@ def _rails(evidence: Evidence, seats: Seats) -> tuple[Adapters, bool]:
     if len(known) < len(found) or not alike:
         return {}, any(rails.ports > 1 for rails in found.values())
     return (known, False) if counts != {1} else ({}, False)
+
+
+def _leaves(evidence: Evidence, nodes: Sequence[str]) -> dict[str, str]:
+    """The leaf switch of each node that has one declared."""
+    return {node: leaf for node in nodes if (leaf := evidence.declared[node].leaf_switch)}
 
 
 def _limits(evidence: Evidence, seats: Seats) -> Limits:

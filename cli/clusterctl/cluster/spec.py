@@ -90,6 +90,7 @@ def _node(host: Host, inventory: Inventory) -> NodeSpec:
         memory_gib=_number(host, "hardware_memory_gib", code="inventory.memory"),
         rdma_ports=_number(host, "hardware_rdma_ports", code="inventory.rdma"),
         rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
+        leaf_switch=_text(host, "hardware_leaf_switch"),
     )
 
 

@@ -29,7 +29,14 @@ def render(checks: Iterable[Check], suites: Mapping[str, Suite]) -> str:
         table(("check", "scope", "severity", "measures", "job"), rows),
         "## Suites\n\n`clusterctl validate --suite NAME`.",
         table(
-            ("suite", "what", "at most, minutes", "checks", "jobs, and after how many seconds each is ended"),
+            (
+                "suite",
+                "what",
+                "planned, minutes",
+                "at most",
+                "checks",
+                "jobs, and after how many seconds each is ended",
+            ),
             (_suite_row(suite) for suite in suites.values()),
         ),
         *map(_section, checks),
@@ -41,7 +48,14 @@ def _suite_row(suite: Suite) -> tuple[str, ...]:
     if suite.without:
         chosen = f"{chosen} but {', '.join(map(code, suite.without))}"
     jobs = ", ".join(f"{code(name)} {job.timeout_s:g}" for name, job in suite.jobs.items())
-    return code(suite.name), suite.summary, f"{suite.limit_min:g}", chosen, jobs
+    return (
+        code(suite.name),
+        suite.summary,
+        f"{suite.planned_s / 60:.0f}",
+        f"{suite.limit_min:g}",
+        chosen,
+        jobs,
+    )
 
 
 def _section(check: Check) -> str:

@@ -17,6 +17,10 @@ def explained(suite: Suite) -> str:
     checks = suite.selected()
     lines = [f"{suite.name}: {suite.summary}", f"{len(checks)} checks; each command of the probe is given "]
     lines[-1] += f"{suite.probe_limit_s:g} s"
+    lines.append(
+        f"planned for {suite.planned_s / 60:.0f} minutes where nothing is wrong, promised within "
+        f"{suite.limit_min - suite.repeat_min:g}"
+    )
     lines += [f"job {name}: ended after {job.timeout_s:g} s" for name, job in suite.jobs.items()]
     if suite.repeat_min:
         lines.append(f"the jobs are run again and again for {suite.repeat_min:g} minutes, until one fails")

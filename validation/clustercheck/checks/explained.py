@@ -42,6 +42,7 @@ def suite_record(suite: Suite) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "summary": suite.summary,
+        "planned_s": suite.planned_s,
         "limit_min": suite.limit_min,
         "repeat_min": suite.repeat_min,
         "probe_limit_s": suite.probe_limit_s,

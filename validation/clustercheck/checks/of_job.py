@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from clustercheck.checks.base import Finding, bad, excluded, unknown
@@ -22,6 +23,7 @@ SAID = {
     RankState.KILLED: "it was ended with the others",
     RankState.OK: "it ended without a verdict",
 }
+NAMED = 8  # nodes in a sentence
 ALIKE = (
     "Every node fails: look at the training image, the network between the nodes, and what else they share."
 )
@@ -43,42 +45,13 @@ def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
     return outcome.by_node.get(node, ())
 
 
-def to_blame(outcome: JobOutcome) -> dict[str, RankOutcome]:
-    """Nodes whose ranks made the job fail, not those that failed because a peer had gone.
-
-    Where that cannot be told, every node that has not ended well: then all are suspected.
-    """
-    if outcome.good:
-        return {}
-    blamed: dict[str, RankOutcome] = {}
-    hung = [rank for rank in outcome.ranks if rank.state is RankState.HUNG]
-    if len(hung) < len(outcome.ranks):
-        for rank in hung:
-            blamed.setdefault(rank.node, rank)
-    for rank in outcome.ranks:
-        silent = rank.state in (RankState.OK, RankState.FAILED) and rank.verdict is None
-        if rank.state in (RankState.UNREACHABLE, RankState.CRASHED) or silent:
-            blamed.setdefault(rank.node, rank)
-    first = outcome.first_failure
-    if first is not None and not (blamed and waited_for_peers(first)):
-        blamed.setdefault(first.node, first)
-    return blamed or {rank.node: rank for rank in reversed(outcome.ranks) if rank.state is not RankState.OK}
-
-
-def waited_for_peers(rank: RankOutcome) -> bool:
-    """Whether it failed, or was ended, inside a collective: then a peer may be the cause."""
-    return rank.state is RankState.KILLED or (
-        rank.state is RankState.FAILED and bool(rank.verdict and rank.verdict.get("collective"))
-    )
-
-
 def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     """The finding where the job did not end well for this node (or the group), or proves nothing; else None.
 
     Raises NotDoneError where the job did not run, or not on this node.
     """
     for earlier in evidence.attempts.get(job, ()):
-        if subject.node in to_blame(earlier):
+        if subject.node in earlier.blamed:
             return broken(earlier, subject)
     ran = evidence.jobs.get(job)
     if subject.node in evidence.dropped and (ran is None or not ranks_of(ran, str(subject.node))):
@@ -131,8 +104,8 @@ def _has_mig(evidence: Evidence, node: str) -> bool:
 
 def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     """The finding on a subject of a job that did not end well."""
-    blamed = to_blame(outcome)
-    names = ", ".join(sorted(blamed)) or "no single node"
+    blamed = outcome.blamed
+    names = _some(blamed) or "no single node"
     if subject.node is None:
         return unknown(f"the job did not end well because of {names}: {reason(outcome)}")
     if subject.node not in blamed:
@@ -146,10 +119,16 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if remedy := not_the_hardware(rank.because):
         return unknown(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
-    if len(blamed) > 1 and {each.node for each in outcome.ranks} == set(blamed):
+    if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (so every node: it cannot be told which)"
         return bad(because, said, expected, evidence=more, remedy=ALIKE)
     return bad(because, said, expected, evidence=more)
+
+
+def _some(nodes: Collection[str]) -> str:
+    """The first of them by name: every result says it, and a thousand times a thousand names are many."""
+    named = ", ".join(islice(nodes, NAMED))
+    return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
 
 
 def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:

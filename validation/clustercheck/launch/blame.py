@@ -133,7 +133,8 @@ def _with_witnesses(
     """Ranks that were aborted because they waited in vain are witnesses, where there is another to blame."""
     aborted = [i for i in evidence if outcomes[i.rank].state is RankState.CRASHED and _gave_up(i)]
     to_blame = (RankState.KILLED, RankState.UNREACHABLE)
-    others = [item for item in evidence if item not in aborted]
+    gone = {item.rank for item in aborted}
+    others = [item for item in evidence if item.rank not in gone]
     if not any(outcomes[i.rank].state in to_blame or _is_origin(i, outcomes[i.rank]) for i in others):
         return dict(outcomes)
     gave_up = {
@@ -163,7 +164,8 @@ def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
     if computing and len(computing) < len(waiting):
         return [(i, f"hung while {_phase(i)}; the others waited for it") for i in computing]
     counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
-    behind = [i for i, counter in zip(waiting, counters, strict=True) if counter < max(counters)]
+    furthest = max(counters, default=0)
+    behind = [i for i, counter in zip(waiting, counters, strict=True) if counter < furthest]
     if behind:
         return [(i, f"hung while {_phase(i)}; the others were further") for i in behind]
     return [(i, f"hung while {_phase(i)}, like every other rank that was left") for i in waiting]

@@ -68,6 +68,13 @@ class RankOutcome:
     stack: str = ""
     nccl_log: str = ""
 
+    @property
+    def waited_for_peers(self) -> bool:
+        """Whether it failed, or was ended, inside a collective: then a peer may be the cause."""
+        return self.state is RankState.KILLED or (
+            self.state is RankState.FAILED and bool(self.verdict and self.verdict.get("collective"))
+        )
+
 
 @dataclass(frozen=True)
 class JobOutcome:
@@ -91,6 +98,29 @@ class JobOutcome:
         for rank in self.ranks:
             found.setdefault(rank.node, []).append(rank)
         return {node: tuple(ranks) for node, ranks in found.items()}
+
+    @cached_property
+    def blamed(self) -> Mapping[str, RankOutcome]:
+        """Nodes whose ranks made the job fail, not those that failed because a peer had gone.
+
+        Where that cannot be told, every node that has not ended well: then all are suspected.
+        """
+        if self.good:
+            return {}
+        blamed: dict[str, RankOutcome] = {}
+        hung = [rank for rank in self.ranks if rank.state is RankState.HUNG]
+        if len(hung) < len(self.ranks):
+            for rank in hung:
+                blamed.setdefault(rank.node, rank)
+        for rank in self.ranks:
+            silent = rank.state in (RankState.OK, RankState.FAILED) and rank.verdict is None
+            if rank.state in (RankState.UNREACHABLE, RankState.CRASHED) or silent:
+                blamed.setdefault(rank.node, rank)
+        first = self.first_failure
+        if first is not None and not (blamed and first.waited_for_peers):
+            blamed.setdefault(first.node, first)
+        not_well = {rank.node: rank for rank in reversed(self.ranks) if rank.state is not RankState.OK}
+        return blamed or not_well
 
 
 class Launcher(Protocol):

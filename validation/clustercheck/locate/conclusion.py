@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from clustercheck.locate.case import Case
-from clustercheck.locate.located import Located, Named
+from clustercheck.locate.located import FEW, Located, Named
 from clustercheck.locate.partners import LINK_MEASURES
 
 TWO = "with two nodes it cannot be told which one is slow"
@@ -56,13 +57,19 @@ def _of_nodes(case: Case) -> list[Named]:
             continue
         if len(component) > 1:
             because = "fast with each other and slow with all others: look at what they share"
-            found.append(Named("switch", tuple(component), because, sure=False))
+            named = f"{_listed(component)}: {because}"
+            found.append(Named("switch", tuple(component), named, sure=False))
         elif not case.is_decided(component):
             because = "it could not be measured with two nodes that are known to be good"
             found.append(Named("node", tuple(component), because, sure=False))
         else:
             found += case.parts.get(component[0]) or [_whole(case, component[0])]
     return list({named.place: named for named in found}.values())
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    named = ", ".join(nodes[:FEW])
+    return f"{named} and {len(nodes) - FEW} more" if len(nodes) > FEW else named
 
 
 def _whole(case: Case, node: str) -> Named:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -75,9 +75,11 @@ def culprits(results: Sequence[Result], located: Located | None, group_is_slow: 
         if located
         else set()
     )
+    # A wrong sum is wrong on every rank: then only the pairs can tell who spoiled it.
+    failures = Counter(result.check for result in failed)
     for result in failed:
         node = str(result.subject.node)
-        victim = told and node not in told and _is_wrong_for_everyone(result, failed)
+        victim = told and node not in told and failures[result.check] > 1
         if result.scope is Scope.GROUP and not victim:
             suspicions["node", node, None, None].add_effect(
                 f"{result.check}: {result.because}", result.remedy
@@ -138,11 +140,6 @@ def _fails_on_every_gpu(parts: Iterable[Result], results: Iterable[Result]) -> s
         if result.subject.gpu is not None:
             whole[result.check, str(result.subject.node)] += 1
     return {key for key, count in counted.items() if count > 1 and count == whole[key]}
-
-
-def _is_wrong_for_everyone(result: Result, failed: Sequence[Result]) -> bool:
-    """A wrong sum is wrong on every rank: then only the pairs can tell who spoiled it."""
-    return sum(other.check == result.check for other in failed) > 1
 
 
 def _from_search(located: Located, results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> None:
