@@ -20,6 +20,7 @@ from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
 from clusterctl import console
 from clusterctl.cluster import acknowledged
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory
@@ -245,6 +246,7 @@ def _validate(
     baseline: Baseline | None,
 ) -> dict[str, Any]:
     addresses = {node.name: node.address for node in spec.nodes}
+    lock = lock_file.read(directory)
     with (
         terminated_like_interrupted(),
         event_log(run.journal) as log,
@@ -276,7 +278,9 @@ def _validate(
             raise
     evidence = json.dumps({"nodes": document.raw}, default=str)
     write_atomically(run.path("evidence.json"), evidence + "\n")
-    return document.as_json()
+    made = document.as_json()
+    made["environment"]["lock"] = lock_file.summary(lock) if lock else None
+    return made
 
 
 def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
