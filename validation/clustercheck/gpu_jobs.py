@@ -33,7 +33,7 @@ class GpuJob:
 
     def absent(self, node: str) -> str:
         """Why no rank ran on this node; empty where one did."""
-        ranks = [rank for rank in self._outcome.ranks if rank.node == node]
+        ranks = self._outcome.by_node.get(node)
         if not ranks:
             return "no rank ran on this node"
         return ranks[0].because or "its ranks were not started" if ranks[0].gpu is None else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping
@@ -276,8 +275,7 @@ def _validate(
             for node in launcher.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    evidence = json.dumps({"nodes": document.raw}, default=str)
-    write_atomically(run.path("evidence.json"), evidence + "\n")
+    write_atomically(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
     made = document.as_json()
     made["environment"]["lock"] = lock_file.summary(lock) if lock else None
     return made

@@ -158,9 +158,8 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | No
 
 def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str) -> Adapter | None:
     """The network that this node brought to the job."""
-    interface = next(
-        (str((rank.verdict or {}).get("interface") or "") for rank in outcome.ranks if rank.node == node), ""
-    )
+    ranks = outcome.by_node.get(node, ())
+    interface = str((ranks[0].verdict or {}).get("interface") or "") if ranks else ""
     found = evidence.nodes[node]
     if backend == "nccl" and (ports := rdma_adapter(found.records("rdma"))) is not None:
         return ports
