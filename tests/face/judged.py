@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from clustercheck import sample_gpus
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.seeding_gpus import Seeds
+from clustercheck.comparison import replaced
 from clustercheck.document import Document
 from clustercheck.environment import describe
 from clustercheck.evidence import Evidence
+from clustercheck.expect import baseline
+from clustercheck.launch.model import RankOutcome
 from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
 from clustercheck.locate.located import Located
@@ -58,6 +64,32 @@ def incomplete() -> dict[str, Any]:
     evidence = _fault("gpu-ecc", "counters-missing")(evidence)
     jobs = "of the nodes left none could be its partner"
     return judged(replace(evidence, jobs={}, skipped=dict.fromkeys(evidence.jobs, jobs)))
+
+
+def compared() -> dict[str, Any]:
+    """Eight nodes against their baseline: another driver, one GPU changed, one slower than it was."""
+    then = judged(_like_real(healthy(8)))
+    evidence = _like_real(healthy(8))
+    evidence = _fault("driver-version", "driver-version-skew")(evidence)
+    evidence = seeding.smi("gpu02", 5, "serial", "1650000029999")(evidence)
+    evidence = _slow_gpu("gpu04", 2, 0.91)(evidence)
+    found = baseline.from_result({**then, "verdict": "pass"}, where="then")
+    return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
+
+
+def many(nodes: int) -> dict[str, Any]:
+    """A large cluster with some of everything in it, measured in pairs as a search would."""
+    evidence = large_evidence(nodes)
+    evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
+    for node, gpu in (("gpu13", 1), ("gpu60", 6)):
+        evidence = seeding.smi(node, gpu, "ecc_errors/volatile/dram_uncorrectable", "2")(evidence)
+    return judged(_slow_gpu("gpu17", 4, 0.85)(evidence))
+
+
+def large_evidence(nodes: int) -> Evidence:
+    """Healthy, and not all alike: each GPU is its own. Pairs were measured with the next seven alone."""
+    evidence = healthy(nodes, pair_rounds=7)
+    return _each_gpu(lambda node, gpu: 1 + ((node * 37 + gpu * 11) % 29 - 14) / 1000, evidence)
 
 
 def hundred() -> dict[str, Any]:
@@ -120,6 +152,30 @@ def _searched(evidence: Evidence) -> Located:
         asked = search.next_round()
         search.tell({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
     return search.verdict
+
+
+def _slow_gpu(node: str, gpu: int, factor: float) -> seeding.Inject:
+    """All that this GPU computes takes longer."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        for job in ("gpu_gemm", "gpu_burn"):
+            evidence = Seeds(job).scaled(node, gpu, factor)(evidence)
+        return evidence
+
+    return inject
+
+
+def _each_gpu(factor: Callable[[int, int], float], evidence: Evidence) -> Evidence:
+    """Every figure of every GPU times what ``factor`` says of its node's number and its own."""
+    number = {name: place for place, name in enumerate(evidence.nodes)}
+
+    def change(rank: RankOutcome, said: dict[str, Any]) -> None:
+        for figure in said["figures"]:
+            figure["value"] *= factor(number[rank.node], rank.gpu or 0)
+
+    for job in sample_gpus.JOBS:
+        evidence = seeding.verdicts(job, change)(evidence)
+    return evidence
 
 
 def _fault(check: str, name: str) -> seeding.Inject:

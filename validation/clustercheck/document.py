@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clustercheck import collector
 from clustercheck.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE
 from clustercheck.expect.figures import Judged
 from clustercheck.model import Coverage, Culprit, Result, Subject
@@ -46,6 +47,10 @@ class Document:
 
     def as_json(self) -> dict[str, Any]:
         """The document as plain JSON values, valid by docs/result.schema.json."""
+        with collector.put_off():
+            return self._as_json()
+
+    def _as_json(self) -> dict[str, Any]:
         coverage = self.coverage
         return {
             "schema": SCHEMA,

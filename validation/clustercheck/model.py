@@ -56,7 +56,7 @@ _MEANS = {
 }
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Subject:
     """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""
 
@@ -69,7 +69,7 @@ class Subject:
 PLACE_UNKNOWN = "place_unknown"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """One check's verdict on one subject.
 

@@ -113,7 +113,11 @@ class NodeEvidence:
 
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""
-        return self._nvidia(GPU_CLASSES)
+        return _known(self._gpus_on_bus)
+
+    @cached_property
+    def _gpus_on_bus(self) -> tuple[str, ...] | CannotReadError:
+        return _read(lambda: self._nvidia(GPU_CLASSES))
 
     def lost_gpus(self) -> tuple[str, ...]:
         """Addresses of GPUs on the PCI bus that do not answer: they read all ones, or nvidia-smi lost them.

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from clustercheck import exclusions
+from clustercheck import collector, exclusions
 from clustercheck.burn_in import passes
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
@@ -133,11 +133,12 @@ def _busy(node: NodeEvidence) -> str:
 
 def _judge(suite: Suite, evidence: Evidence, on_event: OnEvent, *, with_jobs: bool) -> list[Result]:
     results = []
-    for check in suite.selected():
-        if bool(check.job) is with_jobs:
-            found = evaluate(check, evidence)
-            results += found
-            on_event({"type": "result", "check": check.id, "verdicts": _tally(found)})
+    with collector.put_off():
+        for check in suite.selected():
+            if bool(check.job) is with_jobs:
+                found = evaluate(check, evidence)
+                results += found
+                on_event({"type": "result", "check": check.id, "verdicts": _tally(found)})
     return results
 
 

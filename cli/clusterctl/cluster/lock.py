@@ -122,6 +122,26 @@ def text_of(lock: Lock) -> str:
     return HEAD + re.sub(r"^- ", "\n- ", dumped, flags=re.MULTILINE)
 
 
+def summary(lock: Lock) -> dict[str, Any]:
+    """The lock as a result document keeps it: what it pins, without the layers."""
+    return {
+        "driver": lock.driver,
+        "images": [
+            {
+                "name": image.name,
+                "source": image.source,
+                "tag": image.tag,
+                "digest": image.digest,
+                "cuda": image.cuda,
+                "cudnn": image.cudnn,
+                "nccl": image.nccl,
+                "minimum_driver": image.minimum_driver,
+            }
+            for image in lock.images
+        ],
+    }
+
+
 class _Dumper(yaml.SafeDumper):
     """Blobs on a line each: a layer that changed is one line of a diff."""
 

@@ -36,7 +36,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
         chosen = store.get(run)
     document = files.load(chosen)
     if form == "json":
-        text = files.as_text(document)
+        text = "".join(files.pieces(document))
     elif form == "table":
         text = terminal.render(document, colour=output is None and console.has_colours())
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
 from clusterctl import console
 from clusterctl.cluster import acknowledged
+from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory
@@ -242,6 +242,7 @@ def _validate(
     baseline: Baseline | None,
 ) -> dict[str, Any]:
     addresses = {node.name: node.address for node in spec.nodes}
+    lock = lock_file.read(directory)
     with (
         terminated_like_interrupted(),
         event_log(run.journal) as log,
@@ -272,9 +273,10 @@ def _validate(
             for node in launcher.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    evidence = json.dumps({"nodes": document.raw}, default=str)
-    write_atomically(run.path("evidence.json"), evidence + "\n")
-    return document.as_json()
+    write_atomically(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
+    made = document.as_json()
+    made["environment"]["lock"] = lock_file.summary(lock) if lock else None
+    return made
 
 
 def _ended_with_containers(directory: ClusterDirectory) -> list[str]:

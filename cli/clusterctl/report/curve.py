@@ -1,4 +1,4 @@
-"""The all-reduce curve as inline SVG: bus bandwidth over message size, with what was to be expected."""
+"""Collectives as curves, inline SVG: bus bandwidth over message size, with what was to be expected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clusterctl.report.view import Document, bytes_text
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 30, 24, 34
 HALF_WIDTH = 36
-CHECK = "all-reduce-bandwidth"  # the other collectives have curves too, and other limits
+FIRST = "all-reduce-bandwidth"
 
 Scale = Callable[[float], float]
 
@@ -31,13 +31,15 @@ class Point:
 Curve = tuple[Point, ...]
 
 
-def curve_of(document: Document) -> Curve:
-    """The all-reduce's curve, which its result carries in its evidence; empty where none was measured."""
+def curves_of(document: Document) -> dict[str, Curve]:
+    """By check, the curve of the group that its result carries in its evidence; the all-reduce's first."""
+    found: dict[str, Curve] = {}
     for result in document.get("results") or []:
-        curve = _points((result.get("evidence") or {}).get("points"))
-        if curve and result.get("check") == CHECK and result["subject"].get("node") is None:
-            return curve
-    return ()
+        if result["subject"].get("node") is None:
+            curve = _points((result.get("evidence") or {}).get("points"))
+            if curve:
+                found.setdefault(str(result["check"]), curve)
+    return dict(sorted(found.items(), key=lambda item: item[0] != FIRST))
 
 
 def _points(raw: Any) -> Curve:
@@ -57,7 +59,7 @@ def _number(raw: Any) -> float | None:
     return float(raw) if isinstance(raw, (int, float)) and math.isfinite(raw) else None
 
 
-def svg(curve: Curve, width: int, height: int) -> Markup:
+def svg(curve: Curve, width: int, height: int, name: str = "all-reduce") -> Markup:
     """The picture, ``width`` x ``height`` in CSS pixels; colours come from the page's style."""
     lowest, highest = curve[0].size, curve[-1].size
     top = nice_ceiling(max(max(point.speed, point.floor or 0, point.ceiling or 0) for point in curve))
@@ -73,8 +75,8 @@ def svg(curve: Curve, width: int, height: int) -> Markup:
     parts = [
         Markup(
             '<svg class="curve" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" '
-            'aria-label="Bus bandwidth of all-reduce over message size">'
-        ).format(width, height)
+            'aria-label="Bus bandwidth of {2} over message size">'
+        ).format(width, height, name)
     ]
     for step in range(5):
         speed = top * step / 4

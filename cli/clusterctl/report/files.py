@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from clustercheck import collector
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.report.view import Document
@@ -24,15 +25,38 @@ MODE = 0o644
 
 def write_all(run: Run, document: Document) -> Path:
     """Write the result and every report into the run's directory; returns the HTML page's path."""
-    write_atomically(run.path(RESULT), as_text(document), MODE)
-    for name, renderer in REPORTS.values():
-        write_atomically(run.path(name), renderer(document), MODE)
+    write_atomically(run.path(RESULT), pieces(document), MODE)
+    with collector.put_off():
+        for name, renderer in REPORTS.values():
+            write_atomically(run.path(name), renderer(document), MODE)
     return run.path(REPORTS["html"][0])
 
 
-def as_text(document: Document) -> str:
-    """The result document as JSON text."""
-    return json.dumps(document, indent=2, default=str) + "\n"
+def pieces(document: Mapping[str, Any]) -> Iterator[str]:
+    """A document as JSON text, piece by piece: each result, or node, on a line of its own.
+
+    Of a thousand nodes there are hundreds of megabytes of it, of which no more than a line is ever held.
+    """
+    opening = "{\n"
+    for key, value in document.items():
+        yield f"{opening}{json.dumps(key)}: "
+        opening = ",\n"
+        if isinstance(value, list) and value:
+            yield from _lines("[]", (json.dumps(item, default=str) for item in value))
+        elif isinstance(value, Mapping) and value:
+            each = ((json.dumps(name), json.dumps(item, default=str)) for name, item in value.items())
+            yield from _lines("{}", (f"{name}: {item}" for name, item in each))
+        else:
+            yield json.dumps(value, default=str)
+    yield "\n}\n" if document else "{}\n"
+
+
+def _lines(brackets: str, items: Iterable[str]) -> Iterator[str]:
+    before = f"{brackets[0]}\n "
+    for item in items:
+        yield f"{before}{item}"
+        before = ",\n "
+    yield f"\n{brackets[1]}"
 
 
 def load(run: Run) -> dict[str, Any]:

@@ -11,7 +11,18 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from clusterctl.report import curve, inventory, matrix, measured, pairs, view
+from clusterctl.report import (
+    change,
+    curve,
+    expectation,
+    heat,
+    inventory,
+    matrix,
+    measured,
+    nodes,
+    pairs,
+    view,
+)
 from clusterctl.report.view import Document
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -27,9 +38,8 @@ def render(document: Document) -> str:
 
 
 def _context(document: Document) -> dict[str, Any]:
-    points = curve.curve_of(document)
-    between = pairs.pairs(document)
     groups = view.check_groups(document)
+    maps = heat.maps(document)
     return {
         "document": document,
         "headline": view.headline(document),
@@ -41,18 +51,51 @@ def _context(document: Document) -> dict[str, Any]:
         "coverage": _coverage(document),
         "matrix": matrix.matrix(document),
         "questions": view.open_questions(document),
+        "quantities": expectation.quantities(document),
         "spreads": measured.spreads(document),
-        "curve": points,
-        "curves": [curve.svg(points, *size) for size in (WIDE, NARROW)] if points else [],
-        "judged": any(point.floor is not None for point in points),
-        "bounded": any(point.ceiling is not None for point in points),
-        "pairs": between,
-        "pairs_picture": pairs.svg(between) if between else "",
+        "comparison": change.comparison(document),
+        "maps": maps,
+        "most_rows": heat.MOST_ROWS,
+        "curves": _curves(document),
         "troubled": [group for group in groups if group.verdict == "fail"],
         "others": [group for group in groups if group.verdict != "fail"],
+        "sections": nodes.sections(document, maps),
+        **_pairs(document),
+        **_environment_of(document),
+    }
+
+
+def _curves(document: Document) -> list[dict[str, Any]]:
+    """Every collective's curve, the first in two sizes: wide, and for a telephone."""
+    return [
+        {
+            "check": check,
+            "points": points,
+            "wide": curve.svg(points, *WIDE, check) if number == 0 else "",
+            "narrow": curve.svg(points, *NARROW, check),
+            "judged": any(point.floor is not None for point in points),
+            "bounded": any(point.ceiling is not None for point in points),
+        }
+        for number, (check, points) in enumerate(curve.curves_of(document).items())
+    ]
+
+
+def _pairs(document: Document) -> dict[str, Any]:
+    found = pairs.pairs(document)
+    drawn = found is not None and len(found.nodes) <= pairs.MOST
+    return {
+        "pairs": found,
+        "pairs_picture": pairs.svg(found) if found and drawn else "",
+        "slowest_pairs": pairs.slowest(found) if found and not drawn else [],
+    }
+
+
+def _environment_of(document: Document) -> dict[str, Any]:
+    return {
         "facts": inventory.facts(document),
         "common": inventory.common(document),
         "differences": inventory.differences(document),
+        "lock": inventory.locked(document),
         "tables": [table for table in (inventory.nodes(document), *inventory.parts(document)) if table],
     }
 
@@ -76,9 +119,18 @@ def _environment() -> jinja2.Environment:
         moment=view.moment,
         prose=_prose,
         bar=measured.bar,
+        metric=expectation.metric_name,
+        bound=expectation.bound,
+        signed=_signed,
+        drawn=heat.svg,
         percent=lambda share: "–" if share is None else f"{share:.0%}",
     )
     return environment
+
+
+def _signed(part: float | None) -> str:
+    """A change or a margin: ``+4.2%``; what is nothing in one decimal has no sign."""
+    return view.NOTHING if part is None else f"{part:+.1%}" if abs(part) >= 0.0005 else "0%"
 
 
 def _coverage(document: Document) -> list[tuple[str, int, float]]:

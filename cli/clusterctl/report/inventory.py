@@ -31,7 +31,8 @@ class Difference:
 def facts(document: Document) -> list[tuple[str, str]]:
     """What holds for the whole cluster, as names and texts."""
     environment = document.get("environment") or {}
-    return list(_flat({key: item for key, item in environment.items() if key != "nodes"}))
+    shown = ("nodes", "lock", "baseline", "notes")  # these have places of their own
+    return list(_flat({key: item for key, item in environment.items() if key not in shown}))
 
 
 def common(document: Document) -> list[tuple[str, str]]:
@@ -51,7 +52,7 @@ def differences(document: Document) -> list[Difference]:
 
 def nodes(document: Document) -> Table | None:
     """One row a node with what is its own; None where that is nothing."""
-    known = _nodes(document)
+    known = known_nodes(document)
     shown = {name for name, _ in common(document)} | {one.name for one in differences(document)}
     columns = tuple(name for name in _kinds(document) if name not in shown)
     if not columns:
@@ -60,9 +61,27 @@ def nodes(document: Document) -> Table | None:
     return Table("each node", ("node", *columns), rows)
 
 
+def own_facts(document: Document, node: str) -> tuple[tuple[str, str], ...]:
+    """What is known of one node, without its parts, as names and texts."""
+    record = known_nodes(document).get(node, {})
+    plain = ((key, item) for key, item in record.items() if item not in (None, "", [], {}))
+    return tuple((key, _text(item)) for key, item in plain if not _is_list(item))
+
+
+def locked(document: Document) -> Table | None:
+    """The images that `clusterctl.lock` names, byte for byte; None where there was no lock."""
+    lock = (document.get("environment") or {}).get("lock")
+    images: Any = lock.get("images") if isinstance(lock, Mapping) else None
+    if not _is_list(images):
+        return None
+    columns = _keys(images)
+    rows = tuple(tuple(_text(image.get(column)) for column in columns) for image in images)
+    return Table("clusterctl.lock", columns, rows)
+
+
 def parts(document: Document) -> list[Table]:
     """Every node's parts of one kind, such as its GPUs with their serial numbers."""
-    known = _nodes(document)
+    known = known_nodes(document)
     tables = []
     for kind in dict.fromkeys(key for record in known.values() for key in record if _is_list(record[key])):
         lists = {name: record[kind] for name, record in known.items() if _is_list(record.get(kind))}
@@ -78,7 +97,7 @@ def parts(document: Document) -> list[Table]:
 
 def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
     """By key, by value: the nodes that have it. Lists of parts are left out, and what nobody knows."""
-    known = _nodes(document)
+    known = known_nodes(document)
     kinds: dict[str, dict[str, list[str]]] = {}
     for key in _keys(known.values()):
         items = {name: record.get(key) for name, record in known.items()}
@@ -89,7 +108,8 @@ def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
     return kinds
 
 
-def _nodes(document: Document) -> dict[str, Mapping[str, Any]]:
+def known_nodes(document: Document) -> dict[str, Mapping[str, Any]]:
+    """What is known of each node, by name."""
     found = (document.get("environment") or {}).get("nodes")
     if not isinstance(found, Mapping):
         return {}

@@ -1,4 +1,4 @@
-"""Figures beside what was expected of them, and beside what physics allows."""
+"""Counts and other figures with one expectation, and the bar that shows parts of what physics allows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from clusterctl.report.expectation import Quantity
 from clusterctl.report.view import Document, Result, check_groups
 
 BAR_WIDTH, BAR_HEIGHT = 200, 18
@@ -46,7 +47,7 @@ class Spread:
 
 
 def spreads(document: Document) -> list[Spread]:
-    """Every check that measured in figures with a unit, in the order of the document."""
+    """Every check whose figures have a unit and one expectation, in the order of the document."""
     order = list(dict.fromkeys(str(result["check"]) for result in document.get("results") or []))
     found = [_spread(group.check, group.results) for group in check_groups(document)]
     return sorted((one for one in found if one is not None), key=lambda one: order.index(one.check))
@@ -54,7 +55,7 @@ def spreads(document: Document) -> list[Spread]:
 
 def _spread(check: str, results: Sequence[Result]) -> Spread | None:
     told = [result for result in results if _is_figure(result.get("measured")) and result.get("unit")]
-    if not told:
+    if not told or any(result.get("figures") for result in results):
         return None
     unit = str(told[0]["unit"])
     same = [result for result in told if result["unit"] == unit]
@@ -81,7 +82,7 @@ def _floor(result: Result) -> float | None:
     return min(1.0, float(result["expected"]) * efficiency / measured)
 
 
-def bar(spread: Spread) -> Markup:
+def bar(spread: Spread | Quantity) -> Markup:
     """From nothing to what physics allows: a mark a subject, and a line at what was expected of them."""
     lowest, highest = spread.shares[0][0], spread.shares[-1][0]
     label = f"{lowest:.0%} to {highest:.0%} of what physics allows"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from clusterctl.report.heat import strokes
 from clusterctl.report.view import Document, names_in_ranges, node_names, value
 
-FEWEST, MOST = 3, 128  # nodes: fewer are no picture, more are no readable one
+FEWEST, MOST = 3, 256  # nodes: fewer are no picture, more are no readable one
 SHADES = (0.65, 0.8, 0.9, 0.97)  # parts of the best: below the first is the lightest
 LABELLED = 32  # nodes: more than these have no name beside the picture
-SIDE, WIDEST_SQUARE = 340, 40
+SIDE, WIDEST_SQUARE = 520, 44
+NUMBERED = 34  # CSS pixels: squares from this side on have their figure in them
+SLOWEST = 10  # pairs, named where there are too many nodes for a picture
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Pairs:
 
 
 def pairs(document: Document) -> Pairs | None:
-    """What was measured between pairs; None where there is nothing to draw."""
+    """What was measured between pairs of nodes; None where that is less than three nodes' pairs."""
     told = [
         result
         for result in document.get("results") or []
@@ -48,7 +51,7 @@ def pairs(document: Document) -> Pairs | None:
     told = [result for result in told if result["check"] == first]
     named = {str(result["subject"][end]) for result in told for end in ("node", "peer")}
     nodes = tuple(node for node in node_names(document) if node in named)
-    if not FEWEST <= len(nodes) <= MOST:
+    if len(nodes) < FEWEST:
         return None
     place = {node: number for number, node in enumerate(nodes)}
     measured = {}
@@ -58,33 +61,65 @@ def pairs(document: Document) -> Pairs | None:
     return Pairs(nodes, str(told[0]["unit"]), measured)
 
 
+def slowest(found: Pairs) -> list[tuple[str, float, str]]:
+    """The slowest pairs by name, with what they reached and its verdict; the slowest first."""
+    each = ((figure, verdict, a, b) for (a, b), (figure, verdict) in found.measured.items() if a < b)
+    return [
+        (f"{found.nodes[a]} - {found.nodes[b]}", figure, verdict)
+        for figure, verdict, a, b in sorted(each)[:SLOWEST]
+    ]
+
+
 def svg(found: Pairs) -> Markup:
-    """The picture: all squares of a shade are one path, so that a hundred nodes stay a small page."""
-    side = min(WIDEST_SQUARE, SIDE / len(found.nodes))
-    edge = side * len(found.nodes)
+    """The picture: all squares of a shade are one path, so that hundreds of nodes stay a small page."""
+    count, best = len(found.nodes), found.best
+    side = min(WIDEST_SQUARE, SIDE // count) or SIDE / count
+    edge = side * count
     gap = 0.0 if side < 5 else 1.5
-    shades: dict[str, list[str]] = defaultdict(list)
-    best = found.best
-    for (row, column), (figure, verdict) in sorted(found.measured.items()):
-        inner = f"{side - gap:.2f}"
-        shades[_shade(figure, verdict, best)].append(
-            f"M{column * side:.1f} {row * side:.1f}h{inner}v{inner}h-{inner}z"
-        )
-    named = len(found.nodes) <= LABELLED
+    named = count <= LABELLED
     margin = 10 + 8 * max(map(len, found.nodes)) if named else 0
+    top = margin if named and side < 8 * max(map(len, found.nodes)) else 20 if named else 2
     parts = [
         Markup(
-            '<svg class="pairs" viewBox="-{0} -2 {1} {2}" width="{1}" height="{2}" role="img" '
-            'aria-label="Bandwidth between every two of {3}">'
-        ).format(margin, round(edge + margin), round(edge + 4), names_in_ranges(found.nodes))
+            '<svg class="pairs" viewBox="-{0} -{4} {1} {2}" width="{1}" height="{2}" role="img" '
+            'aria-label="Bandwidth between every two of {3}"><g stroke-width="{5:g}">'
+        ).format(
+            margin,
+            round(edge + margin),
+            round(edge + top + 2),
+            names_in_ranges(found.nodes),
+            top,
+            side - gap,
+        )
     ]
-    for shade, squares in sorted(shades.items()):
-        parts.append(Markup('<path class="{}" d="{}"/>').format(shade, "".join(squares)))
+    places = (
+        ((row + 0.5) * side, column * side, _shade(figure, verdict, best))
+        for (row, column), (figure, verdict) in sorted(found.measured.items())
+    )
+    parts += [strokes(places, side, gap), Markup("</g>")]
     if named:
-        word = Markup('<text text-anchor="end" x="-6" y="{:.1f}">{}</text>')
-        parts += [word.format((row + 0.5) * side + 4, name) for row, name in enumerate(found.nodes)]
+        parts += _names(found.nodes, side, upright=top > 20)
+    if side >= NUMBERED:
+        word = Markup('<text class="{}" text-anchor="middle" x="{:g}" y="{:g}">{}</text>')
+        parts += [
+            word.format(
+                _shade(*told, best), (column + 0.5) * side - 1, (row + 0.5) * side + 4, f"{told[0]:.3g}"
+            )
+            for (row, column), told in sorted(found.measured.items())
+        ]
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
+
+
+def _names(nodes: Sequence[str], side: float, *, upright: bool) -> list[Markup]:
+    """Each node's name at its row and over its column, there upright where it is wider than a square."""
+    beside = Markup('<text text-anchor="end" x="-6" y="{:g}">{}</text>')
+    over = Markup('<text text-anchor="middle" x="{0:g}" y="-7">{1}</text>')
+    if upright:
+        over = Markup('<text transform="translate({0:g} -6) rotate(-90)">{1}</text>')
+    parts = [beside.format((row + 0.5) * side + 4, name) for row, name in enumerate(nodes)]
+    shift = 4 if upright else 0
+    return parts + [over.format((column + 0.5) * side + shift, name) for column, name in enumerate(nodes)]
 
 
 def _shade(figure: float, verdict: str, best: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -88,7 +89,7 @@ def render(document: Document) -> str:
             common,
         ),
         *_figures("measured", "What a check measured", results, common),
-        *_figures("expected", "What a check expected", results, common),
+        *_figures("expected", "What a check expected", _strictest(results), common),
     ]
     return "".join(families)
 
@@ -106,6 +107,25 @@ def _by_node(results: Iterable[Result]) -> list[Result]:
             alone = {**result, "subject": {"node": node}}
             pairs.setdefault((str(result["check"]), node), []).append(alone)
     return kept + [min(mine, key=_goodness) for mine in pairs.values()]
+
+
+def _strictest(results: Iterable[Result]) -> list[Result]:
+    """Of a node's GPUs what is expected of the one that it asks the most of, for the node.
+
+    They are nearly always held to the same: of a thousand nodes that is eight times fewer samples.
+    """
+    kept: dict[tuple[str, object], Result] = {}
+    for result in results:
+        node = result["subject"].get("node")
+        known = kept.get((str(result["check"]), node))
+        if known is None or _margin(result) < _margin(known):
+            kept[str(result["check"]), node] = result
+    return [{**result, "subject": {"node": result["subject"].get("node")}} for result in kept.values()]
+
+
+def _margin(result: Result) -> float:
+    margin = result.get("margin")
+    return float(margin) if _is_figure(margin) else math.inf
 
 
 def _goodness(result: Result) -> tuple[int, float]:

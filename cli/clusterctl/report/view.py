@@ -52,12 +52,12 @@ class CheckGroup:
     @property
     def rows(self) -> tuple[Row, ...]:
         """The notable results, those that say the same of several subjects as one."""
-        return _rows(self.notable)
+        return rows_of(self.notable)
 
     @property
     def passed_rows(self) -> tuple[Row, ...]:
         """The results that pass without a row of their own, likewise; the lowest figures first."""
-        return _rows(sorted(self.passed, key=_figure))
+        return rows_of(sorted(self.passed, key=_figure))
 
     @property
     def common(self) -> str:
@@ -92,7 +92,8 @@ class Row:
         return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
-def _rows(results: Sequence[Result]) -> tuple[Row, ...]:
+def rows_of(results: Sequence[Result]) -> tuple[Row, ...]:
+    """Results in few rows: those that say the same of several subjects are one."""
     pairs = sum(result["subject"].get("peer") is not None for result in results)
     same: dict[tuple[str, ...], list[Result]] = {}
     for result in results:

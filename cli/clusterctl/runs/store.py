@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,8 +50,8 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace ``path`` with ``text``: a reader sees the old or the new, never half.
+def write_atomically(path: Path, text: str | Iterable[str], mode: int = 0o600) -> None:
+    """Replace ``path`` with ``text``, or with its pieces: a reader sees the old or the new, never half.
 
     Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
     """
@@ -59,7 +59,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
     with state_access():
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+            stream.writelines([text] if isinstance(text, str) else text)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

@@ -20,7 +20,7 @@ CUDA_IMAGE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What a check found on one subject. ``remedy`` replaces the check's own where it says more.
 

@@ -26,7 +26,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpus = len(evidence.nodes[node].smi().gpus)
     if gpus < 2:
         return excluded("the node has one GPU: it has no peer")
-    matrices = peer_access(evidence.nodes[node], gpus)
+    matrices = evidence.once(lambda _: peer_access(evidence.nodes[node], gpus), ("peer access", node))
     joined = profile is not None and profile.nvswitches > 0
     refused = _refused(matrices, gpu.index)
     more = {"peers": gpus - 1, "refused": refused}

@@ -12,7 +12,7 @@ def gpu_of(evidence: Evidence, subject: Subject) -> Gpu:
     """What the driver says of this GPU. Raises NotDoneError where the driver does not list it."""
     node, number = str(subject.node), int(subject.gpu or 0)
     slots = evidence.slots(node)
-    gpus = {gpu.address: gpu for gpu in evidence.nodes[node].smi().gpus}
+    gpus = evidence.nodes[node].smi().by_address
     if number >= len(slots) or slots[number] not in gpus:
         raise NotDoneError("the driver does not list this GPU")
     return gpus[slots[number]]

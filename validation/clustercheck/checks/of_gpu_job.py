@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from clustercheck.checks.base import Finding, bad, excluded, unknown
@@ -12,6 +14,7 @@ from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.checks.of_job import SAID, outcome_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.figures import Better, Effect, Figure, Limit
+from clustercheck.expect.profiles import Profile
 from clustercheck.gpu_jobs import conditions, figures
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject, Verdict
@@ -109,18 +112,37 @@ def _figure(
 ) -> Figure:
     metric = str(figure["metric"])
     profile = evidence.profile(str(subject.node))
-    floor = profile.floor_of_gpu(metric) if profile else None
     ceiling = ceiling_of(evidence, subject, rank, metric)
-    source = f"profile {profile.name}: {floor.source}" if profile and floor else ""
+    floor = None
+    if profile is not None:
+        floor = evidence.once(lambda _: _floor(profile, metric), ("floor", profile.name, metric))
     return Figure(
         metric=metric,
         measured=float(figure["value"]),
         unit=str(figure["unit"]),
         method=str(figure.get("method") or ""),
-        label=f"({metric})",
+        label=sys.intern(f"({metric})"),
         better=Better.LOWER if figure["unit"] == "us" else Better.HIGHER,
-        ceiling=Limit(ceiling, PHYSICS, PHYSICS_METHOD, ABOVE_CEILING) if ceiling is not None else None,
-        floor=Limit(floor.value, source, floor.method, floor.tolerance) if floor else None,
+        ceiling=_ceiling(ceiling) if ceiling is not None else None,
+        floor=floor,
         effect=effect,
-        conditions=conditions(rank, figure),
+        conditions=_shared(*conditions(rank, figure).items()),
     )
+
+
+# Thousands of GPUs have the same limits and conditions: each of them is made once.
+@lru_cache(maxsize=1024)
+def _ceiling(most: float) -> Limit:
+    return Limit(most, PHYSICS, PHYSICS_METHOD, ABOVE_CEILING)
+
+
+def _floor(profile: Profile, metric: str) -> Limit | None:
+    floor = profile.floor_of_gpu(metric)
+    if floor is None:
+        return None
+    return Limit(floor.value, f"profile {profile.name}: {floor.source}", floor.method, floor.tolerance)
+
+
+@lru_cache(maxsize=1024)
+def _shared(*items: tuple[str, str]) -> Mapping[str, str]:
+    return dict(items)

@@ -13,7 +13,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect.figures import Figure, Limit
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.pairs import in_order, pair_bandwidths
+from clustercheck.locate.pairs import in_order
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -41,7 +41,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
     named = (
         [in_order(str(a), str(b)) for a, b in asked]
         if isinstance(asked, list)
-        else list(pair_bandwidths(outcome))
+        else list(evidence.pairs.bandwidths)
     )
     return [Subject(a, None, b) for a, b in sorted(set(named))]
 

@@ -28,7 +28,7 @@ class Part(StrEnum):
     PEERS = "peers"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Limit:
     """A reference in the figure's unit, and how far from it is still right: ``tolerance`` is a part of it."""
 
@@ -38,7 +38,7 @@ class Limit:
     tolerance: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Effect:
     """The smallest change that counts, as a part of what is compared with: less may be noise."""
 
@@ -46,7 +46,7 @@ class Effect:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One measurement and what is known of its limits. Raises CannotReadError where it is no number.
 
@@ -85,7 +85,7 @@ class Figure:
         return round(self.measured / nominal, 4) if nominal else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JudgedPart:
     """One question's answer. ``limit`` has the tolerance taken off already.
 
@@ -103,7 +103,7 @@ class JudgedPart:
     because: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A figure with the answers to those of the four questions that could be asked."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,13 +45,17 @@ def judge_all(
     Equals are subjects of one ``kind`` whose figure has the same metric, unit and conditions.
     """
     together: dict[Hashable, list[float]] = defaultdict(list)
+    keys: dict[K, list[Hashable]] = {}
     for subject, mine in figures.items():
-        for figure in mine:
-            together[_equal(kind(subject), figure)].append(figure.measured)
+        of_kind = kind(subject)
+        keys[subject] = [_equal(of_kind, figure) for figure in mine]
+        for key, figure in zip(keys[subject], mine, strict=True):
+            together[key].append(figure.measured)
     equals = {key: peers.equals(values) for key, values in together.items()}
     return {
         subject: tuple(
-            judge(figure, before(subject, figure), equals[_equal(kind(subject), figure)]) for figure in mine
+            judge(figure, before(subject, figure), equals[key])
+            for key, figure in zip(keys[subject], mine, strict=True)
         )
         for subject, mine in figures.items()
     }
@@ -66,37 +71,43 @@ def _ceiling(figure: Figure) -> JudgedPart | None:
     if limit is None:
         return None
     at_most = figure.better is Better.HIGHER
-    because = (
-        f"{_said(figure)} is beyond the {_value(figure, limit.reference)} that physics allows: it is wrong"
-    )
+
+    def because(_bound: float) -> str:
+        beyond = f"is beyond the {_value(figure, limit.reference)} that physics allows: it is wrong"
+        return f"{_said(figure)} {beyond}"
+
     return _part(figure, Part.CEILING, limit, because, at_most=at_most, otherwise=Verdict.NOT_RUN)
 
 
 def _floor(figure: Figure) -> JudgedPart | None:
     if figure.floor is None:
         return None
-    bound = _applied(figure.floor, at_most=figure.better is Better.LOWER)
     words = "at least" if figure.better is Better.HIGHER else "at most"
-    because = f"{_said(figure)}, {bound:.3g} expected {words}"
-    return _part(figure, Part.FLOOR, figure.floor, because)
+    return _part(
+        figure, Part.FLOOR, figure.floor, lambda bound: f"{_said(figure)}, {bound:.3g} expected {words}"
+    )
 
 
 def _baseline(figure: Figure, before: Before) -> JudgedPart | None:
     if figure.effect is None or before.measured <= 0:
         return None
-    method = f"change since then; one of less than {figure.effect.least:.0%} is no change"
+    method = sys.intern(f"change since then; one of less than {figure.effect.least:.0%} is no change")
     limit = Limit(before.measured, before.source, method, figure.effect.least)
-    change = f"{_changed(figure, before.measured)} the {_value(figure, before.measured)} of {before.source}"
-    return _part(figure, Part.BASELINE, limit, f"{_said(figure)}: {change}")
+
+    def because(_bound: float) -> str:
+        then = f"the {_value(figure, before.measured)} of {before.source}"
+        return f"{_said(figure)}: {_changed(figure, before.measured)} {then}"
+
+    return _part(figure, Part.BASELINE, limit, because)
 
 
 def _among(figure: Figure) -> JudgedPart | None:
     limit = figure.among
     if limit is None:
         return None
-    bound = _applied(limit, at_most=figure.better is Better.LOWER)
-    because = f"{_said(figure)}, {bound:.3g} expected of {limit.source}"
-    return _part(figure, Part.PEERS, limit, because)
+    return _part(
+        figure, Part.PEERS, limit, lambda bound: f"{_said(figure)}, {bound:.3g} expected of {limit.source}"
+    )
 
 
 def _peers(figure: Figure, equals: peers.Equals | None) -> JudgedPart | None:
@@ -105,22 +116,28 @@ def _peers(figure: Figure, equals: peers.Equals | None) -> JudgedPart | None:
     tolerance = peers.tolerance(equals, figure.effect.least)
     if tolerance >= 1 and figure.better is Better.HIGHER:
         return None  # they differ so much from each other that nothing would be an outlier
-    source = f"the median of {equals.count} equals"
+    source = sys.intern(f"the median of {equals.count} equals")
     limit = Limit(equals.median, source, peers.METHOD, tolerance)
-    change = f"{_changed(figure, equals.median)} {source}, {_value(figure, equals.median)}"
-    return _part(figure, Part.PEERS, limit, f"{_said(figure)}: {change}")
+
+    def because(_bound: float) -> str:
+        return f"{_said(figure)}: {_changed(figure, equals.median)} {source}, {_value(figure, equals.median)}"
+
+    return _part(figure, Part.PEERS, limit, because)
 
 
 def _part(
     figure: Figure,
     part: Part,
     limit: Limit,
-    because: str,
+    because: Callable[[float], str],
     *,
     at_most: bool | None = None,
     otherwise: Verdict = Verdict.FAIL,
 ) -> JudgedPart:
-    """``at_most`` where the limit is not to be passed upwards; by default what is good of the figure says."""
+    """``at_most`` where the limit is not to be passed upwards; by default what is good of the figure says.
+
+    ``because`` is asked for words, with the bound, where the figure is beyond it alone: most are not.
+    """
     upper = figure.better is Better.LOWER if at_most is None else at_most
     bound = _applied(limit, at_most=upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
@@ -133,7 +150,7 @@ def _part(
         tolerance=round(limit.tolerance, 6),
         verdict=Verdict.PASS if inside else otherwise,
         margin=round(distance / bound, 4) if bound else 0.0,
-        because="" if inside else because,
+        because="" if inside else because(bound),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from xml.etree import ElementTree
 
 from clustercheck.parse.reading import CannotReadError, bus_address, whole_number
@@ -53,6 +54,11 @@ class SmiLog:
     cuda_version: str
     gpus: tuple[Gpu, ...]
     simulated: bool = False
+
+    @cached_property
+    def by_address(self) -> Mapping[str, Gpu]:
+        """GPUs by their PCI address."""
+        return {gpu.address: gpu for gpu in self.gpus}
 
 
 def parse_smi(text: str) -> SmiLog:

@@ -1,0 +1,86 @@
+"""Judges one simulated cluster and writes all of its reports: what that takes, as one JSON object.
+
+A process a size, since memory that was once taken is not given back.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from judged import large_evidence
+
+from clustercheck import collector, suites
+from clustercheck.checks.base import evaluate
+from clustercheck.document import Document
+from clustercheck.environment import describe
+from clustercheck.evidence import Evidence
+from clustercheck.ledger import complete, count
+from clusterctl.report import files
+from clusterctl.runs.store import Run
+
+
+def judge(evidence: Evidence, suite: str) -> Document:
+    """What `validate` does with the evidence of all nodes."""
+    checks = suites.load(suite).selected()
+    with collector.put_off():
+        whole = complete(checks, evidence, [r for check in checks for r in evaluate(check, evidence)])
+    return Document(
+        run="20261120T195700-validate-3fa2",
+        started="2026-11-20T19:57:00Z",
+        finished="2026-11-20T20:03:12Z",
+        cluster="rack-a",
+        suite=suite,
+        coverage=count(whole),
+        culprits=(),
+        results=tuple(whole),
+        environment=describe(evidence),
+    )
+
+
+def measure(nodes: int, suite: str) -> dict[str, Any]:
+    """Seconds of CPU and MiB of memory: ``judging_mib`` the most until the verdict, ``most_mib`` of all."""
+    taken: dict[str, Any] = {"nodes": nodes, "suite": suite}
+    evidence = large_evidence(nodes)
+    # A group that is not slow is not asked pair by pair.
+    evidence = replace(evidence, jobs={name: job for name, job in evidence.jobs.items() if name != "pairs"})
+    gc.collect()
+    taken["evidence_mib"] = _now_mib()
+    began = time.process_time()
+    document = judge(evidence, suite)
+    taken["judge_s"] = time.process_time() - began
+    taken["judging_mib"] = _most_mib()
+    del evidence
+    gc.collect()
+    began = time.process_time()
+    made = document.as_json()
+    taken["results"] = len(document.results)
+    taken["verdict"] = document.verdict
+    del document
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run(str(made["run"]), "validate", (), str(made["started"]), "", "", 0, Path(folder))
+        files.write_all(run, made)
+        taken["report_s"] = time.process_time() - began
+        taken["files"] = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
+    taken["most_mib"] = _most_mib()
+    return taken
+
+
+def _now_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def _most_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    json.dump(measure(int(sys.argv[1]), sys.argv[2]), sys.stdout)
