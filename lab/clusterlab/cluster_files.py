@@ -17,7 +17,7 @@ import yaml
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
-from clusterlab.names import DEPOT
+from clusterlab.names import DEPOT, SCRATCH
 from clusterlab.state import Node, State
 
 DRIVER_BRANCH = "580"
@@ -71,6 +71,7 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "hardware_profile": state.hardware,
             "hardware_gpu_model": offer.gpu_model,
             "hardware_gpu_count": offer.gpu_count,
+            "validation_mounts": [{"path": SCRATCH, "type": "tmpfs", "user": OPERATOR}],
         },
     }
 

@@ -13,7 +13,7 @@ from clusterlab import docker
 from clusterlab.images.node import OPERATOR, OPERATOR_ID
 from clusterlab.images.trees import File, pack
 from clusterlab.machine import capability_flags
-from clusterlab.names import LABEL_LAB, LABEL_NODE, Names
+from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
 from clusterlab.state import Node
 
 BOOT_S = 90.0
@@ -51,6 +51,7 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
         "--tmpfs", "/run",
         "--tmpfs", "/run/lock",
         "--tmpfs", "/tmp:exec",  # noqa: S108 - the node's own
+        "--tmpfs", f"{SCRATCH}:mode=1777,size=64m",
     ]  # fmt: skip
     if system == "debian13" and cgroup_version == "1":
         flags += ["--env", LEGACY_CGROUPS]
