@@ -55,10 +55,12 @@ def assert_found(document: Document, *cases: Case) -> None:
         assert case.because in culprit["because"], (case.kind, culprit)
         assert case.remedy in culprit["remedy"], (case.kind, culprit)
         assert case.peer in (None, "registry01", culprit["peer"]), culprit
+    # What concerns a whole node may show at each of its GPUs; what concerns a GPU shows there alone.
     strangers = [
         (result["check"], result["subject"])
         for result in failed
-        if result["scope"] in OF_PARTS and (result["subject"]["node"], result["subject"]["gpu"]) not in places
+        if result["scope"] in OF_PARTS
+        and places.isdisjoint({(result["subject"]["node"], gpu) for gpu in (None, result["subject"]["gpu"])})
     ]
     assert strangers == []
 

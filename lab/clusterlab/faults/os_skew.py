@@ -12,6 +12,6 @@ FAULT = covering(
     "os-skew",
     f"the node says that it runs {OTHER}, until it reboots",
     place=PLACE,
-    content=f"sed 's/^PRETTY_NAME=.*/PRETTY_NAME=\"{OTHER}\"/' {PLACE}",
+    content=f"sed 's|^PRETTY_NAME=.*|PRETTY_NAME=\"{OTHER}\"|' {PLACE}",
     caught_by=("os-alike",),
 )
