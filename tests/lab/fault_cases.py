@@ -38,6 +38,7 @@ class Case:
         return gpu + ([] if self.peer is None else ["--peer", self.peer])
 
 
+# Two that follow one another are on two nodes: what one leaves behind is blamed beside the next.
 CASES = (
     Case("host", "node-down", "gpu02", "power", "does not answer"),
     Case("host", "node-hung", "gpu01", "reset", "it hangs"),
@@ -85,9 +86,9 @@ CASES = (
     Case("link", "packet-loss", "gpu03", "", "slow with every partner"),
     Case("link", "pair-slow", "gpu01", "", "", peer="gpu03"),
     Case("link", "link-cut", "gpu02", "", "", peer="registry01"),
-    Case("link", "firewall", "gpu02", "", ""),
+    Case("link", "firewall", "gpu03", "", ""),
     Case("job", "gpu-slow", "gpu02", "throttle reasons under load", gpu=5),
-    Case("job", "power-limit-low", "gpu01", "throttle reasons under load", gpu=7),
+    Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),
     Case("job", "gpu-memory-slow", "gpu01", "remapped rows", gpu=0),
     Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
     Case("job", "gpu-copy-corrupt", "gpu02", "", "", gpu=4),

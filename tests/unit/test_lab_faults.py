@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ def test_the_campaign_has_each_kind_once_and_where_the_lab_can_put_it() -> None:
     assert sorted(case.kind for case in fault_cases.CASES) == sorted(faults.known())
     for case in fault_cases.CASES:
         check_request(range(8), STATE, case.fault, "gpu01", gpu=case.gpu, peer=case.peer and "gpu02")
+
+
+def test_what_a_fault_leaves_behind_is_not_on_the_node_of_the_next() -> None:
+    assert [one.kind for one, other in pairwise(fault_cases.CASES) if one.node == other.node] == []
 
 
 @given(st.text())
