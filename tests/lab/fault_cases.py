@@ -56,7 +56,7 @@ CASES = (
     Case("host", "huge-pages-skew", "gpu01", "transparent_hugepage", "transparent huge pages"),
     Case("host", "files-limited", "gpu02", "LimitNOFILE", "may open 1024 files"),
     Case("host", "registry-down", "registry01", "clusterctl-registry", "it answers no node"),
-    Case("host", "docker-stopped", "gpu01", "docker", ""),
+    Case("host", "docker-stopped", "gpu01", "log", "Docker daemon"),
     Case("host", "driver-hung", "gpu02", "", "did not answer"),
     Case("host", "driver-library-mismatch", "gpu01", "", "mismatch"),
     Case("host", "driver-version-skew", "gpu03", "clusterctl apply --only driver", "580.82.07"),
@@ -97,6 +97,8 @@ CASES = (
     Case("job", "rank-crash", "gpu03", "log", "SIGSEGV"),
     Case("job", "rank-killed", "gpu01", "log", "SIGKILL"),
     Case("job", "rank-hang", "gpu02", "log", "is stopped"),
+    Case("job", "rank-raises", "gpu03", "log", "unhandled system error"),
+    Case("job", "sums-wrong", "gpu01", "", "wrong sums"),
 )
 BY_KIND = {case.kind: case for case in CASES}
 
