@@ -86,7 +86,7 @@ CASES = (
     Case("link", "packet-loss", "gpu03", "", "slow with every partner"),
     Case("link", "pair-slow", "gpu01", "", "", peer="gpu03"),
     Case("link", "link-cut", "gpu02", "", "", peer="registry01"),
-    Case("link", "firewall", "gpu03", "", ""),
+    Case("link", "firewall", "gpu01", "", ""),
     Case("job", "gpu-slow", "gpu02", "throttle reasons under load", gpu=5),
     Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),
     Case("job", "gpu-memory-slow", "gpu01", "remapped rows", gpu=0),
