@@ -51,7 +51,8 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
         "--tmpfs", "/run",
         "--tmpfs", "/run/lock",
         "--tmpfs", "/tmp:exec",  # noqa: S108 - the node's own
-        "--tmpfs", f"{SCRATCH}:mode=1777,size=64m",
+        # The operator's own: another mode than the usual one would be gone after the first restart.
+        "--tmpfs", f"{SCRATCH}:uid={OPERATOR_ID},gid={OPERATOR_ID},mode=0755,size=64m",
     ]  # fmt: skip
     if system == "debian13" and cgroup_version == "1":
         flags += ["--env", LEGACY_CGROUPS]
