@@ -10,7 +10,6 @@ _NAME = "lost"
 _MATCH = f"-p tcp ! --dport 22 -m statistic --mode random --probability {PART}"
 _RULE = f"INPUT -i eth0 {_MATCH} -m comment --comment {_NAME} -j DROP"
 
-
 FAULT = scripted(
     "packet-loss",
     f"of the packets that come to the node {PART:.0%} are lost, until it reboots",
