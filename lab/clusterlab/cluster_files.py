@@ -17,7 +17,7 @@ import yaml
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
-from clusterlab.names import DEPOT
+from clusterlab.names import DEPOT, SCRATCH
 from clusterlab.state import Node, State
 
 DRIVER_BRANCH = "580"
@@ -73,6 +73,7 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "hardware_gpu_count": offer.gpu_count,
             # The simulated PCI bus has InfiniBand controllers, as the real server has; no driver serves them.
             "hardware_rdma_ports": 0,
+            "validation_mounts": [{"path": SCRATCH, "type": "tmpfs", "user": OPERATOR}],
         },
     }
 

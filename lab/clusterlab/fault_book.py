@@ -176,7 +176,9 @@ def check_request(
             problem = f"{node} has no GPU {gpu}"
     elif gpu is not None:
         problem = f"{fault.kind} concerns the whole {fault.scope}, not a GPU"
-    if not problem and peer is not None:
+    if not problem and fault.scope == "link" and peer is None:
+        problem = f"{fault.kind} wants the host at the link's other end: --peer NODE"
+    elif not problem and peer is not None:
         if fault.scope != "link":
             problem = f"{fault.kind} concerns no peer"
         elif peer == node or state.node(peer) is None:

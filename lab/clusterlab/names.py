@@ -13,6 +13,8 @@ LABEL_NODE = "clusterlab.node"
 # image, and all that runs of it, would inherit that.
 BUILD_PREFIX = "clusterlab-build-"
 DEPOT = "depot"
+# A file system of each node that the settings declare, as a site declares the share of its data.
+SCRATCH = "/scratch"
 MOST_GPU_NODES = 99
 
 _NODE = re.compile(r"^(gpu|registry)(\d{2})$")

@@ -13,7 +13,7 @@ from clusterlab import docker
 from clusterlab.images.node import OPERATOR, OPERATOR_ID
 from clusterlab.images.trees import File, pack
 from clusterlab.machine import capability_flags
-from clusterlab.names import LABEL_LAB, LABEL_NODE, Names
+from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
 from clusterlab.state import Node
 
 BOOT_S = 90.0
@@ -51,6 +51,8 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
         "--tmpfs", "/run",
         "--tmpfs", "/run/lock",
         "--tmpfs", "/tmp:exec",  # noqa: S108 - the node's own
+        # The operator's own: another mode than the usual one would be gone after the first restart.
+        "--tmpfs", f"{SCRATCH}:uid={OPERATOR_ID},gid={OPERATOR_ID},mode=0755,size=64m",
     ]  # fmt: skip
     if system == "debian13" and cgroup_version == "1":
         flags += ["--env", LEGACY_CGROUPS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lab import fault_cases
 
+from clustercheck import suites
 from clusterctl.errors import ClusterctlError
 from clusterlab import cache, docker, fault_book, faults, hardware
 from clusterlab.fault_book import check_request, inventory_addresses, refusal, require_kind
@@ -27,52 +30,55 @@ STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", no
 OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 
-OF_GPUS = frozenset(
-    [
-        "gpu-missing",
-        "gpu-fell-off-bus",
-        "xid",
-        "ecc-uncorrectable",
-        "remap-pending",
-        "nvlink-down",
-        "throttled",
-        "pcie-narrow",
-        "peer-access-off",
-        "gpu-slow",
-        "gpu-memory-slow",
-        "nvlink-slow",
-        "gpu-wrong-numbers",
-        "gpu-memory-errors",
-    ]
-)
-OF_NODES = frozenset(
-    [
-        "driver-version-skew",
-        "fabricmanager-stopped",
-        "fabricmanager-version-skew",
-        "toolkit-broken",
-        "slow-link",
-        "node-down",
-        "node-hung",
-        "clock-skew",
-        "dns-broken",
-        "disk-full",
-        "shm-small",
-        "registry-down",
-        "rank-crash",
-        "rank-hang",
-    ]
-)
+OF_LINKS = {"pair-slow", "link-cut"}
+# What a person may break on one GPU; all else concerns a node.
+OF_GPUS = {
+    "gpu-missing", "gpu-fell-off-bus", "gpu-model-wrong", "xid", "ecc-uncorrectable", "ecc-off",
+    "sram-threshold", "remap-pending", "remap-failed", "recovery-reboot", "nvlink-down", "nvlink-slow", "throttled",
+    "power-brake", "pcie-narrow", "pcie-slow", "peer-access-off", "numa-skew", "gpu-slow", "power-limit-low",
+    "gpu-memory-slow", "gpu-wrong-numbers", "gpu-copy-corrupt", "gpu-launch-slow", "gpu-memory-errors",
+}  # fmt: skip
 
 
 def test_every_kind_is_there_and_says_what_it_is() -> None:
     kinds = faults.known()
-    assert set(kinds) == OF_GPUS | OF_NODES
-    assert {kind for kind, fault in kinds.items() if fault.scope != "node"} == OF_GPUS
+    assert len(kinds) >= 55
+    assert {kind for kind, fault in kinds.items() if fault.scope == "gpu"} == OF_GPUS
+    assert {kind for kind, fault in kinds.items() if fault.scope == "link"} == OF_LINKS
     for kind, fault in kinds.items():
         assert fault.kind == kind
         assert len(fault.summary) > 15
-        assert fault.scope in {"node", "gpu", "link"}
+
+
+def test_what_must_find_a_fault_is_a_check_of_its_suite() -> None:
+    for kind, fault in faults.known().items():
+        suite = suites.load(fault.suite)
+        assert fault.caught_by, kind
+        assert set(fault.caught_by) <= {check.id for check in suite.selected()}, kind
+
+
+def test_the_campaign_has_each_kind_once_and_where_the_lab_can_put_it() -> None:
+    assert sorted(case.kind for case in fault_cases.CASES) == sorted(faults.known())
+    for case in fault_cases.CASES:
+        check_request(range(8), STATE, case.fault, "gpu01", gpu=case.gpu, peer=case.peer and "gpu02")
+
+
+def test_what_a_fault_leaves_behind_is_not_on_the_node_of_the_next() -> None:
+    assert [one.kind for one, other in pairwise(fault_cases.CASES) if one.node == other.node] == []
+
+
+@given(st.text())
+def test_a_seed_draws_of_every_family_and_the_same_again(seed: str) -> None:
+    cases = fault_cases.sample(seed, 6)
+    assert cases == fault_cases.sample(seed, 6)
+    assert len({case.kind for case in cases}) == 6
+    assert {case.family for case in cases} == set(fault_cases.FAMILIES)
+    assert {case.fault.suite for case in cases} == {"quick"}
+
+
+def test_seeds_draw_all_that_a_quick_validation_finds() -> None:
+    drawn = {case.kind for day in range(365) for case in fault_cases.sample(str(day), 6)}
+    assert drawn == {kind for kind, fault in faults.known().items() if fault.suite == "quick"}
 
 
 def test_our_own_host_is_not_refused() -> None:
@@ -141,6 +147,8 @@ def test_no_inventory_is_too_strange_to_be_looked_through(content: Any) -> None:
         ("gpu-missing", [], 0, None, "has no GPUs"),
         ("node-down", range(8), 1, None, "whole node, not a GPU"),
         ("node-down", range(8), None, "gpu02", "concerns no peer"),
+        ("pair-slow", range(8), None, None, "--peer NODE"),
+        ("pair-slow", range(8), None, "gpu01", "no other host of the lab"),
     ],
 )
 def test_a_request_that_does_not_suit_the_kind_is_explained(
@@ -178,7 +186,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
 
 
 def use_fault(monkeypatch: pytest.MonkeyPatch, inject: Any, clear: Any) -> None:
-    fault = Fault("gremlin", "something unexplained", "node", inject, clear)
+    fault = Fault("gremlin", "something unexplained", "node", inject, clear, caught_by=("xid",))
     monkeypatch.setattr(faults, "known", lambda: {"gremlin": fault})
 
 
@@ -289,7 +297,12 @@ def test_a_host_that_is_off_or_hangs_is_brought_back_before_its_other_faults_are
     order: list[str] = []
     kinds = {
         kind: Fault(
-            kind, "something", "node", lambda _target: None, lambda _target, kind=kind: order.append(kind)
+            kind,
+            "something",
+            "node",
+            lambda _target: None,
+            lambda _target, kind=kind: order.append(kind),
+            caught_by=("xid",),
         )
         for kind in ("dns-broken", "node-hung", "shm-small", "node-down")
     }
@@ -329,14 +342,17 @@ class Engine:
         return subprocess.CompletedProcess(argv, code, b"", b"")
 
 
-HOST_FAULTS = (
-    "clock-skew",
-    "dns-broken",
-    "disk-full",
-    "shm-small",
-    "registry-down",
-    "rank-crash",
-    "rank-hang",
+# What these do, they do on the host alone: hardware.json is not touched.
+HOST_FAULTS = sorted(
+    {kind for kind, fault in faults.known().items() if fault.scope != "gpu"}
+    - {
+        "node-down",
+        "node-hung",
+        "driver-version-skew",
+        "fabricmanager-version-skew",
+        "toolkit-broken",
+        "sxid",
+    }
 )
 
 

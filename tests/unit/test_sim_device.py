@@ -86,6 +86,7 @@ def test_it_keeps_the_contract_of_a_device() -> None:
         ("gpu_gemm", {"wrong_products": True}, "fp64: 1 of"),
         ("gpu_burn", {"wrong_products": True}, "elements of the first"),
         ("gpu_memory", {"stuck_bits": 3}, "words of memory did not hold what was written"),
+        ("gpu_transfer", {"wrong_copies": True}, "bytes"),
     ],
 )
 def test_what_hardware_json_says_is_wrong_is_measured_wrong(
@@ -111,6 +112,15 @@ def test_a_slow_gpu_measures_slow(program: str, metric: str, change: dict[str, A
 
     fast, slow = (value(said(program, device(**each))) for each in ({}, change))
     assert slow == pytest.approx(fast / 2, rel=0.03)
+
+
+def test_where_launches_are_slow_events_say_so() -> None:
+    def value(verdict: dict[str, Any]) -> float:
+        metric = "kernel_launch_event"
+        return next(float(figure["value"]) for figure in verdict["figures"] if figure["metric"] == metric)
+
+    fast, slow = (value(said("gpu_launch", device(launch=part))) for part in (1.0, 0.25))
+    assert slow == pytest.approx(4 * fast, rel=0.05)
 
 
 def test_a_container_sees_the_gpus_that_work_and_that_it_was_given(

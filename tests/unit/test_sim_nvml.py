@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -325,3 +326,30 @@ def test_the_command_prints_and_returns_the_code(
 
 def test_every_clock_reason_that_hardware_can_have_is_one_that_nvidia_smi_knows() -> None:
     assert get_args(ClockReason) == health.REASONS
+
+
+def test_a_gpu_of_another_model_says_so_wherever_its_name_stands(tmp_path: Path) -> None:
+    machine = make(tmp_path)
+    machine.edit(lambda node: setattr(node.gpu(3), "product_name", "NVIDIA A100-SXM4-40GB"))
+    said = [
+        machine.run("-L"),
+        machine.run(),
+        machine.run("-q", "-x"),
+        machine.run("--query-gpu=name", "--format=csv"),
+        machine.run("nvlink", "-s"),
+    ]
+    assert [text.count("A100-SXM4-40GB") for text in said] == [1] * len(said)
+    assert [text.count("A100-SXM4-80GB") for text in said] == [7] * len(said)
+
+
+def test_who_may_not_open_a_device_does_not_see_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = make(tmp_path)
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidiactl", *(f"nvidia{number}" for number in range(8))):
+        (tmp_path / "dev" / name).touch()
+    monkeypatch.setattr(os, "access", lambda path, _mode: path.name != "nvidia3")
+    assert machine.run("-L").count("GPU-") == 7
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    assert machine.fails("-L") == ("No devices were found", 6)

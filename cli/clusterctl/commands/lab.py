@@ -125,7 +125,8 @@ def list_faults(directory: Path | None, as_json: bool) -> int:
     in_place = state.faults if state else []
     if as_json:
         for kind in faults.known().values():
-            emit({"type": "kind", "kind": kind.kind, "scope": kind.scope, "summary": kind.summary})
+            known = {"kind": kind.kind, "scope": kind.scope, "summary": kind.summary}
+            emit({"type": "kind", **known, "caught_by": list(kind.caught_by), "suite": kind.suite})
         for one in in_place:
             emit(_fault_record(one))
         return EXIT_GOOD
@@ -143,7 +144,7 @@ def list_faults(directory: Path | None, as_json: bool) -> int:
 @click.argument("node")
 @click.argument("kind")
 @click.option("--gpu", type=click.IntRange(min=0), metavar="K", help="The GPU, counted from 0.")
-@click.option("--peer", metavar="NODE", help="The other end of the link.")
+@click.option("--peer", metavar="NODE", help="The host at the other end of the link.")
 @directory_option
 @json_option
 @click.pass_context

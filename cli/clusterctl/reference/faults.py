@@ -9,12 +9,19 @@ from clusterlab.faults.base import Fault
 
 INTRODUCTION = """\
 What `clusterctl lab fault inject NODE KIND` puts in place on a lab host, to see it found, mostly by
-`clusterctl validate`. A fault of a GPU takes `--gpu K`, one of a link may take `--peer NODE`.
+`clusterctl validate`. A fault of a GPU takes `--gpu K`, one of a link `--peer NODE`.
 `clusterctl lab fault clear` takes them away. No other host than the lab's own is ever touched, whatever the
 inventory says."""
 
 
 def render(kinds: Iterable[Fault]) -> str:
     """The page."""
-    rows = [(code(fault.kind), fault.scope, fault.summary) for fault in kinds]
-    return page("Faults of the lab", INTRODUCTION, table(("kind", "concerns", "what it is"), rows))
+    rows = [(code(fault.kind), fault.scope, fault.summary, _found_by(fault)) for fault in kinds]
+    heads = ("kind", "concerns", "what it is", "what must find it")
+    return page("Faults of the lab", INTRODUCTION, table(heads, rows))
+
+
+def _found_by(fault: Fault) -> str:
+    """The checks, with the suite where `quick` does not have them."""
+    checks = ", ".join(map(code, fault.caught_by))
+    return checks if fault.suite == "quick" else f"{checks} (suite {code(fault.suite)})"

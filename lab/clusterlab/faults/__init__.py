@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
+from functools import cache
 
 from clusterlab.faults.base import Fault
 
 
-def known() -> dict[str, Fault]:
+@cache
+def known() -> Mapping[str, Fault]:
     """Every fault, by kind."""
     names = [found.name for found in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]

@@ -48,10 +48,16 @@ class FaultTarget:
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault. ``scope`` says what it concerns: a node, a gpu, or a link."""
+    """One kind of fault. ``scope`` says what it concerns: a node, a gpu, or a link to a peer.
+
+    ``caught_by`` names the checks of a validation that must fail of it. Those of single parts are all that
+    do; of group checks others may fail too. ``suite`` is the smallest suite that has them.
+    """
 
     kind: str
     summary: str
     scope: Scope
     inject: Callable[[FaultTarget], None]
     clear: Callable[[FaultTarget], None]
+    caught_by: tuple[str, ...] = field(kw_only=True)
+    suite: str = field(default="quick", kw_only=True)

@@ -58,4 +58,5 @@ FAULT = Fault(
     "node",
     inject,
     clear,
+    caught_by=("clock",),
 )

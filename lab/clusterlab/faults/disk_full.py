@@ -36,4 +36,11 @@ def clear(target: FaultTarget) -> None:
         target.exec(["sh", "-ec", _CLEAR])
 
 
-FAULT = Fault("disk-full", f"{PLACE} is on a full file system, until the node reboots", "node", inject, clear)
+FAULT = Fault(
+    "disk-full",
+    f"{PLACE} is on a full file system, until the node reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("disk-space", "all-reduce"),
+)

@@ -32,5 +32,10 @@ def clear(target: FaultTarget) -> None:
 
 
 FAULT = Fault(
-    "dns-broken", "the node's name server does not answer, until the node reboots", "node", inject, clear
+    "dns-broken",
+    "the node's name server does not answer, until the node reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("name-service",),
 )

@@ -33,4 +33,5 @@ FAULT = Fault(
     "node",
     inject,
     clear,
+    caught_by=("driver-version",),
 )

@@ -33,4 +33,5 @@ FAULT = Fault(
     "gpu",
     inject,
     clear,
+    caught_by=("gpu-ecc", "gpu-recovery"),
 )

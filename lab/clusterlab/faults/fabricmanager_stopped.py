@@ -18,5 +18,10 @@ def clear(target: FaultTarget) -> None:
 
 
 FAULT = Fault(
-    "fabricmanager-stopped", "Fabric Manager is stopped, until the node reboots", "node", inject, clear
+    "fabricmanager-stopped",
+    "Fabric Manager is stopped, until the node reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("fabric-manager",),
 )

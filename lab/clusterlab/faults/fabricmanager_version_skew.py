@@ -36,4 +36,5 @@ FAULT = Fault(
     "node",
     inject,
     clear,
+    caught_by=("fabric-manager",),
 )

@@ -6,8 +6,22 @@ from collections.abc import Callable
 
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
-from clusterlab.faults.base import FaultTarget
+from clusterlab.faults.base import Fault, FaultTarget
 from clusterlab.hardware import Gpu, Hardware
+
+
+def edited(
+    kind: str, summary: str, edit: Callable[[Gpu], None], *fields: str, caught_by: tuple[str, ...]
+) -> Fault:
+    """A fault that edits these fields of one GPU; cleared, they are as the GPU was built."""
+    return Fault(
+        kind,
+        summary,
+        "gpu",
+        lambda target: change(target, edit),
+        lambda target: restore(target, *fields),
+        caught_by=caught_by,
+    )
 
 
 def change(target: FaultTarget, edit: Callable[[Gpu], None]) -> None:

@@ -22,4 +22,5 @@ FAULT = Fault(
     "gpu",
     inject,
     clear,
+    caught_by=("gpu-present",),
 )

@@ -29,4 +29,6 @@ FAULT = Fault(
     "gpu",
     inject,
     clear,
+    caught_by=("gpu-memory-pattern",),
+    suite="standard",
 )

@@ -23,4 +23,11 @@ def _slow(one: Gpu) -> None:
     one.performance.memory = PART
 
 
-FAULT = Fault("gpu-memory-slow", "a GPU copies in its own memory at 0.8 of its speed", "gpu", inject, clear)
+FAULT = Fault(
+    "gpu-memory-slow",
+    "a GPU copies in its own memory at 0.8 of its speed",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-memory-bandwidth",),
+)

@@ -16,4 +16,11 @@ def clear(target: FaultTarget) -> None:
     gpu.restore(target, "state")
 
 
-FAULT = Fault("gpu-missing", "a GPU is gone from the driver and from the PCI bus", "gpu", inject, clear)
+FAULT = Fault(
+    "gpu-missing",
+    "a GPU is gone from the driver and from the PCI bus",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-present",),
+)

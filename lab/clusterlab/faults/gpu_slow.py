@@ -24,5 +24,10 @@ def _slow(one: Gpu) -> None:
 
 
 FAULT = Fault(
-    "gpu-slow", "a GPU computes at 0.6 of its speed, and its driver says nothing of it", "gpu", inject, clear
+    "gpu-slow",
+    "a GPU computes at 0.6 of its speed, and its driver says nothing of it",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-gemm",),
 )

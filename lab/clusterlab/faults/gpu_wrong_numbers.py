@@ -22,5 +22,10 @@ def _spoil(one: Gpu) -> None:
 
 
 FAULT = Fault(
-    "gpu-wrong-numbers", "one element of every matrix product of a GPU is wrong", "gpu", inject, clear
+    "gpu-wrong-numbers",
+    "one element of every matrix product of a GPU is wrong",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-gemm",),
 )

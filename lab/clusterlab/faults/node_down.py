@@ -21,4 +21,11 @@ def clear(target: FaultTarget) -> None:
     target.exec(["sh", "-c", _BOOTED], timeout_s=90)
 
 
-FAULT = Fault("node-down", "the node is off and does not come back by itself", "node", inject, clear)
+FAULT = Fault(
+    "node-down",
+    "the node is off and does not come back by itself",
+    "node",
+    inject,
+    clear,
+    caught_by=("node-reachable",),
+)

@@ -23,5 +23,10 @@ def _is_frozen(target: FaultTarget) -> bool:
 
 
 FAULT = Fault(
-    "node-hung", "the node accepts connections, and nothing on it runs: a log-in hangs", "node", inject, clear
+    "node-hung",
+    "the node accepts connections, and nothing on it runs: a log-in hangs",
+    "node",
+    inject,
+    clear,
+    caught_by=("node-reachable",),
 )

@@ -32,4 +32,11 @@ def clear(target: FaultTarget) -> None:
     gpu.restore(target, "nvlinks")
 
 
-FAULT = Fault("nvlink-down", f"NVLink {LINK} of a GPU is inactive", "gpu", inject, clear)
+FAULT = Fault(
+    "nvlink-down",
+    f"NVLink {LINK} of a GPU is inactive",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("nvlink", "gpu-topology"),
+)

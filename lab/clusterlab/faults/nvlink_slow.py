@@ -23,4 +23,12 @@ def _slow(one: Gpu) -> None:
     one.performance.peers = PART
 
 
-FAULT = Fault("nvlink-slow", "a GPU copies to and from its peers at half the speed", "gpu", inject, clear)
+FAULT = Fault(
+    "nvlink-slow",
+    "a GPU copies to and from its peers at half the speed (suite standard)",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-p2p-bandwidth",),
+    suite="standard",
+)

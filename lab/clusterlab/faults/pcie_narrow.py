@@ -21,4 +21,11 @@ def _halve(one: Gpu) -> None:
     one.pcie.width = max(1, one.pcie.width // 2)
 
 
-FAULT = Fault("pcie-narrow", "a GPU uses half of its PCI Express lanes", "gpu", inject, clear)
+FAULT = Fault(
+    "pcie-narrow",
+    "a GPU uses half of its PCI Express lanes",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("pcie-link", "gpu-transfer"),
+)

@@ -22,5 +22,10 @@ def _switch_off(one: Gpu) -> None:
 
 
 FAULT = Fault(
-    "peer-access-off", "a GPU and its peers may not reach each other's memory", "gpu", inject, clear
+    "peer-access-off",
+    "a GPU and its peers may not reach each other's memory",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-p2p",),
 )

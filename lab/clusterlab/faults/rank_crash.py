@@ -26,4 +26,5 @@ FAULT = Fault(
     "node",
     inject,
     clear,
+    caught_by=("all-reduce",),
 )

@@ -36,5 +36,10 @@ def _unit(target: FaultTarget) -> str:
 
 
 FAULT = Fault(
-    "registry-down", "the registry's service is stopped, until its host reboots", "node", inject, clear
+    "registry-down",
+    "the registry's service is stopped, until its host reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("registry-reachable",),
 )

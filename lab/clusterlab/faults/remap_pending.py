@@ -26,5 +26,10 @@ def _mark(one: Gpu) -> None:
 
 
 FAULT = Fault(
-    "remap-pending", "a memory row of a GPU waits to be remapped at its next reset", "gpu", inject, clear
+    "remap-pending",
+    "a memory row of a GPU waits to be remapped at its next reset",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-row-remap", "gpu-recovery"),
 )

@@ -30,4 +30,11 @@ def clear(target: FaultTarget) -> None:
         target.exec(["sh", "-ec", _CLEAR])
 
 
-FAULT = Fault("shm-small", f"{PLACE} has {SIZE} only, until the node reboots", "node", inject, clear)
+FAULT = Fault(
+    "shm-small",
+    f"{PLACE} has {SIZE} only, until the node reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("shared-memory",),
+)

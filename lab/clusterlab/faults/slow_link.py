@@ -13,7 +13,7 @@ HANDLE = "c1ab:"
 
 def inject(target: FaultTarget) -> None:
     """Shape what leaves the node. Raises ClusterctlError (``lab.link-shaped``) where another does already."""
-    there = _root_handle(target)
+    there = root_handle(target)
     if there not in ("", HANDLE):
         raise ClusterctlError(
             f"{INTERFACE} has a queueing discipline of somebody else's ({there}), which would be lost",
@@ -31,11 +31,11 @@ def inject(target: FaultTarget) -> None:
 
 def clear(target: FaultTarget) -> None:
     """Take our shaping off, and no other; after a reboot there is none."""
-    if target.is_running() and _root_handle(target) == HANDLE:
+    if target.is_running() and root_handle(target) == HANDLE:
         target.exec(["tc", "qdisc", "del", "dev", INTERFACE, "root", "handle", HANDLE])
 
 
-def _root_handle(target: FaultTarget) -> str:
+def root_handle(target: FaultTarget) -> str:
     """The handle of the interface's own queueing discipline; empty for the kernel's default."""
     listed = target.exec(["tc", "qdisc", "show", "dev", INTERFACE, "root"]).stdout.decode()
     # qdisc KIND HANDLE root ...: the default has the handle 0.
@@ -44,5 +44,10 @@ def _root_handle(target: FaultTarget) -> str:
 
 
 FAULT = Fault(
-    "slow-link", f"the node's network link carries {RATE} only, until it reboots", "node", inject, clear
+    "slow-link",
+    f"the node's network link carries {RATE} only, until it reboots",
+    "node",
+    inject,
+    clear,
+    caught_by=("pair-bandwidth",),
 )

@@ -24,4 +24,11 @@ def _heat(one: Gpu) -> None:
     one.clock_reasons = ["hw_slowdown", "hw_thermal_slowdown"]
 
 
-FAULT = Fault("throttled", "a GPU is too hot: its hardware holds the clocks down", "gpu", inject, clear)
+FAULT = Fault(
+    "throttled",
+    "a GPU is too hot: its hardware holds the clocks down",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-throttle",),
+)

@@ -46,4 +46,11 @@ def _edit(target: FaultTarget, edit: Callable[[Hardware], Hardware]) -> None:
         target.exec(["sh", "-c", _REFRESH])
 
 
-FAULT = Fault("toolkit-broken", "a container sees all GPUs of the node but one", "node", inject, clear)
+FAULT = Fault(
+    "toolkit-broken",
+    "a container sees all GPUs of the node but one",
+    "node",
+    inject,
+    clear,
+    caught_by=("container-gpus",),
+)

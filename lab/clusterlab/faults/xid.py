@@ -37,4 +37,5 @@ FAULT = Fault(
     "gpu",
     inject,
     clear,
+    caught_by=("xid",),
 )

@@ -180,7 +180,9 @@ class Performance(Strict):
     compute: Part = 1.0
     memory: Part = 1.0
     peers: Part = 1.0
+    launch: Part = 1.0
     wrong_products: bool = False
+    wrong_copies: bool = False
     stuck_bits: Count = 0
 
 
@@ -189,6 +191,7 @@ class Gpu(Strict):
 
     index: Count
     state: GpuState = "present"
+    product_name: str | None = Field(default=None, description="where it is of another model than the others")
     serial: str
     uuid: str
     pci_address: PciAddress

@@ -175,7 +175,7 @@ class SimulatedDevice:
     ) -> None:
         known = ARCHITECTURES.get(model["compute_capability"], ARCHITECTURES["8.0"])
         clocks, performance = model["max_clocks"], gpu["performance"]
-        self.name = str(model["name"])
+        self.name = str(gpu["product_name"] or model["name"])
         self.memory_bytes = int(model["memory_mib"]) << 20
         self.sm_count = int(known["sm_count"])
         self.l2_bytes = int(known["l2_bytes"])
@@ -319,7 +319,7 @@ class SimulatedDevice:
             target.at = source.at
         else:
             self._spend(source.count / (self._link_gbps * 1e9))
-        target.content = source.content
+        target.content = ("spoiled", source.content) if self._spoils(source) else source.content
 
     def peers(self) -> SimulatedPeers:
         """The node's other GPUs that work and that this container was given."""
@@ -335,12 +335,12 @@ class SimulatedDevice:
 
     def launch(self) -> None:
         """Takes its time where somebody waits for it."""
-        self._spend(LAUNCH_S)
+        self._spend(LAUNCH_S / self._performance["launch"])
         self._launched_at = time.perf_counter()
 
     def synchronize(self) -> None:
         """As long as a launch and a wait take together, by the host's clock."""
-        until = self._launched_at + WALL_S
+        until = self._launched_at + WALL_S / self._performance["launch"]
         while time.perf_counter() < until:
             pass
 
@@ -349,6 +349,9 @@ class SimulatedDevice:
         before = self._spent_s
         work()
         return (self._spent_s - before) * repeat * self._noise.gauss(1.0, NOISE)
+
+    def _spoils(self, source: Any) -> bool:
+        return isinstance(source, Bytes) and bool(self._performance["wrong_copies"])
 
     def _spend(self, seconds: float) -> None:
         self._spent_s += seconds

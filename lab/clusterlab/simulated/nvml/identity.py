@@ -15,7 +15,7 @@ def identity(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
     mig = node.mig_mode(gpu)
     mig_mode = pair("mig", mig, mig) if model["mig_capable"] else [("current_mig", NA), ("pending_mig", NA)]
     return [
-        ("product_name", model["name"]),
+        ("product_name", nvml.product(node, gpu)),
         ("product_brand", "NVIDIA"),
         ("product_architecture", model["architecture"]),
         ("display_mode", DEPRECATED if recent else "Enabled"),

@@ -89,7 +89,9 @@ class Node:
 
     def _may_open(self, minor: int) -> bool:
         devices = self.paths.root / "dev"
-        return (devices / f"nvidia{minor}").exists() or not (devices / "nvidiactl").exists()
+        device = devices / f"nvidia{minor}"
+        there = device.exists() or not (devices / "nvidiactl").exists()
+        return there and (not device.exists() or os.access(device, os.R_OK | os.W_OK))
 
     @property
     def switches(self) -> list[dict[str, Any]]:
@@ -188,6 +190,11 @@ def lost_text(gpu: dict[str, Any]) -> str:
         f"Unable to determine the device handle for GPU{gpu['index']}: {gpu['pci_address']}: "
         "GPU is lost.  Reboot the system to recover this GPU"
     )
+
+
+def product(node: Node, gpu: dict[str, Any]) -> str:
+    """The name of its model."""
+    return cast(str, gpu.get("product_name") or node.model["name"])
 
 
 def bus_id(gpu: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ def gpu_fields() -> dict[str, tuple[Value, str]]:
         "driver_version": (lambda n, g: n.driver_version, ""),
         "vgpu_driver_capability.heterogenous_multivGPU": (lambda n, g: NA, ""),
         "count": (lambda n, g: str(len(n.gpus)), ""),
-        "name": (lambda n, g: n.model["name"], ""),
+        "name": (nvml.product, ""),
         "serial": (lambda n, g: g["serial"], ""),
         "uuid": (lambda n, g: g["uuid"], ""),
         "index": (lambda n, g: str(g["index"]), ""),
@@ -63,7 +63,7 @@ def compute_app_fields() -> dict[str, tuple[Callable[[nvml.Node, dict[str, Any],
     """Fields of --query-compute-apps."""
     return {
         "timestamp": (lambda n, g, p: time.strftime("%Y/%m/%d %H:%M:%S.000"), ""),
-        "gpu_name": (lambda n, g, p: n.model["name"], ""),
+        "gpu_name": (lambda n, g, p: nvml.product(n, g), ""),
         "gpu_bus_id": (lambda n, g, p: nvml.bus_id(g), ""),
         "gpu_serial": (lambda n, g, p: g["serial"], ""),
         "gpu_uuid": (lambda n, g, p: g["uuid"], ""),

@@ -27,7 +27,7 @@ def listing(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
         if gpu["state"] == "lost":
             lines.append(nvml.lost_text(gpu))
             continue
-        lines.append(f"GPU {gpu['index']}: {node.model['name']} (UUID: {gpu['uuid']}) (simulated)")
+        lines.append(f"GPU {gpu['index']}: {nvml.product(node, gpu)} (UUID: {gpu['uuid']}) (simulated)")
         for index, instance in enumerate(node.mig_instances(gpu)):
             uuid = f"MIG-{gpu['uuid'][4:-2]}{instance['gi_id']:02x}"
             lines.append(f"  MIG {instance['name']:<12}    Device  {index}: (UUID: {uuid})")
@@ -76,7 +76,7 @@ def _summary_rows(node: nvml.Node, gpu: dict[str, Any]) -> list[str]:
     memory = f"{node.used_mib(gpu)}MiB / {model['memory_mib']:>6}MiB"
     mig = ("Enabled" if node.mig_mode(gpu) else "Disabled") if model["mig_capable"] else "N/A"
     return [
-        f"| {gpu['index']:>3}  {model['name']:<27}{persistence:>7} |   {nvml.bus_id(gpu)} Off |"
+        f"| {gpu['index']:>3}  {nvml.product(node, gpu):<27}{persistence:>7} |   {nvml.bus_id(gpu)} Off |"
         f" {errors if gpu['ecc']['enabled'] else 'Off':>20} |",
         f"| N/A  {gpu['temperature_c']:>3}C    P0        {power:>18} | {memory:>22} |"
         f" {gpu['utilization_percent']:>6}%      Default |",
@@ -161,7 +161,7 @@ def nvlink_status(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     """`nvidia-smi nvlink -s`."""
     lines = []
     for gpu in gpus:
-        lines.append(f"GPU {gpu['index']}: {node.model['name']} (UUID: {gpu['uuid']})")
+        lines.append(f"GPU {gpu['index']}: {nvml.product(node, gpu)} (UUID: {gpu['uuid']})")
         for number, link in enumerate(gpu["nvlinks"]):
             speed = f"{node.model['nvlink_gbps']:g} GB/s" if link["active"] else "<inactive>"
             lines.append(f"\t Link {number}: {speed}")
@@ -172,7 +172,7 @@ def nvlink_errors(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     """`nvidia-smi nvlink -e`."""
     lines = []
     for gpu in gpus:
-        lines.append(f"GPU {gpu['index']}: {node.model['name']} (UUID: {gpu['uuid']})")
+        lines.append(f"GPU {gpu['index']}: {nvml.product(node, gpu)} (UUID: {gpu['uuid']})")
         for number, link in enumerate(gpu["nvlinks"]):
             if not link["active"]:
                 lines.append(f"\t Link {number}: <inactive>")
@@ -190,7 +190,7 @@ def nvlink_remotes(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
     """`nvidia-smi nvlink -R` and `-p`: what each link leads to."""
     lines = []
     for gpu in gpus:
-        lines.append(f"GPU {gpu['index']}: {node.model['name']} (UUID: {gpu['uuid']})")
+        lines.append(f"GPU {gpu['index']}: {nvml.product(node, gpu)} (UUID: {gpu['uuid']})")
         for number, link in enumerate(gpu["nvlinks"]):
             remote = f"Remote Device 0000{link['remote']}".upper() if link["remote"] else "Remote Device N/A"
             lines.append(f"\t Link {number}: {remote}: Link {gpu['index']}")

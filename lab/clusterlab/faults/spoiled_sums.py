@@ -1,0 +1,66 @@
+"""What spoils all-reduce for the ranks of one node: a file in the training image as that node has it.
+
+Containers that start later see it; the image's name and digest stay. The consequences alone are simulated: no
+lab makes a CPU or an adapter miscalculate.
+"""
+
+from __future__ import annotations
+
+from clusterlab.faults.base import Fault
+from clusterlab.faults.on_host import scripted
+from clusterlab.images.training import PACKAGE_DIRECTORY
+
+# Python runs a line of a .pth file that begins with import, in every program that starts.
+_MODULE = """
+import importlib.abc, importlib.util, sys
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "paddle.distributed":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            right = module.all_reduce
+
+            def all_reduce(tensor, *arguments, **options):
+                @SPOIL@
+
+            module.all_reduce = all_reduce
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, AfterImport())
+"""
+# The layer that lies on top: the lab's image has no other.
+_LAYERS = (
+    "for image in $(docker image ls --quiet --filter label=org.clusterctl.framework | sort -u); do"
+    " docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' $image; done"
+)
+
+
+def spoiling(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> Fault:
+    """A fault by the body of an all_reduce that may call ``right``, with the same arguments."""
+    name = kind.replace("-", "_")
+    module = _MODULE.replace("@SPOIL@", spoil)
+    return scripted(
+        kind,
+        summary,
+        inject=f"""
+layers=$({_LAYERS})
+[ -n "$layers" ] || {{ echo 'the training image is not on this node' >&2; exit 1; }}
+for layer in $layers; do
+    cat > $layer{PACKAGE_DIRECTORY}/{name}.py <<'END'
+{module}END
+    echo 'import {name}' > $layer{PACKAGE_DIRECTORY}/{name}.pth
+done
+""",
+        clear=f"for layer in $({_LAYERS}); do rm -f $layer{PACKAGE_DIRECTORY}/{name}.p*; done",
+        caught_by=caught_by,
+    )

@@ -1,0 +1,116 @@
+"""Every kind of fault with a place to put it and words of what must be said; and a sample drawn by a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from clusterlab import faults
+from clusterlab.faults.base import Fault
+
+Family = Literal["host", "gpu", "link", "job"]
+FAMILIES: tuple[Family, ...] = ("host", "gpu", "link", "job")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault at a place, words of the one culprit's remedy and reason, and which family it is of."""
+
+    family: Family
+    kind: str
+    node: str
+    remedy: str
+    because: str = ""
+    gpu: int | None = None
+    peer: str | None = None
+
+    @property
+    def fault(self) -> Fault:
+        """What the lab knows of it."""
+        return faults.known()[self.kind]
+
+    @property
+    def options(self) -> list[str]:
+        """What ``lab fault inject`` wants besides node and kind."""
+        gpu = [] if self.gpu is None else ["--gpu", str(self.gpu)]
+        return gpu + ([] if self.peer is None else ["--peer", self.peer])
+
+
+# Two that follow one another are on two nodes: what one leaves behind is blamed beside the next.
+CASES = (
+    Case("host", "node-down", "gpu02", "power", "does not answer"),
+    Case("host", "node-hung", "gpu01", "reset", "it hangs"),
+    Case("host", "clock-skew", "gpu02", "time server", "ahead"),
+    Case("host", "dns-broken", "gpu03", "/etc/resolv.conf", "no name server answers"),
+    Case("host", "disk-full", "gpu01", "Free space", "/var/lib/clusterctl has 0 MB free"),
+    Case("host", "disk-read-only", "gpu02", "dmesg", "/var/log is mounted read-only"),
+    Case("host", "inodes-full", "gpu03", "Free space", "/var/tmp has room for 0 more files"),
+    Case("host", "shm-small", "gpu02", "remount", "/dev/shm is 64 MiB"),
+    Case("host", "mount-gone", "gpu01", "Mount it", "/scratch is not mounted"),
+    Case("host", "mount-read-only", "gpu03", "root_squash", "/scratch cannot be written to as ops"),
+    Case("host", "os-skew", "gpu02", "one release", "bullseye"),
+    Case("host", "memory-missing", "gpu01", "reseated", "memory is"),
+    Case("host", "cpu-offline", "gpu03", "lscpu", "CPUs are offline"),
+    Case("host", "huge-pages-skew", "gpu01", "transparent_hugepage", "transparent huge pages"),
+    Case("host", "files-limited", "gpu02", "LimitNOFILE", "may open 1024 files"),
+    Case("host", "registry-down", "registry01", "clusterctl-registry", "it answers no node"),
+    Case("host", "docker-stopped", "gpu01", "log", "Docker daemon"),
+    Case("host", "driver-hung", "gpu02", "", "did not answer"),
+    Case("host", "driver-library-mismatch", "gpu01", "reboot the node", "mismatch"),
+    Case("host", "driver-version-skew", "gpu03", "clusterctl apply --only driver", "580.82.07"),
+    Case("host", "fabricmanager-stopped", "gpu02", "start it"),
+    Case("host", "fabricmanager-version-skew", "gpu01", "driver's exact version"),
+    Case("host", "toolkit-broken", "gpu03", "CDI", "7 of"),
+    Case("host", "device-files-closed", "gpu02", "NVreg_DeviceFileMode", "not root's"),
+    Case("host", "sxid", "gpu01", "", "SXid 20034"),
+    Case("host", "numa-skew", "gpu03", "BIOS", "GPUs by NUMA node", gpu=1),
+    Case("gpu", "gpu-missing", "gpu01", "", "gone from the PCI bus", gpu=3),
+    Case("gpu", "gpu-fell-off-bus", "gpu02", "power-cycle", "fell off the bus", gpu=3),
+    Case("gpu", "gpu-model-wrong", "gpu03", "not what was ordered", "40GB", gpu=5),
+    Case("gpu", "xid", "gpu01", "reset the GPU", "Xid 119", gpu=6),
+    Case("gpu", "ecc-uncorrectable", "gpu03", "reset the GPU", gpu=0),
+    Case("gpu", "ecc-off", "gpu02", "Switch it on", "switched off", gpu=6),
+    Case("gpu", "sram-threshold", "gpu01", "Replace the GPU", "threshold", gpu=1),
+    Case("gpu", "remap-pending", "gpu02", "reset the GPU", gpu=7),
+    Case("gpu", "remap-failed", "gpu03", "spare rows are used up", gpu=4),
+    Case("gpu", "recovery-reboot", "gpu01", "reboot it", "Reboot", gpu=2),
+    Case("gpu", "throttled", "gpu03", "air flow", "too hot", gpu=4),
+    Case("gpu", "power-brake", "gpu02", "power supplies", "power brake", gpu=1),
+    Case("link", "nvlink-down", "gpu01", "Restart Fabric Manager", "link 5 is down", gpu=2),
+    Case("link", "pcie-narrow", "gpu02", "seat GPU", "8 of 16 lanes", gpu=5),
+    Case("link", "pcie-slow", "gpu03", "PCIe link", "generation 3", gpu=7),
+    Case("link", "peer-access-off", "gpu01", "restart Fabric Manager", "peer access", gpu=4),
+    Case("link", "slow-link", "gpu02", "Check cable", "slow with every partner"),
+    Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner"),
+    Case("link", "pair-slow", "gpu01", "Check cable", "only the pair", peer="gpu03"),
+    Case("link", "link-cut", "gpu02", "systemctl status", "cannot be reached", peer="registry01"),
+    Case("job", "gpu-slow", "gpu01", "throttle reasons under load", gpu=5),
+    Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),
+    Case("job", "nvlink-slow", "gpu02", "nvidia-smi nvlink", gpu=3),
+    Case("job", "gpu-memory-slow", "gpu01", "remapped rows", gpu=0),
+    Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
+    Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "otherwise than they went", gpu=4),
+    Case("job", "gpu-launch-slow", "gpu03", "CPU governor", gpu=6),
+    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold what was written", gpu=5),
+    Case("job", "rank-crash", "gpu03", "log", "SIGSEGV"),
+    Case("job", "rank-killed", "gpu01", "log", "SIGKILL"),
+    Case("job", "rank-hang", "gpu02", "log", "is stopped"),
+    Case("job", "rank-raises", "gpu03", "log", "unhandled system error"),
+    Case("job", "sums-wrong", "gpu01", "", "wrong sums"),
+)
+BY_KIND = {case.kind: case for case in CASES}
+
+
+def sample(seed: str, count: int) -> list[Case]:
+    """That many cases, of each family one at least, of the quick suite; the same for the same seed."""
+    chosen = random.Random(seed)  # noqa: S311 - a choice that can be repeated, and no secret
+    quick = [case for case in CASES if case.fault.suite == "quick"]
+    first = [chosen.choice(_of(quick, family)) for family in FAMILIES]
+    others = [case for case in quick if case not in first]
+    return [*first, *chosen.sample(others, count - len(first))]
+
+
+def _of(cases: Sequence[Case], family: Family) -> list[Case]:
+    return [case for case in cases if case.family == family]

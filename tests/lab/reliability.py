@@ -1,0 +1,87 @@
+"""What campaigns have seen, kept beside docs/reliability.md, and the tables there that are made of it."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Records = dict[str, Any]
+
+FAULTS = ("<!-- faults: written by the campaign -->", "<!-- end of faults -->")
+CLEAN = ("<!-- clean runs: written by the campaign -->", "<!-- end of clean runs -->")
+
+
+def keep(docs: Path, part: str, name: str, record: Mapping[str, Any]) -> None:
+    """Keep a record in reliability.json, in place of an earlier one of its name, and make the page anew."""
+    file = docs / "reliability.json"
+    kept: Records = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    kept.setdefault(part, {})[name] = {**record, "measured": today()}
+    kept[part] = dict(sorted(kept[part].items()))
+    lines = [
+        f'"{each}": {{\n'
+        + ",\n".join(f'  "{key}": {json.dumps(value)}' for key, value in rows.items())
+        + "\n}"
+        for each, rows in sorted(kept.items())
+    ]
+    file.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write(docs / "reliability.md", kept)
+
+
+def write(page: Path, kept: Records) -> None:
+    """Put the tables between their marks. Raises ValueError where the page has no place for them."""
+    text = page.read_text(encoding="utf-8")
+    for marks, table in ((FAULTS, faults_table(kept)), (CLEAN, clean_table(kept))):
+        begin, end = marks
+        before, _, rest = text.partition(begin)
+        _, mark, after = rest.partition(end)
+        if not mark:
+            raise ValueError(f"{page} has no place for what {begin} names")
+        text = f"{before}{begin}\n\n{table}\n\n{end}{after}"
+    page.write_text(text, encoding="utf-8")
+
+
+def faults_table(kept: Records) -> str:
+    """A row a fault: what found it, who was blamed, how long the validation took."""
+    lines = [
+        "| fault | put in place on | found by | blamed | validation | seen |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind, one in kept.get("faults", {}).items():
+        checks = ", ".join(f"`{check}`" for check in one["checks"])
+        blamed = f"{one['blamed']['scope']} {place(one['blamed'])}"
+        lines.append(
+            f"| `{kind}` | {place(one)} | {checks} | {blamed} | {one['seconds']:.0f} s | {one['measured']} |"
+        )
+    return "\n".join(lines)
+
+
+def clean_table(kept: Records) -> str:
+    """A row a campaign of clean runs."""
+    lines = ["| suite | runs | alarms | one validation, median | seen |", "|---|---|---|---|---|"]
+    for suite, one in kept.get("clean runs", {}).items():
+        middle = statistics.median(one["seconds"])
+        row = (f"`{suite}`", str(len(one["seconds"])), str(one["alarms"]), f"{middle:.0f} s", one["measured"])
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def place(one: Mapping[str, Any]) -> str:
+    """Node, GPU and peer, as far as there are."""
+    gpu = f" GPU {one['gpu']}" if one.get("gpu") is not None else ""
+    peer = f" towards {one['peer']}" if one.get("peer") else ""
+    return f"{one['node']}{gpu}{peer}"
+
+
+def checks_of(failed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The checks of these results, each once, in the report's order."""
+    return list(dict.fromkeys(result["check"] for result in failed))
+
+
+def today() -> str:
+    """The date, and on what kernel: a lab is as fast as its machine."""
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, Linux {platform.release().partition('-')[0]}"

@@ -1,0 +1,86 @@
+"""A validation of the lab as tests want it: its document, and what it says of a fault that is in place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from typing import Any
+
+from .conftest import RunningLab
+from .fault_cases import Case
+
+# Checks of these scopes concern one part: they fail where the fault is, and nowhere else.
+OF_PARTS = ("host", "gpu", "link")
+BOUND_S = 300.0  # a quick validation with a fault in it ends well within this, whatever the fault
+BOOT_S = 120.0
+Document = dict[str, Any]
+
+
+def validated(lab: RunningLab, *, suite: str = "quick") -> tuple[int, Document]:
+    """Exit code and result document of a validation, which ends in time."""
+    bound = BOUND_S if suite == "quick" else 3 * BOUND_S
+    begun = time.monotonic()
+    done = lab.clusterctl("validate", "--json", "--suite", suite, timeout=bound)
+    assert "Traceback" not in done.stderr
+    assert done.stdout.strip(), done.stderr
+    document: Document = json.loads(done.stdout.splitlines()[-1])
+    document["seconds"] = time.monotonic() - begun
+    return done.returncode, document
+
+
+def assert_good(lab: RunningLab) -> Document:
+    """The cluster is good, and nobody is blamed."""
+    code, document = validated(lab)
+    failed = [(r["check"], r["subject"], r.get("because")) for r in failed_of(document)]
+    assert (code, document["verdict"], document["culprits"], failed) == (0, "pass", [], [])
+    return document
+
+
+def failed_of(document: Document) -> list[Document]:
+    """The results that are fails."""
+    return [result for result in document["results"] if result["verdict"] == "fail"]
+
+
+def assert_found(document: Document, *cases: Case) -> None:
+    """Each is found by its checks and blamed on its place, in words of its own; and nobody else is."""
+    blamed = {(one["node"], one["gpu"]): one for one in document["culprits"] if one["node"]}
+    failed = failed_of(document)
+    places = {(case.node, gpu_of(case, document)) for case in cases}
+    assert set(blamed) == places, [(place, one["because"]) for place, one in blamed.items()]
+    for case in cases:
+        culprit = blamed[case.node, gpu_of(case, document)]
+        found_by = {result["check"] for result in failed}
+        assert set(case.fault.caught_by) <= found_by, (case.kind, found_by)
+        assert case.because in culprit["because"], (case.kind, culprit)
+        assert case.remedy in culprit["remedy"], (case.kind, culprit)
+        assert case.peer in (None, "registry01", culprit["peer"]), culprit
+    # What concerns a whole node may show at each of its GPUs; what concerns a GPU shows there alone.
+    strangers = [
+        (result["check"], result["subject"])
+        for result in failed
+        if result["scope"] in OF_PARTS
+        and places.isdisjoint({(result["subject"]["node"], gpu) for gpu in (None, result["subject"]["gpu"])})
+    ]
+    assert strangers == []
+
+
+def gpu_of(case: Case, document: Document) -> int | None:
+    """The GPU that is to be blamed; None where checks of hosts alone see the fault."""
+    scopes = {result["check"]: result["scope"] for result in document["results"]}
+    of_gpu = any(scopes.get(check) in ("gpu", "link") for check in case.fault.caught_by)
+    return case.gpu if of_gpu else None
+
+
+def power_cycle(lab: RunningLab, node: str) -> None:
+    """Off and on, as one that hangs has to be; returns when it has booted, be it with units that failed."""
+    subprocess.run(
+        ["docker", "restart", "--time", "5", lab.container(node)],
+        check=True,
+        capture_output=True,
+        timeout=BOOT_S,
+    )
+    deadline = time.monotonic() + BOOT_S
+    while lab.ssh(node, "systemctl is-system-running --wait", check=False) not in ("running", "degraded"):
+        assert time.monotonic() < deadline, f"{node} does not come back"
+        time.sleep(1)
