@@ -54,6 +54,7 @@ def compare(
     points: Mapping[int, Mapping[str, Any]],
     limits: Mapping[int, Limits],
     outcome: JobOutcome,
+    subject: Subject = ALL,
 ) -> Finding:
     """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits.
 
@@ -77,15 +78,17 @@ def compare(
         for size in sorted(judged, reverse=True)
     )
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
-    if any(each.floor is not None for each in judged.values()) or _was_measured(evidence, check, figures):
+    if any(each.floor is not None for each in judged.values()) or _was_measured(
+        evidence, check, subject, figures
+    ):
         return finding
     return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR)
 
 
-def _was_measured(evidence: Evidence, check: str, figures: Sequence[Figure]) -> bool:
+def _was_measured(evidence: Evidence, check: str, subject: Subject, figures: Sequence[Figure]) -> bool:
     """Whether the baseline has any of these figures."""
     baseline = evidence.baseline
-    return baseline is not None and any(baseline.before(check, ALL, each) for each in figures)
+    return baseline is not None and any(baseline.before(check, subject, each) for each in figures)
 
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:

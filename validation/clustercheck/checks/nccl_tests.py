@@ -63,7 +63,7 @@ def _read(run: Mapping[str, Any], program: str, ranks: int) -> NcclTest:
 
 
 def _check(name: str) -> Check:
-    program = PROGRAMS[name]
+    program, identity = PROGRAMS[name], f"nccl-tests-{name.replace('_', '-')}"
 
     def judge(evidence: Evidence, subject: Subject) -> Finding:
         """Values first, then every size that has a floor."""
@@ -87,9 +87,9 @@ def _check(name: str) -> Check:
             return bad(f"{gpus} of {declared} GPUs took part", gpus, declared, unit="GPUs")
         if gpus < 2:
             return excluded("one GPU: there is nothing to connect")
-        return _judged(evidence, name, ranks, gpus)
+        return _judged(evidence, subject, ranks, gpus)
 
-    def _judged(evidence: Evidence, name: str, ranks: tuple[RankOutcome, ...], gpus: int) -> Finding:
+    def _judged(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], gpus: int) -> Finding:
         across = len(ranks) > 1 or not _said(ranks[0], "within")
         run = _said(ranks[0], "across" if across else "within").get(program)
         if not isinstance(run, Mapping):
@@ -111,10 +111,12 @@ def _check(name: str) -> Check:
             return bad(because, test.out_of_bounds, 0, unit="values", evidence=more)
         if code != 0:
             return bad(f"{program}_perf ended with {code}: {test.error or 'it said nothing'}", evidence=more)
-        return _compared(evidence, name, _as_ranks(evidence, ranks), _points(test))
+        group = _as_ranks(evidence, ranks)
+        points, limits = _points(test), _limits(evidence, name, group, test)
+        return bandwidth.compare(evidence, identity, points, limits, group, subject)
 
     return Check(
-        id=f"nccl-tests-{name.replace('_', '-')}",
+        id=identity,
         title=f"nccl-tests, {name.replace('_', '-')}",
         scope=Scope.GROUP,
         severity=Severity.CRITICAL,
@@ -161,12 +163,11 @@ def _as_ranks(evidence: Evidence, ranks: tuple[RankOutcome, ...]) -> JobOutcome:
     )
 
 
-def _compared(
-    evidence: Evidence, name: str, group: JobOutcome, points: Mapping[int, Mapping[str, Any]]
-) -> Finding:
+def _limits(evidence: Evidence, name: str, group: JobOutcome, test: NcclTest) -> dict[int, bandwidth.Limits]:
+    """What holds each size; across nodes small ones measure the latency."""
     judged = {}
     across = len({rank.node for rank in group.ranks}) > 1
-    for size in points:
+    for size in _points(test):
         if across and size < ACROSS_FROM_BYTES:
             continue
         if name == "all_reduce":
@@ -175,7 +176,7 @@ def _compared(
             limits = collective_bandwidth.limits_at(evidence, group, name, size)
         if limits is not None:
             judged[size] = limits
-    return bandwidth.compare(group, points, judged)
+    return judged
 
 
 def _of(node: str, part: str, program: str, **said: Any) -> seeding.Inject:
