@@ -36,7 +36,8 @@ OF_GPUS = {
     "gpu-missing", "gpu-fell-off-bus", "gpu-model-wrong", "xid", "ecc-uncorrectable", "ecc-off",
     "sram-threshold", "remap-pending", "remap-failed", "recovery-reboot", "nvlink-down", "throttled",
     "power-brake", "pcie-narrow", "pcie-slow", "peer-access-off", "numa-skew", "gpu-slow", "power-limit-low",
-    "nvlink-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-copy-corrupt", "gpu-launch-slow", "gpu-memory-errors",
+    "nvlink-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-copy-corrupt", "gpu-launch-slow",
+    "gpu-memory-errors",
 }  # fmt: skip
 
 

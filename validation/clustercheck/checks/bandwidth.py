@@ -54,6 +54,7 @@ def compare(
     points: Mapping[int, Mapping[str, Any]],
     limits: Mapping[int, Limits],
     outcome: JobOutcome,
+    *,
     subject: Subject = ALL,
 ) -> Finding:
     """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits.

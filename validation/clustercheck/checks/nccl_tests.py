@@ -113,7 +113,7 @@ def _check(name: str) -> Check:
             return bad(f"{program}_perf ended with {code}: {test.error or 'it said nothing'}", evidence=more)
         group = _as_ranks(evidence, ranks)
         points, limits = _points(test), _limits(evidence, name, group, test)
-        return bandwidth.compare(evidence, identity, points, limits, group, subject)
+        return bandwidth.compare(evidence, identity, points, limits, group, subject=subject)
 
     return Check(
         id=identity,
