@@ -67,7 +67,7 @@ class NodeEvidence:
     def records(self, name: str) -> list[Mapping[str, Any]]:
         """A part that is a list of mappings. Raises CannotReadError where it is not."""
         part = self.part(name)
-        if not isinstance(part, list) or not all(isinstance(entry, Mapping) for entry in part):
+        if not isinstance(part, list) or not all(type(e) is dict or isinstance(e, Mapping) for e in part):
             raise CannotReadError(f"the probe's part {name} is not what it should be")
         return part
 

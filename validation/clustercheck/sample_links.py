@@ -68,9 +68,10 @@ def rdma_ports() -> list[dict[str, Any]]:
 
 def storage_nic(node: int) -> dict[str, Any]:
     """The network interface of the RoCE port."""
+    high, low = divmod(node, 256)
     return {
         "name": INTERFACE, "speed_mbps": 100_000, "state": "up", "mtu": 9000,
-        "mac": f"02:00:00:00:01:{node:02x}", "addresses": [f"198.51.100.{node}/24"],
+        "mac": f"02:00:00:00:{1 + high:02x}:{low:02x}", "addresses": [f"198.51.{100 + high}.{low}/24"],
         "default_route": False, "physical": True,
     }  # fmt: skip
 
@@ -78,14 +79,15 @@ def storage_nic(node: int) -> dict[str, Any]:
 def _adapter(node: int, number: int) -> dict[str, Any]:
     name, bus, numa = RDMA[number]
     ethernet = name == "mlx5_2"
+    high, low = divmod(node, 256)
     guid = f"0c42:a103:{node:04x}:{number:04x}"
     gids = [{"index": 0, "gid": f"fe80:0000:0000:0000:{guid}", "type": "IB/RoCE v1", "interface": None}]
     if ethernet:
         gids[0]["interface"] = INTERFACE
         gids += [
             {
-                "index": 3, "gid": f"0000:0000:0000:0000:0000:ffff:c633:64{node:02x}", "type": "RoCE v2",
-                "interface": INTERFACE,
+                "index": 3, "gid": f"0000:0000:0000:0000:0000:ffff:c633:{100 + high:02x}{low:02x}",
+                "type": "RoCE v2", "interface": INTERFACE,
             }
         ]  # fmt: skip
     port = {

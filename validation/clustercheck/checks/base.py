@@ -153,12 +153,14 @@ def _kind(evidence: Evidence, subject: Subject) -> Hashable:
 
 def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
     """What was found, as its figures turn it: a pass may become a failure, or a measurement that is wrong."""
+    if not judged:
+        return finding
     wrong = [one for one in judged if one.verdict is Verdict.FAIL]
     wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
     if finding.verdict is Verdict.PASS and wrong:
         because = "; ".join(one.because for one in wrong)
         finding = replace(finding, verdict=wrong[0].verdict, because=because)
-    if finding.measured is not None or not judged:
+    if finding.measured is not None:
         return finding
     first = (wrong or judged)[0]
     limit = first.shown

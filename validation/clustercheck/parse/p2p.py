@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from clustercheck.parse.reading import CannotReadError, readable
 
@@ -36,6 +37,7 @@ class PeerAccess:
         return tuple(pair for pair, word in sorted(self.words.items()) if word != "OK")
 
 
+@lru_cache(maxsize=16)  # healthy nodes of a kind all print the same
 def parse_peer_access(text: str, gpus: int) -> PeerAccess:
     """Read the matrix of ``gpus`` GPUs.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from clustercheck.parse.reading import CannotReadError
 
@@ -24,6 +25,7 @@ class Topology:
         return int(said[2:]) if said.startswith("NV") else 0
 
 
+@lru_cache(maxsize=16)  # healthy nodes of a kind all print the same
 def parse_topology(text: str) -> Topology:
     """Read the matrix. Raises CannotReadError where rows and columns do not fit each other."""
     lines = [line for line in _ESCAPE.sub("", text).splitlines() if line.strip()]

@@ -1,0 +1,91 @@
+"""What judging and reporting take of the controller: 8 to 1,000 nodes, eight GPUs each, simulated evidence.
+
+`script/test --bench -- tests/bench/test_report_scale.py -s` writes the table of docs/performance.md in two
+minutes of one core. A size can be measured alone (`-k 64-nodes`): the others are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import figures
+import pytest
+
+pytestmark = pytest.mark.bench
+
+SIZES = (8, 64, 512, 1000)
+SUITE = "quick"
+COMMAND = "script/test --bench -- tests/bench/test_report_scale.py -s"
+BEGIN, END = "<!-- reports: written by the bench -->", "<!-- end of reports -->"
+HERE = Path(__file__).parent
+FEW = 64  # nodes: of fewer the program's own start is most of it
+STEEPER = 1.6  # times as long a node with many nodes as with few: sorting, and caches that no longer hold all
+
+
+@pytest.mark.parametrize("nodes", SIZES, ids=lambda count: f"{count}-nodes")
+def test_judging_and_reporting(nodes: int, repository: Path) -> None:
+    kept = repository / ".lab" / "report-scale.json"
+    known = figures.load(kept)
+    known[str(nodes)] = measured(nodes, repository)
+    figures.save(kept, known)
+    figures.place(repository / "docs" / "performance.md", (BEGIN, END), written(known))
+    assert known[str(nodes)]["verdict"] == "pass"
+
+
+def test_it_grows_with_the_nodes_and_no_faster(repository: Path) -> None:
+    known = figures.load(repository / ".lab" / "report-scale.json")
+    few = known.get(str(FEW))
+    for size, one in known.items():
+        if few is None or int(size) <= FEW:
+            continue
+        for taken in ("judge_s", "report_s"):
+            assert one[taken] / int(size) < STEEPER * few[taken] / FEW, (taken, size)
+        held = (one["most_mib"] - few["most_mib"]) / (int(size) - FEW)
+        assert held < 1.0, f"{held:.2f} MiB a node"
+
+
+def measured(nodes: int, repository: Path) -> dict[str, Any]:
+    """In a process of its own, since memory that was once taken is not given back."""
+    environment = {**os.environ, "PYTHONPATH": str(repository / "tests" / "face")}
+    done = subprocess.run(
+        [sys.executable, str(HERE / "report_scale.py"), str(nodes), SUITE],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    taken: dict[str, Any] = json.loads(done.stdout)
+    return {**taken, "measured": datetime.now(UTC).strftime("%Y-%m-%d")}
+
+
+def written(known: dict[str, Any]) -> str:
+    """The table, with where and how it was made."""
+    lines = [
+        "| nodes x 8 GPUs | results | judged | a node | memory then, of it the evidence | written | a node | "
+        "memory at most | page | result.json | measured |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for size, one in sorted(known.items(), key=lambda item: int(item[0])):
+        files = one["files"]
+        cells = [
+            size,
+            f"{one['results']:,}",
+            f"{one['judge_s']:.2f} s",
+            f"{1000 * one['judge_s'] / int(size):.1f} ms",
+            f"{one['judging_mib']:.0f} MiB, {one['evidence_mib']:.0f}",
+            f"{one['report_s']:.2f} s",
+            f"{1000 * one['report_s'] / int(size):.1f} ms",
+            f"{one['most_mib']:.0f} MiB",
+            f"{files['report.html'] / 1e6:.2f} MB",
+            f"{files['result.json'] / 1e6:.1f} MB",
+            str(one["measured"]),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    head = f"{figures.machine()}, busy with other things. CPU seconds, by `{COMMAND}`; suite {SUITE}."
+    return "\n".join([head, "", *lines])
