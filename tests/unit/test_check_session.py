@@ -94,13 +94,14 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
         "collectives.py",
         "rdma_write.py",
         "data_parallel.py",
+        "sharding.py",
         "training_paddle.py",
         "training_paddle.py",
         "training_torch.py",
         "training_torch.py",
         "inference.py",
     ]
-    assert [job.ranks_per_node for job in launcher.jobs[6:]] == [None, 1, None, 1, None]
+    assert [job.ranks_per_node for job in launcher.jobs[7:]] == [None, 1, None, 1, None]
 
 
 def test_evidence_reads_each_node_once() -> None:

@@ -83,6 +83,8 @@ class FakeLauncher:
                 verdict = sample.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "collectives.py":
                 verdict = sample.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+            elif spec.program == "sharding.py":
+                verdict = sample.sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":

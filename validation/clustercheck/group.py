@@ -18,6 +18,7 @@ from clustercheck.checks import (
     nccl_transport,
     pairs,
     rdma_write,
+    sharding,
     training,
 )
 from clustercheck.checks.base import evaluate
@@ -62,6 +63,8 @@ def run_jobs(
         evidence = runner.rdma_writes(evidence, with_rdma)
     if data_parallel.JOB in wanted:
         evidence = runner.once(evidence, data_parallel.JOB, left)
+    if sharding.JOB in wanted:
+        evidence = runner.once(evidence, sharding.JOB, left)
     for job in training.JOBS:
         if job in wanted:
             evidence = runner.training(evidence, job, left)

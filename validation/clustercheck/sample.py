@@ -361,6 +361,12 @@ def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
     }
 
 
+def sharding_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank of the sharded training says."""
+    parts = {"own": 41_473 // world + 1, "all": 41_473}
+    return {**data_parallel_verdict(rank, world), "shards": world, "copies": 1, "parameters": parts}
+
+
 def training_verdict(rank: int, world: int) -> dict[str, Any]:
     """What a rank of the training jobs says: two models in float32."""
     cases = [
@@ -484,6 +490,7 @@ def healthy(nodes: int = 3) -> Evidence:
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
             ),
+            "sharding": job("sharding", names, [sharding_verdict(r, nodes) for r in range(nodes)]),
             **{
                 name: sample_gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES])
                 for name in sample_gpus.JOBS

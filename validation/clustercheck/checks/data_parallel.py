@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
@@ -16,13 +17,13 @@ from clustercheck.parse.reading import CannotReadError
 JOB = "data_parallel"
 
 
-def judge(evidence: Evidence, subject: Subject) -> Finding:
+def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
     """Parameters by their hash against the other ranks', the loss against the reference."""
-    if (finding := ended_badly(evidence, JOB, subject)) is not None:
+    if (finding := ended_badly(evidence, job, subject)) is not None:
         return finding
-    outcome = outcome_of(evidence, JOB)
+    outcome = outcome_of(evidence, job)
     mine = ranks_of(outcome, str(subject.node))
-    common = evidence.once(commonest_parameters)
+    common = evidence.once(partial(commonest_parameters, job=job), ("commonest parameters", job))
     for rank in mine:
         if (finding := _judge_rank(rank, common, evidence.tolerance)) is not None:
             return finding
@@ -74,9 +75,9 @@ def parameters_of(rank: RankOutcome) -> str:
     return said
 
 
-def commonest_parameters(evidence: Evidence) -> set[str]:
+def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
     """The hashes that most ranks have: one where they agree, none where all differ."""
-    counted = Counter(parameters_of(rank) for rank in outcome_of(evidence, JOB).ranks)
+    counted = Counter(parameters_of(rank) for rank in outcome_of(evidence, job).ranks)
     most = max(counted.values())
     if most == 1 and len(counted) > 2:
         return set()
@@ -101,12 +102,32 @@ def losses_of(rank: RankOutcome) -> list[float]:
     return losses
 
 
-def _on(node: str, **said: object) -> seeding.Inject:
+def _on(job: str, node: str, **said: object) -> seeding.Inject:
     def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
         if rank.node == node:
             verdict.update(said)
 
-    return seeding.verdicts(JOB, change)
+    return seeding.verdicts(job, change)
+
+
+def faults_of(job: str) -> tuple[Fault, ...]:
+    """Faults of a training whose parameters and losses are compared."""
+    asked, left = seeding.only(job, "gpu01", asked=True), seeding.only(job, "gpu01", asked=False)
+    hangs = seeding.rank(job, "gpu03", RankState.HUNG, "behind its peers")
+    return (
+        Fault("other-parameters", _on(job, "gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
+        Fault("loss-differs", _on(job, "gpu01", max_loss_difference=0.01), Subject("gpu01")),
+        Fault("loss-not-a-number", _on(job, "gpu01", max_loss_difference=None), Subject("gpu01")),
+        Fault("rank-says-no", _on(job, "gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")),
+        Fault("rank-hangs", hangs, Subject("gpu03")),
+        Fault("one-node-asked", asked, Subject("gpu01"), Verdict.EXCLUDED),
+        Fault("one-node-left", left, Subject("gpu01"), Verdict.NOT_RUN),
+        Fault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), Subject("gpu02")),
+        Fault(
+            "own-tolerance", _on(job, "gpu01", max_loss_difference=0.001, tolerance=0.01), Subject("gpu01")
+        ),
+        Fault("no-hash", _on(job, "gpu03", parameters_sha256=""), Subject("gpu03"), Verdict.NOT_RUN),
+    )
 
 
 CHECK = Check(
@@ -123,16 +144,5 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     job=JOB,
-    faults=(
-        Fault("other-parameters", _on("gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
-        Fault("loss-differs", _on("gpu01", max_loss_difference=0.01), Subject("gpu01")),
-        Fault("loss-not-a-number", _on("gpu01", max_loss_difference=None), Subject("gpu01")),
-        Fault("rank-says-no", _on("gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")),
-        Fault("rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")),
-        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
-        Fault("own-tolerance", _on("gpu01", max_loss_difference=0.001, tolerance=0.01), Subject("gpu01")),
-        Fault("no-hash", _on("gpu03", parameters_sha256=""), Subject("gpu03"), Verdict.NOT_RUN),
-    ),
+    faults=faults_of(JOB),
 )

@@ -46,22 +46,34 @@ def verdict(
     return True, ""
 
 
-def _model(paddle: Any, seed: int) -> Any:
+def _model(paddle: Any, seed: int, hidden_layers: int) -> Any:
     numpy: Any = importlib.import_module("numpy")  # comes with the framework, on the node alone
 
-    model = paddle.nn.Sequential(
-        paddle.nn.Linear(FEATURES, HIDDEN), paddle.nn.Tanh(), paddle.nn.Linear(HIDDEN, 1)
-    )
+    inner = [paddle.nn.Linear(HIDDEN, HIDDEN) for _ in range(hidden_layers - 1)]
+    layers = [
+        layer
+        for linear in (paddle.nn.Linear(FEATURES, HIDDEN), *inner)
+        for layer in (linear, paddle.nn.Tanh())
+    ]
+    model = paddle.nn.Sequential(*layers, paddle.nn.Linear(HIDDEN, 1))
     generator = numpy.random.RandomState(seed)
     for parameter in model.parameters():
         parameter.set_value((generator.standard_normal(tuple(parameter.shape)) * 0.1).astype("float32"))
     return model
 
 
+def _optimiser(paddle: Any, model: Any) -> Any:
+    return paddle.optimizer.Momentum(learning_rate=RATE, momentum=0.9, parameters=model.parameters())
+
+
 def _train(
-    paddle: Any, model: Any, data: tuple[Any, Any], steps: int, each_step: Callable[[int, Any], float]
+    paddle: Any,
+    trained: tuple[Any, Any],
+    data: tuple[Any, Any],
+    steps: int,
+    each_step: Callable[[int, Any], float],
 ) -> list[float]:
-    optimiser = paddle.optimizer.Momentum(learning_rate=RATE, momentum=0.9, parameters=model.parameters())
+    model, optimiser = trained
     inputs, targets = data
     losses = []
     for step in range(steps):
@@ -75,6 +87,17 @@ def _train(
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: steps, seed, batch (of the whole group), tolerance."""
+    return compare(world, arguments, lambda model, optimiser: (world.data_parallel(model), optimiser))
+
+
+def compare(
+    world: World,
+    arguments: Mapping[str, Any],
+    wrap: Callable[[Any, Any], tuple[Any, Any]],
+    *,
+    hidden_layers: int = 1,
+) -> dict[str, Any]:
+    """Train alone, then together, model and optimiser made parallel by ``wrap``: both must agree."""
     numpy: Any = importlib.import_module("numpy")
 
     paddle: Any = importlib.import_module("paddle")
@@ -87,9 +110,10 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     targets = numpy.sin(inputs.sum(axis=1, keepdims=True) / 8).astype("float32")
 
     world.at("training the reference alone")
+    alone = _model(paddle, seed, hidden_layers)
     reference = _train(
         paddle,
-        _model(paddle, seed),
+        (alone, _optimiser(paddle, alone)),
         (world.tensor(inputs), world.tensor(targets)),
         steps,
         lambda _, loss: float(loss),
@@ -102,10 +126,10 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return float(tensor) / world.size
 
     world.at("wrapping the model", collective=True)
-    model = world.data_parallel(_model(paddle, seed))
+    model = _model(paddle, seed, hidden_layers)
     losses = _train(
         paddle,
-        model,
+        wrap(model, _optimiser(paddle, model)),
         (world.tensor(inputs[first:last]), world.tensor(targets[first:last])),
         steps,
         mean_over_ranks,

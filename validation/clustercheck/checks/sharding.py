@@ -1,0 +1,82 @@
+"""Training with the optimiser's states sharded: equal parameters, and the loss of a single process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clustercheck.checks import data_parallel, seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded
+from clustercheck.checks.of_job import outcome_of, ranks_of
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "sharding"
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """As data-parallel training is; and no rank's optimiser may hold all parameters."""
+    if JOB in evidence.jobs:
+        for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):
+            if because := (rank.verdict or {}).get("without"):
+                return excluded(str(because))
+    found = data_parallel.judge(evidence, subject, JOB)
+    if found.verdict is not Verdict.PASS:
+        return found
+    for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):
+        own, whole = _held(rank)
+        if not own < whole:
+            because = (
+                f"the optimiser of rank {rank.rank} holds {own} of {whole} parameters: it shards nothing"
+            )
+            return bad(because, own, whole, unit="parameters")
+    return found
+
+
+def _held(rank: RankOutcome) -> tuple[int, int]:
+    """How many parameters the optimiser of a rank holds, and how many there are. Raises CannotReadError."""
+    said = (rank.verdict or {}).get("parameters")
+    own, whole = (said.get("own"), said.get("all")) if isinstance(said, Mapping) else (None, None)
+    if not isinstance(own, int) or not isinstance(whole, int) or own < 0:
+        raise CannotReadError(f"rank {rank.rank} does not say what its optimiser holds")
+    return own, whole
+
+
+def _all_on_one(rank: RankOutcome, verdict: seeding.Raw) -> None:
+    if rank.node == "gpu02":
+        verdict["parameters"] = {"own": 41_473, "all": 41_473}
+
+
+def _prime(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+    verdict["without"] = "11 ranks cannot be divided into shards"
+
+
+def _unsaid(_rank: RankOutcome, verdict: seeding.Raw) -> None:
+    del verdict["parameters"]
+
+
+CHECK = Check(
+    id="sharding",
+    title="Sharded training",
+    scope=Scope.GROUP,
+    severity=Severity.CRITICAL,
+    measures="whether all ranks end with equal parameters, and with the loss of a single process, where each "
+    "holds but a part of the optimiser's states",
+    method="a small seeded model with Paddle's sharding optimiser (stage 1) among up to 8 ranks, its copies "
+    "data-parallel, against the same training alone",
+    requires="the training image on every node, at least two ranks, as many as can be divided into shards",
+    expectation="equal hashes on all ranks, the loss at every step within the suite's tolerance, each "
+    "parameter's state on one rank of a shard group",
+    remedy="Where data-parallel training passes, look at reduce and broadcast on this node (broadcast, "
+    "reduce-scatter); wrong numbers without error point to memory or GPU faults.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        *data_parallel.faults_of(JOB),
+        Fault("shards-nothing", seeding.verdicts(JOB, _all_on_one), Subject("gpu02")),
+        Fault("not-divided", seeding.verdicts(JOB, _prime), Subject("gpu01"), Verdict.EXCLUDED),
+        Fault("parts-unsaid", seeding.verdicts(JOB, _unsaid), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)
