@@ -153,6 +153,9 @@ def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None
     first = kept(site, document())
     kept(site, document("fail"))
     kept(site, {**document(), "results": []})
+    some = document()
+    some["environment"]["only_checks"] = ["gpu-gemm"]
+    kept(site, some)
     broken = kept(site, document())
     (site.runs / broken / files.RESULT).write_text("{")
     assert (found := baselines.chosen(site, None)) is not None and found.run == first

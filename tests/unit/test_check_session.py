@@ -70,6 +70,34 @@ def test_an_unknown_suite_or_profile_is_refused_before_any_node_is_touched() -> 
     assert error.value.code == "profile.unknown" and "hgx-a100-80gb" in error.value.hint
 
 
+def test_some_checks_alone_run_what_they_need_and_the_document_says_so() -> None:
+    events: list[Mapping[str, Any]] = []
+    document = run(checks=["gpu-e*", "xid"], on_event=events.append)
+    assert document["environment"]["only_checks"] == ["gpu-ecc", "xid"]
+    assert document["environment"]["notes"][0] == "only these checks were asked for: gpu-ecc, xid"
+    assert {each["check"] for each in document["results"]} == {"node-reachable", "gpu-ecc", "xid"}
+    assert not [event for event in events if event["type"] == "job"]
+    assert document["verdict"] == "pass"
+
+
+def test_a_check_alone_has_its_job_and_what_leads_to_the_search() -> None:
+    events: list[Mapping[str, Any]] = []
+    document = run(checks=["pair-bandwidth"], on_event=events.append)
+    assert [event["job"] for event in events if event["type"] == "job"] == ["all_reduce"]
+    judged = {each["check"] for each in document["results"] if each["verdict"] == "pass"}
+    assert judged == {"node-reachable", "all-reduce-bandwidth"}
+
+
+def test_a_check_of_no_suite_or_of_another_is_refused() -> None:
+    with pytest.raises(ExplainedError) as error:
+        run(checks=["gpu-ecc", "gpu-burn"])
+    assert error.value.code == "validate.unknown-check" and "'gpu-burn'" in error.value.what
+    assert "standard, full" in error.value.hint
+    with pytest.raises(ExplainedError) as error:
+        run(checks=["ecc"])
+    assert "It is in" not in error.value.hint
+
+
 def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
     def on_gpu(spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
         verdict["backend"] = "nccl"

@@ -14,7 +14,7 @@ from clustercheck import sample
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_rdma import edit_port, lose_adapter
+from clustercheck.checks.of_rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
 from clustercheck.evidence import Evidence
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.flow_control import parse_flow_control, words
@@ -30,6 +30,7 @@ CHECKS = (
     "roce",
     "roce-flow-control",
 )
+NODES = ("gpu01", "gpu02", "gpu03")
 DOWN = {"state": "1: DOWN", "phys_state": "2: Polling"}
 
 
@@ -41,8 +42,11 @@ def verdicts(check: str, evidence: Evidence) -> list[Verdict]:
     return [result.verdict for result in judged(check, evidence)]
 
 
-def without_adapters(*nodes: str) -> seeding.Inject:
-    return seeding.chain(*(seeding.edit(n, lambda raw: raw["infiniband"].update(devices=[])) for n in nodes))
+def _without_controllers(node: str) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        raw["pci"] = [each for each in raw["pci"] if not each["class"].startswith(INFINIBAND_CLASS)]
+
+    return seeding.edit(node, change)
 
 
 def declared(evidence: Evidence, **what: Any) -> Evidence:
@@ -51,21 +55,26 @@ def declared(evidence: Evidence, **what: Any) -> Evidence:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_nodes_without_adapters_are_excluded_by_name(check: str) -> None:
-    none = without_adapters("gpu01", "gpu02", "gpu03")(sample.healthy())
-    results = judged(check, none)
-    assert {result.verdict for result in results} == {EXCLUDED}
-    if check != "rails-alike":
-        assert "hardware_rdma_ports is not declared" in results[0].because
-        assert "0000:0c:00.0" in results[0].because
+def test_nodes_without_adapters_are_excluded(check: str) -> None:
+    bare = seeding.chain(without_drivers(*NODES), *(_without_controllers(node) for node in NODES))
+    assert set(verdicts(check, bare(sample.healthy()))) == {EXCLUDED}
+
+
+def test_adapters_that_no_driver_has_taken_are_no_pass_unless_none_is_wanted() -> None:
+    none = without_drivers(*NODES)(sample.healthy())
+    results = judged("infiniband-port", none)
+    assert {result.verdict for result in results} == {NOT_RUN}
+    assert "0000:0c:00.0" in results[0].because
+    assert "modprobe mlx5_ib" in results[0].remedy and "hardware_rdma_ports" in results[0].remedy
+    assert set(verdicts("infiniband-port", declared(none, rdma_ports=0))) == {EXCLUDED}
 
 
 @pytest.mark.parametrize("check", ["infiniband-port", "infiniband-errors", "roce"])
 def test_adapters_that_are_declared_or_that_equal_nodes_have_are_missed(check: str) -> None:
-    none = without_adapters("gpu01", "gpu02", "gpu03")(sample.healthy())
+    none = without_drivers(*NODES)(sample.healthy())
     assert set(verdicts(check, declared(none, rdma_ports=2))) == {FAIL}
     assert set(verdicts(check, declared(none, rdma_ports=0))) == {EXCLUDED}
-    assert verdicts(check, without_adapters("gpu02")(sample.healthy())) == [PASS, FAIL, PASS]
+    assert verdicts(check, without_drivers("gpu02")(sample.healthy())) == [PASS, FAIL, PASS]
 
 
 def test_of_two_nodes_the_one_whose_port_is_down_is_named() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from clustercheck.checks import dcgm_diag
 from clustercheck.collect import collect
 from clustercheck.evidence import Evidence
 from clustercheck.node_evidence import NodeEvidence
@@ -17,7 +18,7 @@ MARGIN_S = 60.0  # for the log-in, and for a diagnostic that is interrupted
 
 def diagnose(suite: Suite, evidence: Evidence, transport: Transport) -> Evidence:
     """The evidence with what the diagnostic said on every idle node that has it, on all of them at once."""
-    asked = suite.dcgm
+    asked = suite.dcgm if dcgm_diag.CHECK in suite.selected() else None
     names = [
         name
         for name in evidence.reachable

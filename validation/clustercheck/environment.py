@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from clustercheck import comparison
@@ -16,15 +16,16 @@ from clustercheck.parse.reading import CannotReadError, program_output
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
 
 
-def describe(evidence: Evidence) -> dict[str, Any]:
-    """Versions by node, the image, and how the distributed jobs ran."""
+def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Versions by node, the image, how the distributed jobs ran, and which checks ``only`` were asked for."""
     return {
         "image": evidence.spec.image,
         "nodes": {name: _node(evidence.nodes[name]) for name in evidence.reachable},
         "excluded": {node.name: node.excluded for node in evidence.spec.nodes if node.excluded},
         "left_out": dict(evidence.left_out),
         "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
-        "notes": _notes(evidence),
+        "only_checks": list(only),
+        "notes": _notes(evidence, only),
         "baseline": comparison.described(evidence),
         "passes": evidence.passes,
         "backend": next((_said(outcome, "backend") for outcome in evidence.jobs.values()), None),
@@ -32,11 +33,12 @@ def describe(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _notes(evidence: Evidence) -> list[str]:
+def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
     """What a reader of the verdict must know besides."""
     idle = sorted({node for job in evidence.jobs for node in evidence.gpus_idle(job)})
     silent = [name for name in evidence.reachable if evidence.nodes[name].simulated_by_module]
-    notes = [GPUS_IDLE] if idle else []
+    notes = [f"only these checks were asked for: {', '.join(only)}"] if only else []
+    notes += [GPUS_IDLE] if idle else []
     if silent:
         names = ", ".join(silent)
         notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")

@@ -37,6 +37,7 @@ def validate(
     launcher: Launcher,
     run_id: str,
     suite: str = "quick",
+    checks: Sequence[str] = (),
     on_event: OnEvent = lambda event: None,
     busy_policy: BusyPolicy = "skip",
     ended_runs: Sequence[str] = (),
@@ -47,9 +48,10 @@ def validate(
     ``on_event`` gets one mapping a change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
     ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
     what ``ended_runs`` left behind makes no node busy. Figures are compared with the ``baseline``.
-    Raises ExplainedError for an unknown suite or profile, before any node is touched.
+    With ``checks``, ids or globs, these of the suite alone are judged, and the document says so.
+    Raises ExplainedError for an unknown suite, check or profile, before any node is touched.
     """
-    chosen = load(suite)
+    chosen = load(suite).of_checks(checks)
     known = {node.profile: profiles.load(node.profile) for node in spec.nodes if node.profile}
     started, today = _now(), datetime.now(UTC).date()
     names = [node.name for node in spec.nodes if not node.excluded]
@@ -92,7 +94,7 @@ def validate(
         coverage=count(whole),
         culprits=tuple(culprits(whole, located, slow)),
         results=tuple(whole),
-        environment=describe(evidence),
+        environment=describe(evidence, only=chosen.only),
         simulated=evidence.simulated,
         raw={name: node.raw for name, node in evidence.nodes.items()},
     )

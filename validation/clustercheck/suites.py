@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -9,6 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from clustercheck.checks import bandwidth, node_reachable, pairs
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check
 from clustercheck.errors import ExplainedError
@@ -44,7 +47,7 @@ class Suite(BaseModel):
 
     ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
     run again and again; then the nodes are looked at once more.
-    ``without`` names checks that are left to larger suites.
+    ``without`` names checks that are left to larger suites; ``only`` what was asked for, where not all was.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -57,6 +60,7 @@ class Suite(BaseModel):
     checks: Literal["all"] | list[str]
     dcgm: Diagnostic | None = None
     without: list[str] = Field(default_factory=list)
+    only: list[str] = Field(default_factory=list)
     jobs: dict[str, SuiteJob]
 
     @property
@@ -69,6 +73,38 @@ class Suite(BaseModel):
         """The suite's checks, in the order of the report."""
         chosen = BY_ID if self.checks == "all" else self.checks
         return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
+
+    def of_checks(self, patterns: Sequence[str]) -> Suite:
+        """The suite with these checks alone: ids or globs; all of them where there is none.
+
+        Whether a node answers is always judged, and what leads to the search of pairs comes with it.
+        Raises ExplainedError (``validate.unknown-check``) for one that finds no check of the suite.
+        """
+        if not patterns:
+            return self
+        known = [check.id for check in self.selected()]
+        for pattern in patterns:
+            if not any(fnmatchcase(check, pattern) for check in known):
+                raise _unknown_check(self, pattern)
+        only = [check for check in known if any(fnmatchcase(check, pattern) for pattern in patterns)]
+        with_these = {*only, node_reachable.CHECK.id}
+        if pairs.CHECK.id in only:
+            with_these.add(bandwidth.CHECK.id)
+        return self.model_copy(update={"checks": [c for c in known if c in with_these], "only": only})
+
+
+def _unknown_check(suite: Suite, pattern: str) -> ExplainedError:
+    having = [
+        other.name
+        for other in suites().values()
+        if any(fnmatchcase(check.id, pattern) for check in other.selected())
+    ]
+    where = f"It is in: {', '.join(having)} (--suite). " if having else ""
+    return ExplainedError(
+        f"no check of the suite {suite.name} is called {pattern!r}",
+        code="validate.unknown-check",
+        hint=f"{where}`clusterctl validate --list --suite {suite.name}` names and explains them.",
+    )
 
 
 @cache

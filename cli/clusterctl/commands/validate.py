@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from clustercheck import session, suites
-from clustercheck.exclusions import lapsed
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.model import ClusterSpec
@@ -28,7 +26,7 @@ from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import counted, listed
+from clusterctl.engine.wording import listed
 from clusterctl.errors import (
     EXIT_CLUSTER_BAD,
     EXIT_GOOD,
@@ -37,7 +35,7 @@ from clusterctl.errors import (
     ClusterctlError,
     ExplainedError,
 )
-from clusterctl.report import baselines, files, terminal, validate_explained, view
+from clusterctl.report import announcement, baselines, files, terminal, validate_explained, view
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
@@ -53,6 +51,12 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
 )
 @click.option(
     "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
+)
+@click.option(
+    "--check",
+    "only",
+    metavar="CHECKS",
+    help="Only these of the suite's checks: ids or globs, comma-separated, as xid,gpu-*.",
 )
 @click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
 @click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
@@ -79,6 +83,7 @@ def command(
     named: Path | None,
     *,
     suite: str,
+    only: str | None,
     baseline: str | None,
     save_baseline: bool,
     acknowledge: str | None,
@@ -96,13 +101,16 @@ def command(
     Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
     is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
+    patterns = [part.strip() for part in (only or "").split(",") if part.strip()]
     if listing and self_test:
         raise click.UsageError("--list and --self-test are two requests: make one of them")
     if listing:
-        return validate_explained.list_checks(suite, as_json=as_json)
+        return validate_explained.list_checks(suite, patterns, as_json=as_json)
     if self_test:
         return validate_explained.self_test(as_json=as_json)
-    suites.load(suite)
+    chosen = suites.load(suite).of_checks(patterns)
+    if save_baseline and chosen.only:
+        raise click.UsageError("--save-baseline keeps a whole validation: leave --check away")
     if acknowledge is not None:
         return _acknowledge(named, acknowledge)
     found = pinned(opened(named))
@@ -113,19 +121,20 @@ def command(
     if since_ack:
         spec = acknowledged_in(spec, directory)
     before = baselines.chosen(directory, baseline)
-    _announce(spec, suite, before)
+    announcement.say(spec, chosen, before)
     if force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
     arguments = ["--suite", suite, *(["--limit", limit] if limit else [])]
+    arguments += ["--check", ",".join(patterns)] if patterns else []
     arguments += ["--since-ack"] if since_ack else []
     store = RunStore(directory)
     with mutex.held(directory, "validate"):
         run = store.create("validate", [*arguments, *(["--force-busy"] if force_busy else [])])
         try:
             document = _validate(
-                directory, inventory, spec, run, suite=suite, force_busy=force_busy, as_json=as_json,
-                passwords=passwords, baseline=before,
+                directory, inventory, spec, run, suite=suite, checks=patterns, force_busy=force_busy,
+                as_json=as_json, passwords=passwords, baseline=before,
             )  # fmt: skip
         except KeyboardInterrupt:
             store.finish(run, EXIT_INTERRUPTED, {"interrupted": True})
@@ -170,19 +179,6 @@ def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSp
     times = acknowledged.times(directory)
     nodes = tuple(replace(node, acknowledged=times.get(node.name)) for node in spec.nodes)
     return replace(spec, nodes=nodes)
-
-
-def _announce(spec: ClusterSpec, suite: str, baseline: Baseline | None) -> None:
-    """What will be judged, what is left out of it, and with what it is compared."""
-    nodes = [node.name for node in spec.nodes if not node.excluded]
-    console.say(f"validate {counted(len(nodes), 'node')} with the {suite} suite: {listed(nodes) or 'none'}")
-    for node in spec.nodes:
-        if node.excluded:
-            console.say(f"{node.name}: left out, {node.excluded}")
-    for exclusion in lapsed(spec.exclusions, datetime.now(UTC).date()):
-        console.say(exclusion.lapsed)
-    if baseline is not None:
-        console.say(f"figures are compared with {baseline.named}")
 
 
 def _left_on_nodes(run: Run) -> str:
@@ -239,6 +235,7 @@ def _validate(
     run: Run,
     *,
     suite: str,
+    checks: Sequence[str],
     force_busy: bool,
     as_json: bool,
     passwords: Passwords,
@@ -264,6 +261,7 @@ def _validate(
                 transport=transport,
                 launcher=launcher,
                 suite=suite,
+                checks=checks,
                 run_id=run.id,
                 on_event=on_event,
                 busy_policy="force" if force_busy else "skip",

@@ -8,7 +8,10 @@ from dataclasses import replace
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
 from clustercheck.checks.of_rdma import (
+    DRIVER,
+    NO_ADAPTER,
     Link,
+    controllers,
     edit_port,
     links_of,
     lose_adapter,
@@ -17,6 +20,7 @@ from clustercheck.checks.of_rdma import (
     rate,
     unread,
     without_adapter,
+    without_drivers,
 )
 from clustercheck.evidence import Evidence
 from clustercheck.expect.rdma import LANES, lanes_missing
@@ -42,7 +46,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return excluded("hardware_rdma_ports says that no port need be up")
     links = links_of(evidence, subject)
     if not links:
-        return without_adapter(evidence, subject)
+        return _without_port(evidence, subject)
     up = [link for link in links if link[1].up]
     more = {
         "ports": {
@@ -60,6 +64,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return good(
         f"{len(up)} ports, {rate(slowest[1])}", _expected(evidence, node), source=source, evidence=more
     )
+
+
+def _without_port(evidence: Evidence, subject: Subject) -> Finding:
+    """Without a driver on any node, jobs take the slow network and nothing else says so."""
+    finding, node = without_adapter(evidence, subject), str(subject.node)
+    on_bus = controllers(evidence, node)
+    if finding.verdict is Verdict.EXCLUDED and on_bus:
+        because = f"{NO_ADAPTER}, and the PCI bus has InfiniBand controllers: {', '.join(on_bus)}"
+        return unknown(because, remedy=f"{DRIVER} {DECLARE}")
+    return finding
 
 
 def _not_up(
@@ -197,6 +211,12 @@ CHECK = Check(
         Fault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
         Fault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
         Fault("none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED),
+        Fault(
+            "no-driver-anywhere",
+            without_drivers("gpu01", "gpu02", "gpu03"),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
         Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

@@ -37,17 +37,11 @@ def without_adapter(evidence: Evidence, subject: Subject) -> Finding:
     if wanted := {} if declared == 0 else evidence.fabric.wanted(node):
         because = f"{NO_ADAPTER}; equal nodes have {len(wanted)} ports up"
         return bad(because, 0, len(wanted), unit="ports", source="equal nodes", remedy=DRIVER)
-    on_bus = _controllers(evidence, node)
-    if on_bus and declared is None:
-        return excluded(
-            f"{NO_ADAPTER}, on no node of its kind, and hardware_rdma_ports is not declared; the PCI bus has "
-            f"InfiniBand controllers: {', '.join(on_bus)}"
-        )
     return excluded(NO_ADAPTER)
 
 
-def _controllers(evidence: Evidence, node: str) -> list[str]:
-    """Addresses of the InfiniBand controllers on the PCI bus."""
+def controllers(evidence: Evidence, node: str) -> list[str]:
+    """Addresses of the InfiniBand controllers on the node's PCI bus."""
     try:
         devices = evidence.nodes[node].records("pci")
     except CannotReadError:
@@ -95,6 +89,11 @@ def lose_adapter(node: str, number: int) -> seeding.Inject:
         raw["infiniband"]["devices"].pop(number)
 
     return seeding.edit(node, change)
+
+
+def without_drivers(*nodes: str) -> seeding.Inject:
+    """Nodes whose kernel shows no adapter, whatever is on the PCI bus."""
+    return seeding.chain(*(seeding.edit(n, lambda raw: raw["infiniband"].update(devices=[])) for n in nodes))
 
 
 def unread(node: str) -> seeding.Inject:

@@ -1,0 +1,31 @@
+"""What `clusterctl validate` says before it begins."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from clustercheck.exclusions import lapsed
+from clustercheck.expect.baseline import Baseline
+from clustercheck.model import ClusterSpec
+from clustercheck.suites import Suite
+from clusterctl import console
+from clusterctl.engine.wording import counted, listed
+
+
+def say(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
+    """What will be judged, what is left out of it, and with what it is compared."""
+    nodes = [node.name for node in spec.nodes if not node.excluded]
+    console.say(f"validate {counted(len(nodes), 'node')} with {_named(suite)}: {listed(nodes) or 'none'}")
+    for node in spec.nodes:
+        if node.excluded:
+            console.say(f"{node.name}: left out, {node.excluded}")
+    for exclusion in lapsed(spec.exclusions, datetime.now(UTC).date()):
+        console.say(exclusion.lapsed)
+    if baseline is not None:
+        console.say(f"figures are compared with {baseline.named}")
+
+
+def _named(suite: Suite) -> str:
+    if suite.only:
+        return f"{counted(len(suite.only), 'check')} of the {suite.name} suite ({', '.join(suite.only)})"
+    return f"the {suite.name} suite"
