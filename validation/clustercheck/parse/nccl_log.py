@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from clustercheck.parse.reading import CannotReadError, readable
 
-LARGEST = 32 * 1024 * 1024
+LARGEST = 256 * 1024 * 1024  # some 12 kB a rank: a group of 16,000 and more
 LONGEST_LINE = 8192
 RING = 4  # of NCCL_TOPO_PATTERN_*
 
