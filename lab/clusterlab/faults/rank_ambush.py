@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clusterlab.faults.base import FaultTarget
 
-# Runs on the node as a service. A rank notes its phase in a file: it is met while its peers wait for it. One that
-# waits for its turn on a GPU (gpu_...) has no peers on other nodes, and is left alone.
+# Runs on the node as a service. A rank notes its phase in a file: it is met while its peers wait for it.
+# One that waits for its turn on a GPU (gpu_...) has no peers on other nodes, and is left alone.
 _PROGRAM = """
 import json, os, pathlib, sys, time
 
