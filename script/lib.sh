@@ -19,6 +19,7 @@ need_root() { # need_root SCRIPT ARGS...: the lab needs root; say so and become 
     command -v sudo >/dev/null || die "this needs root, and there is no sudo" "$(id -un)@$(hostname)" "Run it as root."
     printf 'This starts containers and network bridges, so it goes on as root (sudo).\n' >&2
     local kept=CI,NO_COLOR,CLUSTERCTL_LAB_MIRROR,CLUSTERCTL_KEEP_TEST_LAB,PIP_INDEX_URL,PIP_CERT
+    kept+=,CLUSTERCTL_FAULT_SEED,CLUSTERCTL_CLEAN_RUNS
     exec sudo --preserve-env="$kept,http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY" -- "$@"
 }
 

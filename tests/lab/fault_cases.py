@@ -16,7 +16,10 @@ FAMILIES: tuple[Family, ...] = ("host", "gpu", "link", "job")
 
 @dataclass(frozen=True)
 class Case:
-    """A fault at a place, words of the one culprit's remedy and reason, and which family it is of."""
+    """A fault at a place, words of the one culprit's remedy and reason, and which family it is of.
+
+    ``ordinary``: an ordinary run may have it; what takes minutes is the campaign's.
+    """
 
     family: Family
     kind: str
@@ -25,6 +28,7 @@ class Case:
     because: str = ""
     gpu: int | None = None
     peer: str | None = None
+    ordinary: bool = True
 
     @property
     def fault(self) -> Fault:
@@ -83,7 +87,7 @@ CASES = (
     Case("link", "pcie-slow", "gpu03", "PCIe link", "generation 3", gpu=7),
     Case("link", "peer-access-off", "gpu01", "restart Fabric Manager", "peer access", gpu=4),
     Case("link", "slow-link", "gpu02", "Check cable", "slow with every partner"),
-    Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner"),
+    Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner", ordinary=False),
     Case("link", "pair-slow", "gpu01", "Check cable", "only the pair", peer="gpu03"),
     Case("link", "link-cut", "gpu02", "systemctl status", "cannot be reached", peer="registry01"),
     Case("job", "gpu-slow", "gpu01", "throttle reasons under load", gpu=5),
@@ -93,7 +97,7 @@ CASES = (
     Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
     Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "otherwise than they went", gpu=4),
     Case("job", "gpu-launch-slow", "gpu03", "CPU governor", gpu=6),
-    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold what was written", gpu=5),
+    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold what was written", gpu=5, ordinary=False),
     Case("job", "rank-crash", "gpu03", "log", "SIGSEGV"),
     Case("job", "rank-killed", "gpu01", "log", "SIGKILL"),
     Case("job", "rank-hang", "gpu02", "log", "is stopped"),
@@ -104,11 +108,11 @@ BY_KIND = {case.kind: case for case in CASES}
 
 
 def sample(seed: str, count: int) -> list[Case]:
-    """That many cases, of each family one at least, of the quick suite; the same for the same seed."""
+    """That many ordinary cases, of each family one at least; the same for the same seed."""
     chosen = random.Random(seed)  # noqa: S311 - a choice that can be repeated, and no secret
-    quick = [case for case in CASES if case.fault.suite == "quick"]
-    first = [chosen.choice(_of(quick, family)) for family in FAMILIES]
-    others = [case for case in quick if case not in first]
+    ordinary = [case for case in CASES if case.ordinary]
+    first = [chosen.choice(_of(ordinary, family)) for family in FAMILIES]
+    others = [case for case in ordinary if case not in first]
     return [*first, *chosen.sample(others, count - len(first))]
 
 

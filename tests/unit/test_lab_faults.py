@@ -77,9 +77,9 @@ def test_a_seed_draws_of_every_family_and_the_same_again(seed: str) -> None:
     assert {case.fault.suite for case in cases} == {"quick"}
 
 
-def test_seeds_draw_all_that_a_quick_validation_finds() -> None:
+def test_in_a_year_of_days_every_fault_that_takes_no_minutes_is_drawn() -> None:
     drawn = {case.kind for day in range(365) for case in fault_cases.sample(str(day), 6)}
-    assert drawn == {kind for kind, fault in faults.known().items() if fault.suite == "quick"}
+    assert set(faults.known()) - drawn == {"gpu-memory-errors", "packet-loss"}
 
 
 def test_our_own_host_is_not_refused() -> None:

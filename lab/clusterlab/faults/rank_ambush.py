@@ -5,6 +5,7 @@ from __future__ import annotations
 from clusterlab.faults.base import FaultTarget
 
 # Runs on the node as a service. A rank notes its phase in a file: it is met while its peers wait for it.
+# One that waits for its turn on a GPU (gpu_...) has no peers on other nodes, and is left alone.
 _PROGRAM = """
 import json, os, pathlib, sys, time
 
@@ -15,7 +16,7 @@ while True:
             progress = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if not progress["collective"] or progress["phase"].startswith(("joining", "done")):
+        if not progress["collective"] or progress["phase"].startswith(("joining", "done", "gpu_")):
             continue
         for process in pathlib.Path("/proc").glob("[0-9]*"):
             try:
