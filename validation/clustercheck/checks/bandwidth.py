@@ -12,6 +12,7 @@ from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
+from clustercheck.comparison import before_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
@@ -84,8 +85,8 @@ def compare(
 
 def _was_measured(evidence: Evidence, check: str, figures: Sequence[Figure]) -> bool:
     """Whether the baseline has any of these figures."""
-    baseline = evidence.baseline
-    return baseline is not None and any(baseline.before(check, ALL, each) for each in figures)
+    before = before_of(evidence, check)
+    return any(before(ALL, each) is not None for each in figures)
 
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
