@@ -14,10 +14,10 @@ from clustercheck.checks.base import Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
 from clustercheck.comparison import before_of
 from clustercheck.evidence import Evidence
+from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
-from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
@@ -148,9 +148,8 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
         raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
     network = expectation({node: adapter for node, adapter in found.items() if adapter is not None})
     ceiling = network.ceiling_gbps
-    if ceiling is not None and backend == "nccl":
-        # Between two nodes a tree sends the data once each way, which bus bandwidth counts as nearly twice.
-        ceiling = all_reduce_ceiling_gbps(ceiling, len(outcome.ranks), reduced_in_switch=len(nodes) == 2)
+    if ceiling is not None:
+        ceiling = network_ceiling_gbps("all_reduce", ceiling, len(nodes), len(outcome.ranks)) or None
     bound = f"rate of {network.slowest}"
     return Limits(
         Limit(network.floor_gbps, network.source, network.method),
