@@ -185,6 +185,9 @@ class PlayedDevice:
         if self.fault == "stuck-byte":
             target[11] = 0x5A
 
+    def peers(self) -> None:
+        """It stands alone."""
+
     def launch(self) -> None:
         self.spend(LAUNCH_S)
 

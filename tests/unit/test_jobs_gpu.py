@@ -43,7 +43,7 @@ class Phases:
         return self.phases[-1]
 
     def at(self, phase: str, *, collective: bool = False) -> None:
-        assert not collective or "waiting for its turn" in phase
+        assert not collective or "waiting" in phase
         self.phases.append(phase)
 
 

@@ -40,6 +40,7 @@ OF_GPUS = frozenset(
         "peer-access-off",
         "gpu-slow",
         "gpu-memory-slow",
+        "nvlink-slow",
         "gpu-wrong-numbers",
         "gpu-memory-errors",
     ]

@@ -12,7 +12,7 @@ import pytest
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.expect import profiles
 from clustercheck.jobs import bench as benches
-from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer, watch
+from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_peers, gpu_transfer, watch
 from clustercheck.jobs.device import MEMBERS
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject
@@ -29,6 +29,7 @@ PROGRAMS = {
     "gpu_launch": gpu_launch,
     "gpu_transfer": gpu_transfer,
     "gpu_burn": gpu_burn,
+    "gpu_peers": gpu_peers,
 }
 
 
@@ -43,7 +44,8 @@ def device(profile: str = "hgx-a100-80gb", number: int = 0, **performance: Any) 
     built = hardware.build(profile, "gpu01").model_dump(mode="json")
     gpu = built["gpus"][number]
     gpu["performance"].update(performance)
-    return clusterlab_device.SimulatedDevice(built["gpu_model"], gpu)
+    others = [one for one in built["gpus"] if one is not gpu]
+    return clusterlab_device.SimulatedDevice(built["gpu_model"], gpu, others)
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +101,7 @@ def test_what_hardware_json_says_is_wrong_is_measured_wrong(
     [
         ("gpu_gemm", "gemm_fp16", {"compute": 0.5}),
         ("gpu_memory", "device_copy", {"memory": 0.5}),
+        ("gpu_peers", "peer_to_peer", {"peers": 0.5}),
     ],
 )
 def test_a_slow_gpu_measures_slow(program: str, metric: str, change: dict[str, Any]) -> None:
@@ -135,7 +138,9 @@ def test_the_training_image_brings_it() -> None:
     assert Path(clusterlab_device.__file__) == training.DEVICE
 
 
-@pytest.mark.parametrize("kind", ["gpu-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-memory-errors"])
+@pytest.mark.parametrize(
+    "kind", ["gpu-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-memory-errors", "nvlink-slow"]
+)
 def test_a_fault_changes_its_gpu_alone_and_can_be_cleared(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,7 +111,7 @@ class FakeLauncher:
             node, gpu = spec.nodes[seat // sample_gpus.GPUS], seat % sample_gpus.GPUS
             verdict = {
                 **sample_gpus.described(seat, gpu, f"0000:{sample.BUSES[gpu]}:00.0"),
-                **sample_gpus.programs(jobs, seat),
+                **sample_gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in sample.BUSES]),
             }
             self.change(spec, node, verdict)
             state = RankState.OK

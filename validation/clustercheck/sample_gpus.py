@@ -25,6 +25,7 @@ FIGURES: dict[str, dict[str, tuple[float, str]]] = {
         "kernel_launch_stream": (4.8, "us"),
     },
     "gpu_transfer": {"host_to_device": (25.9, "GB/s"), "device_to_host": (26.0, "GB/s")},
+    "gpu_peers": {"peer_to_peer": (270.0, "GB/s"), "peer_latency": (2.2, "us")},
     "gpu_burn": {"burn_bf16": (255.0, "TFLOPS")},
 }
 JOBS = tuple(FIGURES)
@@ -80,7 +81,17 @@ def described(rank: int, gpu: int, address: str | None) -> dict[str, Any]:
     }
 
 
-def said(job: str, rank: int) -> dict[str, Any]:
+def links(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
+    """What copies to the node's other GPUs gave."""
+    others = [str(address) for number, address in enumerate(addresses) if number != rank % GPUS]
+    gbps, latency_us = (value for value, _ in FIGURES["gpu_peers"].values())
+    return {
+        other: {"gbps": gbps + number / 10, "latency_us": latency_us, "direct": True, "wrong_bytes": 0}
+        for number, other in enumerate(others)
+    }
+
+
+def said(job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS) -> dict[str, Any]:
     """What a program says, a little otherwise on each GPU."""
     factor = 1 + (rank * 5 % 7 - 3) / 1000
     found = [
@@ -92,14 +103,18 @@ def said(job: str, rank: int) -> dict[str, Any]:
         verdict["pattern_test"] = dict(PATTERNS)
     if job == "gpu_burn":
         verdict["burn"] = {"seconds": 60.2, "errors": 0, "windows": []}
+    if job == "gpu_peers":
+        verdict["peers"] = links(rank, addresses)
     if job in ("gpu_burn", "gpu_transfer"):
         verdict["watch"] = dict(WATCH)
     return verdict
 
 
-def programs(jobs: Sequence[str], rank: int) -> dict[str, Any]:
+def programs(
+    jobs: Sequence[str], rank: int, addresses: Sequence[str | None] = (None,) * GPUS
+) -> dict[str, Any]:
     """What a rank says that ran several of them."""
-    return {"ok": True, "because": "", "programs": {job: said(job, rank) for job in jobs}}
+    return {"ok": True, "because": "", "programs": {job: said(job, rank, addresses) for job in jobs}}
 
 
 def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> JobOutcome:
@@ -111,7 +126,10 @@ def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> Jo
             node,
             RankState.OK,
             gpu=gpu,
-            verdict={**described(rank, gpu, addresses[gpu] if addresses else None), **said(job, rank)},
+            verdict={
+                **described(rank, gpu, addresses[gpu] if addresses else None),
+                **said(job, rank, addresses or (None,) * GPUS),
+            },
             exit_code=0,
         )
         for rank, (node, gpu) in enumerate(places)

@@ -179,6 +179,7 @@ class Performance(Strict):
 
     compute: Part = 1.0
     memory: Part = 1.0
+    peers: Part = 1.0
     wrong_products: bool = False
     stuck_bits: Count = 0
 

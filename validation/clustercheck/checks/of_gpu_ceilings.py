@@ -26,6 +26,8 @@ def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: 
         detected = _memory(rank)
     elif metric in TRANSFERS:
         detected = _link(rank)
+    elif metric == Metric.PEER_TO_PEER:
+        detected = None  # by the profile's NVLinks: bridges are not told apart from switches here
     else:
         return None
     profile = evidence.profile(str(subject.node))

@@ -25,6 +25,7 @@ SAMPLE_S = 0.02
 WARM_UP_S = 0.3  # a GPU raises its clocks within tens of milliseconds of load
 MOST_REPEATS = 1_000_000
 MOST_SAID = 5
+NODE = "the node"
 
 
 class MeasurementError(Exception):
@@ -87,12 +88,31 @@ class Bench:
         return f"{type(error).__name__} while {self._progress.phase}: {first_line[:300]}"
 
     @contextmanager
+    def in_use(self, directory: Path = Path()) -> Iterator[None]:
+        """At work on its own device: nobody has the `whole_node` meanwhile."""
+        self._progress.at(f"{self._title}waiting while another GPU has the node", collective=True)
+        with self._lock(NODE, directory, fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def whole_node(self, directory: Path = Path()) -> Iterator[None]:
+        """Alone on the node: after all others have ended what they do with their own devices."""
+        self._progress.at(f"{self._title}waiting until the node's other GPUs are idle", collective=True)
+        with self._lock(NODE, directory, fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
     def turn(self, shared: str, directory: Path = Path()) -> Iterator[None]:
         """Alone among this node's ranks that share something: a rank that ends gives it up by itself."""
         self._progress.at(f"{self._title}waiting for its turn on {shared}", collective=True)
-        with (directory / f"{re.sub(r'[^a-z0-9]+', '-', shared.lower())}.turn").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._lock(shared, directory, fcntl.LOCK_EX):
             self.at(f"its turn on {shared}")
+            yield
+
+    @contextmanager
+    def _lock(self, shared: str, directory: Path, kind: int) -> Iterator[None]:
+        with (directory / f"{re.sub(r'[^a-z0-9]+', '-', shared.lower())}.turn").open("w") as lock:
+            fcntl.flock(lock, kind)
             yield
 
     def barrier(self) -> None:
@@ -107,7 +127,10 @@ class Bench:
 
     def elapsed_s(self, work: Callable[[], None], repeat: int = 1) -> float:
         """Seconds of one ``work``. Raises MeasurementError where the timer says what cannot be."""
-        total = self.device.elapsed_s(work, repeat)
+        return self.checked(self.device.elapsed_s(work, repeat), repeat)
+
+    def checked(self, total: float, repeat: int) -> float:
+        """Seconds of one of ``repeat`` works that took ``total`` together. Raises MeasurementError."""
         if not (math.isfinite(total) and total > 0):
             raise MeasurementError(f"the timer says {total} s while {self._progress.phase}")
         return total / repeat

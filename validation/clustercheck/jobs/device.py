@@ -14,6 +14,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +37,30 @@ class Differences:
     count: int
     largest: float | None  # None where it is no number
     first: tuple[int, ...]  # indices into the flat buffer, a few
+
+
+class PeerLink(Protocol):
+    """The way from one device to another of its node, with a buffer on each side."""
+
+    direct: bool  # False: copies go through the host's memory
+
+    def elapsed_s(self, count: int, repeat: int) -> float:
+        """Seconds for ``repeat`` copies of ``count`` bytes to the other device, one after the other."""
+
+    def wrong_bytes(self, seed: int) -> int:
+        """How many random bytes arrived otherwise than they were sent."""
+
+
+class Peers(Protocol):
+    """The other devices of a node as one of them reaches them."""
+
+    method: str
+
+    def others(self) -> list[str]:
+        """PCI addresses of the other devices."""
+
+    def link(self, other: str, count: int) -> AbstractContextManager[PeerLink]:
+        """The way to one of them, with buffers of so many bytes, for as long as it is measured."""
 
 
 class Device(Protocol):
@@ -109,6 +134,9 @@ class Device(Protocol):
 
     def copy(self, source: Buffer, target: Buffer) -> None:
         """Copy a whole buffer onto another of its shape and type, whichever side each is on."""
+
+    def peers(self) -> Peers | None:
+        """The way to the node's other devices; None where that is no question."""
 
     def launch(self) -> None:
         """Start the smallest kernel there is."""

@@ -24,7 +24,9 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
         bench.entitle(each["job"])
         try:
             module = importlib.import_module(f"{__package__}.{name}" if __package__ else name)
-            done[each["job"]] = module.run(bench, each["arguments"])
+            whole = getattr(module, "WHOLE_NODE", False)
+            with bench.whole_node() if whole else bench.in_use():
+                done[each["job"]] = module.run(bench, each["arguments"])
         except Exception as error:  # noqa: BLE001 - whatever it was, the next program says for itself
             traceback.print_exc()
             done[each["job"]] = {"ok": False, "because": bench.blames(error), "raised": type(error).__name__}

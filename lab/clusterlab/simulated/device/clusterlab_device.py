@@ -7,13 +7,14 @@ that is marked slow, wrong or worn in hardware.json measures so.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 # What of its peak a healthy A100 reached (microsoft/superbench-results v0.4.0, 40 GB).
 REACHED = {"fp64": 0.97, "fp32": 0.94, "tf32": 0.82, "fp16": 0.9, "bf16": 0.85}
-REACHED_OF_MEMORY, REACHED_OF_LINK = 0.85, 0.82
+REACHED_OF_MEMORY, REACHED_OF_LINK, REACHED_OF_NVLINK = 0.85, 0.82, 0.88
 LANE_GBPS = {3: 0.985, 4: 1.969, 5: 3.938}
-LAUNCH_S, WALL_S = 6e-6, 60e-6
+LAUNCH_S, WALL_S, PEER_S = 6e-6, 60e-6, 2e-6
 NOISE = 0.002
 WRONG_AT = (0, 0)  # a corner: whoever samples a product looks at it
 TYPES = {"fp64": "d", "fp32": "f", "tf32": "f", "fp16": "e"}
@@ -66,7 +67,8 @@ def open_device(place: str) -> SimulatedDevice:
     number = int(place.partition(":")[2] or 0)
     if number >= len(gpus):
         raise LookupError(f"there is no simulated GPU {number}: {len(gpus)} work here")
-    return SimulatedDevice(model, gpus[number])
+    others = [gpu for index, gpu in enumerate(gpus) if index != number]
+    return SimulatedDevice(model, gpus[number], others)
 
 
 def rounded(value: float, precision: str) -> float:
@@ -113,6 +115,41 @@ class Differences:
     first: tuple[int, ...]
 
 
+@dataclass
+class SimulatedLink:
+    """Copies from one GPU to another, by their rate in GB/s and the noise of the first."""
+
+    gbps: float
+    noise: random.Random
+    direct: bool = True
+
+    def elapsed_s(self, count: int, repeat: int) -> float:
+        """By the device's own clock."""
+        return (PEER_S + count / (self.gbps * 1e9)) * repeat * self.noise.gauss(1.0, NOISE)
+
+    def wrong_bytes(self, seed: int) -> int:
+        """Every byte arrives."""
+        return 0
+
+
+class SimulatedPeers:
+    """The other GPUs of the node as one of them reaches them."""
+
+    method = "simulated copies between GPUs"
+
+    def __init__(self, rates_gbps: Mapping[str, float], noise: random.Random) -> None:
+        self._rates_gbps, self._noise = rates_gbps, noise
+
+    def others(self) -> list[str]:
+        """PCI addresses of the other GPUs."""
+        return list(self._rates_gbps)
+
+    @contextlib.contextmanager
+    def link(self, other: str, count: int) -> Iterator[SimulatedLink]:
+        """The way to one of them."""
+        yield SimulatedLink(self._rates_gbps[other], self._noise)
+
+
 class SimulatedDevice:
     """A Device of validation's jobs."""
 
@@ -133,7 +170,9 @@ class SimulatedDevice:
     launching = "a simulated kernel"
     triad_scalar = 3.0
 
-    def __init__(self, model: Mapping[str, Any], gpu: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Mapping[str, Any], gpu: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
         known = ARCHITECTURES.get(model["compute_capability"], ARCHITECTURES["8.0"])
         clocks, performance = model["max_clocks"], gpu["performance"]
         self.name = str(model["name"])
@@ -157,6 +196,10 @@ class SimulatedDevice:
             for precision, peak in known["tflops"].items()
         }
         self._noise = random.Random(gpu["uuid"])  # noqa: S311 - noise is no secret
+        self._peers = SimulatedPeers(
+            {str(other["pci_address"]): self._between_gbps(model, gpu, other) for other in others},
+            self._noise,
+        )
         self._spent_s = 0.0
         self._taken = 0
         self._launched_at = 0.0
@@ -277,6 +320,18 @@ class SimulatedDevice:
         else:
             self._spend(source.count / (self._link_gbps * 1e9))
         target.content = source.content
+
+    def peers(self) -> SimulatedPeers:
+        """The node's other GPUs that work and that this container was given."""
+        return self._peers
+
+    def _between_gbps(
+        self, model: Mapping[str, Any], one: Mapping[str, Any], other: Mapping[str, Any]
+    ) -> float:
+        """By the NVLinks that both have, else by PCIe; less where either copies slowly."""
+        links = min(sum(link["active"] for link in gpu["nvlinks"]) for gpu in (one, other))
+        rate = links * model["nvlink_gbps"] * REACHED_OF_NVLINK if links else self._link_gbps
+        return float(rate * min(gpu["performance"]["peers"] for gpu in (one, other)))
 
     def launch(self) -> None:
         """Takes its time where somebody waits for it."""

@@ -52,7 +52,8 @@ class PaddleDevice:
         self.memory_bytes: int | None = int(found.total_memory)
         self.sm_count: int | None = int(found.multi_processor_count)
         driver = importlib.import_module(f"{__package__}.driver")
-        self._driver: Any = driver.Driver(int(place.partition(":")[2] or 0))
+        self._number = int(place.partition(":")[2] or 0)
+        self._driver: Any = driver.Driver(self._number)
         self.l2_bytes: int | None = self._driver.l2_bytes()
         self.pci_address: str | None = self._driver.pci_address()
         self.rates: Mapping[str, int] = self._driver.rates()
@@ -238,6 +239,10 @@ class PaddleDevice:
     def copy(self, source: Any, target: Any) -> None:
         """Asynchronous, onto where the target is."""
         target.copy_(source, False)
+
+    def peers(self) -> Any:
+        """By the driver: this framework does not say whether a copy goes straight."""
+        return importlib.import_module(f"{__package__}.peers").CudaPeers(self._number) if self._cuda else None
 
     def launch(self) -> None:
         """The smallest kernel."""

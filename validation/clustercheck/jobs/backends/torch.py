@@ -198,6 +198,14 @@ class TorchDevice:
         """Asynchronous: contiguous and of one type, it is one cudaMemcpyAsync."""
         target.copy_(source, non_blocking=True)
 
+    def peers(self) -> Any:
+        """By the driver: this framework does not say whether a copy goes straight."""
+        return (
+            importlib.import_module(f"{__package__}.peers").CudaPeers(self._place.index or 0)
+            if self._cuda
+            else None
+        )
+
     def launch(self) -> None:
         """The smallest kernel."""
         if self._empty is not None:

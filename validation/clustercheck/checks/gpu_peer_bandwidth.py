@@ -1,0 +1,218 @@
+"""Copies between the GPUs of a node, each pair: bandwidth, latency, and whether every byte arrives."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from clustercheck.checks import seeding, seeding_gpus
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect
+from clustercheck.expect.figures import Figure
+from clustercheck.expect.profiles import Metric
+from clustercheck.gpu_jobs import is_positive, properties
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+JOB = "gpu_peers"
+BANDWIDTH, LATENCY = "peer_to_peer", "peer_latency"
+FAR_BELOW = 0.8  # of the node's median pair: where NVSwitches join all GPUs no pair is slower by design
+
+
+@dataclass(frozen=True)
+class Link:
+    """What copies from one GPU to another gave."""
+
+    gbps: float
+    latency_us: float
+    wrong_bytes: int
+    direct: bool
+
+
+@dataclass(frozen=True)
+class Node:
+    """Every link of a node by both GPUs' numbers, and the limit of a good one."""
+
+    links: Mapping[tuple[int, int], Link]
+    limit_gbps: float | None
+
+    def peers(self, gpu: int) -> list[int]:
+        """The GPUs that are joined with this one."""
+        return sorted({a + b - gpu for a, b in self.links if gpu in (a, b)})
+
+    def poor(self, gpu: int) -> list[int]:
+        """The peers to or from which a copy is wrong or too slow."""
+        return [peer for peer in self.peers(gpu) if any(map(self._is_poor, self.between(gpu, peer)))]
+
+    def between(self, one: int, other: int) -> list[Link]:
+        """Both ways, as far as they were measured."""
+        return [self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links]
+
+    def own(self, gpu: int) -> list[int]:
+        """The peers by which this GPU is judged: not those whose links are bad with most others, too."""
+        peers, poor = self.peers(gpu), self.poor(gpu)
+        if 2 * len(poor) > len(peers):
+            return peers
+        return [
+            peer for peer in peers if peer not in poor or 2 * len(self.poor(peer)) <= len(self.peers(peer))
+        ]
+
+    def _is_poor(self, link: Link) -> bool:
+        return bool(link.wrong_bytes) or (self.limit_gbps is not None and link.gbps < self.limit_gbps)
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """By the slowest and latest of its links that are not another GPU's fault; and every byte as it was."""
+    rank = spoken(evidence, JOB, subject)
+    if isinstance(rank, Finding):
+        return rank
+    if not _said(rank):
+        return excluded("the node has one GPU: it has no peer")
+    name, gpu = str(subject.node), int(subject.gpu or 0)
+    node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
+    own = node.own(gpu)
+    more = {
+        "peers": {
+            str(peer): round(node.links[gpu, peer].gbps, 3)
+            for peer in node.peers(gpu)
+            if (gpu, peer) in node.links
+        },
+        "not_its_own": [peer for peer in node.poor(gpu) if peer not in own],
+    }
+    ways = {peer: node.between(gpu, peer) for peer in own}
+    if wrong := {peer: n for peer, links in ways.items() if (n := sum(link.wrong_bytes for link in links))}:
+        named = ", ".join(f"GPU {peer} ({count} bytes)" for peer, count in wrong.items())
+        return bad(
+            f"copies to or from {named} arrive otherwise than they went",
+            "wrong bytes",
+            "every byte right",
+            evidence=more,
+        )
+    slowest = min(ways, key=lambda peer: min(link.gbps for link in ways[peer]))
+    latest = max(link.latency_us for links in ways.values() for link in links)
+    value = min(link.gbps for link in ways[slowest])
+    return replace(
+        _figures(evidence, subject, rank, value, latest),
+        evidence={**more, "slowest_with": slowest, "direct": all(link.direct for link in ways[slowest])},
+    )
+
+
+def _figures(
+    evidence: Evidence, subject: Subject, rank: RankOutcome, gbps: float, latency_us: float
+) -> Finding:
+    """The rank's own figures with these values: what it measured of others' faults is not its own."""
+    verdict = dict(rank.verdict or {})
+    values = {BANDWIDTH: gbps, LATENCY: latency_us}
+    listed = verdict.get("figures")
+    if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
+        raise CannotReadError(f"rank {rank.rank} names no figures")
+    found: list[Figure] = []
+    for metric, kind in ((BANDWIDTH, "nvlink"), (LATENCY, "launch")):
+        own = [{**each, "value": values[metric]} for each in listed if each.get("metric") == metric]
+        said = replace(rank, verdict={**verdict, "ok": True, "because": "", "figures": own})
+        found += measured(evidence, subject, said, wanted=(metric,), effect=effect(kind)).figures
+    return Finding(Verdict.PASS, figures=tuple(found))
+
+
+def _said(rank: RankOutcome) -> Mapping[str, Any]:
+    peers = (rank.verdict or {}).get("peers")
+    if not isinstance(peers, Mapping):
+        raise CannotReadError(f"rank {rank.rank} names no peers")
+    return peers
+
+
+def _node(evidence: Evidence, *, name: str) -> Node:
+    """All links of a node. Raises CannotReadError where one is not to be read."""
+    ranks = {gpu: rank for (node, gpu), rank in evidence.gpu_jobs[JOB].ranks.items() if node == name}
+    numbers = {str(properties(rank).get("pci_address")): gpu for gpu, rank in ranks.items()}
+    links: dict[tuple[int, int], Link] = {}
+    for gpu, rank in ranks.items():
+        if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("peers"), Mapping):
+            continue  # it says for itself what became of it
+        for address, said in _said(rank).items():
+            if address in numbers:
+                links[gpu, numbers[address]] = _link(said, f"rank {rank.rank}, {address}")
+    return Node(links, _limit(evidence, name, links))
+
+
+def _link(said: Any, where: str) -> Link:
+    if not isinstance(said, Mapping):
+        raise CannotReadError(f"{where}: no record of a link")
+    gbps, latency, wrong = (said.get(key) for key in ("gbps", "latency_us", "wrong_bytes"))
+    if not is_positive(gbps) or not is_positive(latency) or not isinstance(wrong, int) or wrong < 0:
+        raise CannotReadError(f"{where}: no numbers of a link")
+    return Link(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
+
+
+def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], Link]) -> float | None:
+    profile = evidence.profile(name)
+    if profile is not None and (floor := profile.floor_of_gpu(Metric.PEER_TO_PEER)):
+        return floor.threshold
+    if profile is None or not profile.nvswitches or not links:
+        return None
+    return FAR_BELOW * statistics.median(link.gbps for link in links.values())
+
+
+def _changed(node: str, pairs: Mapping[tuple[int, int], Mapping[str, Any]]) -> seeding.Inject:
+    """These links of a node otherwise: by number of the GPU and of its peer in the order of PCI addresses."""
+
+    def one(gpu: int, changes: Mapping[int, Mapping[str, Any]]) -> seeding.Inject:
+        def change(said: seeding.Raw) -> None:
+            for peer, values in changes.items():
+                # A GPU does not name itself: behind its own place the others move up.
+                said["peers"][list(said["peers"])[peer - (peer > gpu)]].update(values)
+
+        return _SEED.changed(node, gpu, change)
+
+    gpus = sorted({gpu for gpu, _ in pairs})
+    return seeding.chain(*(one(g, {b: v for (a, b), v in pairs.items() if a == g}) for g in gpus))
+
+
+def _of_gpu(node: str, gpu: int, **values: Any) -> seeding.Inject:
+    """Every link to and from one GPU."""
+    others = [other for other in range(8) if other != gpu]
+    return _changed(node, {pair: values for other in others for pair in ((gpu, other), (other, gpu))})
+
+
+_SEED = seeding_gpus.Seeds(JOB)
+CHECK = Check(
+    id="gpu-p2p-bandwidth",
+    title="Between GPUs",
+    scope=Scope.LINK,
+    measures="bandwidth and latency of copies from each GPU to each other of its node, and whether every "
+    "byte arrives",
+    method="the CUDA driver's copies between peers, one pair and one way at a time while the node's other "
+    "GPUs are idle, by the GPU's events, median",
+    requires=f"two GPUs; {REQUIRES}",
+    expectation="every byte as it was; the slowest link at least the profile's floor, where one is sourced; "
+    "not behind equal GPUs, nor behind itself when it was good; not above what its NVLinks carry",
+    remedy="See the NVLinks of both GPUs (nvidia-smi nvlink -s and -e) and Fabric Manager; without NVLink "
+    "the PCIe switch between them, ACS and the IOMMU. Reset the GPU; reseat its board where it stays slow.",
+    subjects=every_gpu,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
+        Fault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),
+        Fault("bytes-differ", _changed("gpu03", {(6, 1): {"wrong_bytes": 3}}), Subject("gpu03", 6)),
+        Fault(
+            "slower-than-equals",
+            seeding.chain(seeding_gpus.no_profile(), _of_gpu("gpu03", 4, gbps=190.0)),
+            Subject("gpu03", 4),
+        ),
+        Fault("impossibly-fast", _of_gpu("gpu01", 0, gbps=400.0), Subject("gpu01", 0), Verdict.NOT_RUN),
+        Fault("rank-crashes", _SEED.ended("gpu01", 3, RankState.CRASHED), Subject("gpu01", 3)),
+        Fault("no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN),
+        Fault(
+            "no-numbers", _changed("gpu02", {(0, 1): {"gbps": None}}), Subject("gpu02", 0), Verdict.NOT_RUN
+        ),
+        Fault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
+        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+    ),
+)
