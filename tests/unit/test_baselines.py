@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from clustercheck import sample
-from clustercheck.checks import seeding
+from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.comparison import described, replaced, unfit
@@ -99,6 +99,21 @@ def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     other = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
     assert "baseline" not in parts(compared(other))
     assert "of another model" in " ".join(compared(other).replaced.values())
+
+
+def test_launches_of_few_gpus_are_judged_by_a_baseline_that_has_them_and_by_no_other() -> None:
+    few = seeding_gpus.Seeds("gpu_launch").only_gpus("gpu01", 3)(sample.healthy())
+    check, gpu = BY_ID["gpu-launch-latency"], Subject("gpu01", 0)
+
+    def verdict(evidence: Evidence) -> Verdict:
+        return next(r.verdict for r in evaluate(check, evidence) if r.subject == gpu)
+
+    assert verdict(few) is Verdict.EXCLUDED
+    others = baseline.from_result(document(), where="here")  # it has links, and no launches
+    assert verdict(replace(few, baseline=others)) is Verdict.EXCLUDED
+    for factor, expected in ((1.0, Verdict.PASS), (0.3, Verdict.FAIL)):
+        known = seeding.with_baseline(check.id, check.judge, gpu, factor)(few)
+        assert verdict(known) is expected
 
 
 def test_simulated_hardware_is_compared_with_its_like_alone() -> None:

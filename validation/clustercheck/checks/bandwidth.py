@@ -12,11 +12,12 @@ from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
+from clustercheck.comparison import before_of
 from clustercheck.evidence import Evidence
+from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
-from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
@@ -88,8 +89,8 @@ def compare(
 
 def _was_measured(evidence: Evidence, check: str, subject: Subject, figures: Sequence[Figure]) -> bool:
     """Whether the baseline has any of these figures."""
-    baseline = evidence.baseline
-    return baseline is not None and any(baseline.before(check, subject, each) for each in figures)
+    before = before_of(evidence, check)
+    return any(before(subject, each) is not None for each in figures)
 
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
@@ -151,9 +152,8 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
         raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
     network = expectation({node: adapter for node, adapter in found.items() if adapter is not None})
     ceiling = network.ceiling_gbps
-    if ceiling is not None and backend == "nccl":
-        # Between two nodes a tree sends the data once each way, which bus bandwidth counts as nearly twice.
-        ceiling = all_reduce_ceiling_gbps(ceiling, len(outcome.ranks), reduced_in_switch=len(nodes) == 2)
+    if ceiling is not None:
+        ceiling = network_ceiling_gbps("all_reduce", ceiling, len(nodes), len(outcome.ranks)) or None
     bound = f"rate of {network.slowest}"
     return Limits(
         Limit(network.floor_gbps, network.source, network.method),

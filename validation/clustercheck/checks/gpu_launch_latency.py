@@ -8,6 +8,7 @@ from dataclasses import replace
 from clustercheck.checks import seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, every_gpu
 from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.comparison import before_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.expect.peers import LEAST_EQUALS
@@ -27,9 +28,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return rank
     finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("launch"))
     same = evidence.once(_counts)[_model(rank)]
-    if finding.verdict is Verdict.PASS and same < LEAST_EQUALS and evidence.baseline is None:
+    if (
+        finding.verdict is Verdict.PASS
+        and same < LEAST_EQUALS
+        and not _was_measured(evidence, subject, finding)
+    ):
         return replace(finding, verdict=Verdict.EXCLUDED, because=ALONE)
     return finding
+
+
+def _was_measured(evidence: Evidence, subject: Subject, finding: Finding) -> bool:
+    """Whether the baseline, which then judges it, has a figure of this GPU."""
+    before = before_of(evidence, CHECK.id)
+    return any(before(subject, figure) is not None for figure in finding.figures)
 
 
 def _counts(evidence: Evidence) -> Counter[str]:

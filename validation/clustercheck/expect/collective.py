@@ -1,4 +1,4 @@
-"""What the other collectives may be expected to reach, from what is known of the network and of all-reduce.
+"""What collectives may be expected to reach, from what is known of the network and of all-reduce.
 
 All of it is bus bandwidth as nccl-tests defines it (PERFORMANCE.md), in GB/s.
 """
@@ -14,8 +14,10 @@ HALF = "half of the all-reduce's floor: whoever reduces to all can do each of th
 def network_ceiling_gbps(collective: str, wire_gbps: float, nodes: int, ranks: int) -> float:
     """At most, where each node has ``wire_gbps`` and holds as many ranks as every other.
 
-    A node must take in, or give, what the others hold: (nodes - 1) / nodes of all data; by all-to-all each of
-    its ranks must. A broadcast's root must send all of it once.
+    A node must take in, or give, what the others hold: (nodes - 1) / nodes of all data, for an all-reduce
+    twice; by all-to-all each of its ranks must. A broadcast's root must send all of it once. Among the ranks
+    of a node data need not use the network: a tree, or a ring of nodes, shows more than its rate as bus
+    bandwidth, between two nodes nearly twice as much. Switches that reduce (SHARP) are not reckoned with.
     """
     if nodes < 2:
         return 0.0

@@ -1,4 +1,4 @@
-"""Collectives of GPUs within one node: judged where a number is known, by the baseline where only that is."""
+"""Bandwidth of collectives: judged where a number is known, by the baseline where only that is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clustercheck import sample
+from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.document import Document
@@ -61,6 +62,33 @@ def test_what_nobody_knows_a_number_for_is_excluded_and_not_open_for_ever(
     result = judged(evidence(profile, gbps, sizes))
     assert result.verdict is verdict, result.because
     assert verdict is not Verdict.EXCLUDED or (result.measured, result.unit) == (gbps, "GB/s")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gbps", "verdict"),
+    [
+        (2, 45.0, Verdict.PASS),  # 25 GB/s of HDR: 46.9 by a tree
+        (2, 60.0, Verdict.NOT_RUN),
+        (3, 35.0, Verdict.PASS),  # 35.9 at most
+        (3, 40.0, Verdict.NOT_RUN),
+        (3, 12.0, Verdict.FAIL),
+    ],
+)
+def test_across_nodes_physics_is_what_each_node_must_send(nodes: int, gbps: float, verdict: Verdict) -> None:
+    healthy = sample.healthy(nodes)
+    points = [{"bytes": GIB, "busbw_gbps": gbps, "algbw_gbps": gbps, "time_s_median": 0.01, "correct": True}]
+    said: dict[str, Any] = {"backend": "nccl", "points": points, "ok": True}
+    ranks = tuple(
+        RankOutcome(8 * n + gpu, f"gpu{n + 1:02d}", RankState.OK, gpu=gpu, verdict=said)
+        for n in range(nodes)
+        for gpu in range(8)
+    )
+    port = {"device": "mlx5_0", "port": "1", "state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)"}
+    for node in healthy.nodes:
+        healthy = seeding.edit(node, lambda raw: raw.update(rdma=[port]))(healthy)
+    found = replace(healthy, jobs={**healthy.jobs, "all_reduce": JobOutcome("all_reduce", ranks, 5.0)})
+    result = judged(found)
+    assert result.verdict is verdict, result.because
 
 
 def test_a_baseline_keeps_what_was_measured_and_judges_it_from_then_on() -> None:
