@@ -195,7 +195,7 @@ def test_with_rails_a_gpu_is_told_from_its_adapter_by_exchange() -> None:
         assert not played.launched[0][2]
 
 
-@pytest.mark.parametrize("topology", [sample.topology_text(), "fewer GPUs take part than there are"])
+@pytest.mark.parametrize("topology", [sample.topology_text(nics=0), "fewer GPUs take part than there are"])
 def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(topology: str) -> None:
     played = Cluster(4, Fault("gpu", ("gpu02",), 0.3, gpu=3), gpus=GPUS, rails=4)
     for node in played.evidence.nodes.values():

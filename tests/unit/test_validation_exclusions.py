@@ -85,10 +85,12 @@ def test_a_validation_counts_it_as_excluded_until_its_day_and_says_when_that_is_
 
     held = validated(today)
     assert (
-        held["verdict"] == "pass" and held["coverage"]["excluded"] == 1 and held["environment"]["notes"] == []
+        held["verdict"] == "pass"
+        and held["coverage"]["excluded"] == 1 + 3  # the link, and the three nodes that met without NCCL
+        and held["environment"]["notes"] == []
     )
     over = validated(today - timedelta(days=1))
-    assert over["verdict"] == "fail" and over["coverage"]["excluded"] == 0
+    assert over["verdict"] == "fail" and over["coverage"]["excluded"] == 3
     (note,) = over["environment"]["notes"]
     assert note.startswith("the exclusion of nvlink on gpu01 GPU 0 ended with") and "counts again" in note
 

@@ -127,9 +127,9 @@ def nvlink_errors_text(node: int, gpus: int = 8) -> str:
     return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
 
 
-def topology_text(gpus: int = 8) -> str:
+def topology_text(gpus: int = 8, nics: int = len(RDMA)) -> str:
     """What `nvidia-smi topo -m` prints."""
-    names, nics = [f"GPU{gpu}" for gpu in range(gpus)], range(len(RDMA))
+    names = [f"GPU{gpu}" for gpu in range(gpus)]
 
     def near(gpu: int, nic: int) -> str:
         return "PXB" if nic == 2 * gpu // gpus else "SYS"
@@ -139,7 +139,7 @@ def topology_text(gpus: int = 8) -> str:
             [
                 name,
                 *(" X " if name == other else "NV12" for other in names),
-                *(near(gpu, nic) for nic in nics),
+                *(near(gpu, nic) for nic in range(nics)),
                 "0-63",
                 "0",
             ]
@@ -151,13 +151,13 @@ def topology_text(gpus: int = 8) -> str:
             [
                 f"NIC{nic}",
                 *(near(gpu, nic) for gpu in range(gpus)),
-                *(" X " if nic == other else "SYS" for other in nics),
+                *(" X " if nic == other else "SYS" for other in range(nics)),
             ]
         )
-        for nic in nics
+        for nic in range(nics)
     ]
-    head = "\t".join(["", *names, *(f"NIC{nic}" for nic in nics), "CPU Affinity", "NUMA Affinity"])
-    legend = [f"  NIC{nic}: {RDMA[nic][0]}" for nic in nics]
+    head = "\t".join(["", *names, *(f"NIC{nic}" for nic in range(nics)), "CPU Affinity", "NUMA Affinity"])
+    legend = [f"  NIC{nic}: {RDMA[nic][0]}" for nic in range(nics)]
     return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""])
 
 

@@ -117,7 +117,7 @@ def _check(name: str) -> Check:
 
     return Check(
         id=identity,
-        title=f"nccl-tests, {name.replace('_', '-')}",
+        title=f"nccl-tests {name.replace('_', '-')}",
         scope=Scope.GROUP,
         severity=Severity.CRITICAL,
         measures=f"values and bus bandwidth of NVIDIA's {program}_perf, within each node and across all",
