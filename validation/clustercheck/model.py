@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -142,6 +143,23 @@ class NodeSettings:
     framework: str = "paddle"
 
 
+MIG_DISABLED = "disabled"
+_MIG_INSTANCES = re.compile(r"(?:(\d)x)?(\d(?:c\.\d)?g\.\d+gb\S*)")
+
+
+def mig_layout(text: str) -> tuple[str, ...] | None:
+    """The instances of a GPU that ``3g.40gb, 2x2g.20gb`` means; None for ``disabled``. Raises ValueError."""
+    if text.strip() == MIG_DISABLED:
+        return None
+    found: list[str] = []
+    for part in text.split(","):
+        match = _MIG_INSTANCES.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{part.strip()!r} is no MIG instance")
+        found += [match[2]] * int(match[1] or 1)
+    return tuple(found)
+
+
 @dataclass(frozen=True)
 class NodeSpec:
     """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
@@ -149,7 +167,8 @@ class NodeSpec:
     ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
     count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
     ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
-    nodes of one leaf share; empty where that is not known.
+    nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be (`mig_layout`),
+    empty where nobody said.
     """
 
     name: str
@@ -164,6 +183,7 @@ class NodeSpec:
     rdma_ports: int | None = None
     rdma_gbps: int | None = None
     leaf_switch: str = ""
+    mig: str = ""
 
 
 @dataclass(frozen=True)

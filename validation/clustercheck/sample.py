@@ -120,6 +120,11 @@ def nvlink_text(node: int, gpus: int = 8) -> str:
     return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
 
 
+def gpu_list_text(node: int, gpus: int = 8) -> str:
+    """What `nvidia-smi -L` prints."""
+    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n" for gpu in range(gpus))
+
+
 def nvlink_errors_text(node: int, gpus: int = 8) -> str:
     """What `nvidia-smi nvlink -e` prints."""
     names = ("Replay", "Recovery", "CRC")
@@ -228,6 +233,7 @@ def probe_record(node: int) -> dict[str, Any]:
             "uptime_s": 3600.0,
         },
         "nvidia_smi": program(smi_xml(node)),
+        "gpu_list": program(gpu_list_text(node)),
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
         "nvlink_errors": program(nvlink_errors_text(node)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec
+from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.templating import Variables
@@ -91,6 +91,7 @@ def _node(host: Host, inventory: Inventory) -> NodeSpec:
         rdma_ports=_number(host, "hardware_rdma_ports", code="inventory.rdma"),
         rdma_gbps=_number(host, "hardware_rdma_gbps", code="inventory.rdma"),
         leaf_switch=_text(host, "hardware_leaf_switch"),
+        mig=_mig(host),
     )
 
 
@@ -103,6 +104,19 @@ def _number(host: Host, name: str, *, code: str) -> int | None:
         raise ClusterctlError(
             f"{name} of {host.name} is {value!r}, and no number", code=code, where=host.name
         ) from None
+
+
+def _mig(host: Host) -> str:
+    """The declared MIG layout. Raises ClusterctlError where it is none."""
+    text = _text(host, "hardware_mig")
+    try:
+        if text:
+            mig_layout(text)
+    except ValueError as error:
+        raise ClusterctlError(
+            f"hardware_mig of {host.name}: {error}", code="inventory.mig", where=host.name
+        ) from None
+    return text
 
 
 def _text(host: Host, name: str) -> str:

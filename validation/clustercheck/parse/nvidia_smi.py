@@ -34,6 +34,7 @@ class Gpu:
     uuid: str = ""
     vbios: str = ""
     mig: str = ""
+    mig_pending: str = ""
     recovery_action: str = ""
     ecc_mode: str = ""
     ecc: Mapping[str, str] | None = None
@@ -120,6 +121,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         uuid=_text(element, "uuid"),
         vbios=_text(element, "vbios_version"),
         mig=_text(element, "mig_mode/current_mig"),
+        mig_pending=_text(element, "mig_mode/pending_mig"),
         recovery_action=_text(element, "gpu_recovery_action"),
         ecc_mode=_text(element, "ecc_mode/current_ecc"),
         ecc=_section(element, "ecc_errors"),

@@ -56,6 +56,7 @@ def parts_of(options: dict[str, Any], limit_s: float) -> dict[str, Callable[[], 
     return {
         "host": host,
         "nvidia_smi": lambda: command(["nvidia-smi", "-q", "-x"], limit_s),
+        "gpu_list": lambda: command(["nvidia-smi", "-L"], limit_s),
         "topology": lambda: command(["nvidia-smi", "topo", "-m"], limit_s),
         "nvlink": lambda: command(["nvidia-smi", "nvlink", "-s"], limit_s),
         "nvlink_errors": lambda: command(["nvidia-smi", "nvlink", "-e"], limit_s),

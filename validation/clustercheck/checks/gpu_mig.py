@@ -1,0 +1,145 @@
+"""Is each GPU split into the MIG instances that were declared, or not split at all?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
+from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.evidence import Evidence
+from clustercheck.model import MIG_DISABLED, Scope, Subject, Verdict, mig_layout
+from clustercheck.parse.gpu_list import parse_gpu_list
+from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.reading import CannotReadError, program_output
+
+DECLARE = (
+    "Say in hardware_mig what every GPU of the node is to be: `disabled`, or its instances as "
+    "`3g.40gb, 3g.40gb` or `7x1g.10gb`."
+)
+SETTLE = (
+    "Make the instances anew (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
+    "nvidia-smi -mig and reset the GPU; instances do not outlive a reboot: have a service make them at boot."
+)
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """The mode, whether another one waits for a reset, and the instances."""
+    gpu, declared = gpu_of(evidence, subject), evidence.declared[str(subject.node)].mig
+    if gpu.mig in ("", "N/A"):
+        if declared not in ("", MIG_DISABLED):
+            return bad("this GPU knows no MIG", "no MIG", declared)
+        return excluded("this GPU knows no MIG")
+    if gpu.mig not in ("Enabled", "Disabled") or gpu.mig_pending not in ("Enabled", "Disabled"):
+        raise CannotReadError(f"the mode of MIG is {gpu.mig!r}, and {gpu.mig_pending!r} after a reset")
+    if gpu.mig_pending != gpu.mig:
+        because = f"MIG is {gpu.mig.lower()} and will be {gpu.mig_pending.lower()} after a reset of the GPU"
+        return bad(because, gpu.mig.lower(), declared or "no change that waits")
+    shown = _shown(_layout(evidence, str(subject.node), gpu)) if gpu.mig == "Enabled" else MIG_DISABLED
+    return _compared(shown, declared)
+
+
+def _compared(shown: str, declared: str) -> Finding:
+    if not declared:
+        if shown == MIG_DISABLED:
+            return good(shown, "no MIG where none is declared")
+        return unknown(f"MIG is on ({shown}), and nobody declared it", measured=shown, remedy=DECLARE)
+    wanted = mig_layout(declared)
+    expected = MIG_DISABLED if wanted is None else _shown(Counter(wanted))
+    if shown != expected:
+        return bad(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
+    return good(shown, expected, source="hardware_mig")
+
+
+def _layout(evidence: Evidence, node: str, gpu: Gpu) -> Counter[str]:
+    listed = evidence.once(partial(_listed, node=node), ("MIG devices", node))
+    if isinstance(listed, CannotReadError):
+        raise listed
+    if gpu.uuid not in listed:
+        raise CannotReadError(f"nvidia-smi -L does not list {gpu.uuid or 'this GPU'}")
+    return Counter(listed[gpu.uuid])
+
+
+def _listed(evidence: Evidence, node: str) -> Mapping[str, tuple[str, ...]] | CannotReadError:
+    try:
+        return parse_gpu_list(program_output(evidence.nodes[node].part("gpu_list"), "nvidia-smi -L"))
+    except CannotReadError as error:
+        return error
+
+
+def _shown(layout: Counter[str]) -> str:
+    parts = [f"{count}x{name}" if count > 1 else name for name, count in sorted(layout.items())]
+    return ", ".join(parts) or "no instance"
+
+
+def _declared(layout: str) -> seeding.Inject:
+    """The operator says what every GPU is to be."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        nodes = tuple(replace(each, mig=layout) for each in evidence.spec.nodes)
+        return replace(evidence, spec=replace(evidence.spec, nodes=nodes))
+
+    return inject
+
+
+def _split(node: str, gpu: int, *profiles: str) -> seeding.Inject:
+    """A GPU that is split into these."""
+
+    def listed(raw: seeding.Raw) -> None:
+        lines = raw["gpu_list"]["stdout"].splitlines()
+        at = next(i for i, line in enumerate(lines) if re.match(rf"GPU {gpu}:", line)) + 1
+        uuid = "MIG-00000000-0000-0000-0000-00000000000"
+        lines[at:at] = [f"  MIG {name:<12} Device  {i}: (UUID: {uuid}{i})" for i, name in enumerate(profiles)]
+        raw["gpu_list"]["stdout"] = "\n".join(lines) + "\n"
+
+    modes = [seeding.smi(node, gpu, f"mig_mode/{mode}", "Enabled") for mode in ("current_mig", "pending_mig")]
+    return seeding.chain(*modes, seeding.edit(node, listed))
+
+
+CHECK = Check(
+    id="gpu-mig",
+    title="MIG layout",
+    scope=Scope.GPU,
+    measures="whether each GPU is split into MIG instances, into which, and whether a mode waits for a reset",
+    method="nvidia-smi -q -x, mig_mode, and nvidia-smi -L, against hardware_mig",
+    requires="a GPU that knows MIG",
+    expectation="the declared instances on every GPU of the node, or MIG disabled; not declared: disabled",
+    remedy=SETTLE,
+    subjects=every_gpu,
+    judge=judge,
+    faults=(
+        Fault("split-undeclared", _split("gpu02", 3, "3g.40gb"), Subject("gpu02", 3), Verdict.NOT_RUN),
+        Fault(
+            "split-and-meant-whole",
+            seeding.chain(_declared(MIG_DISABLED), _split("gpu02", 3, "3g.40gb")),
+            Subject("gpu02", 3),
+        ),
+        Fault("whole-and-meant-split", _declared("7x1g.10gb"), Subject("gpu01", 0)),
+        Fault(
+            "an-instance-missing",
+            seeding.chain(_declared("2x3g.40gb"), _split("gpu03", 5, "3g.40gb")),
+            Subject("gpu03", 5),
+        ),
+        Fault(
+            "reset-pending", seeding.smi("gpu01", 2, "mig_mode/pending_mig", "Enabled"), Subject("gpu01", 2)
+        ),
+        Fault(
+            "mode-translated",
+            seeding.smi("gpu01", 2, "mig_mode/current_mig", "Désactivé"),
+            Subject("gpu01", 2),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "list-unreadable",
+            seeding.chain(
+                _split("gpu02", 1, "3g.40gb"), seeding.stdout("gpu02", "gpu_list", "GPU 0:", "Carte 0 :")
+            ),
+            Subject("gpu02", 1),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)
