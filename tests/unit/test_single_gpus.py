@@ -227,3 +227,16 @@ def test_ranks_without_peers_are_judged_each_for_itself() -> None:
     assert ranks[2].because == "hung while timing copies"
     assert "waits in the kernel" in ranks[4].because
     assert first is not None and first.rank == 1
+
+
+def test_what_ends_a_rank_that_waits_for_its_turn_is_no_word_on_its_gpu() -> None:
+    waiting = {"phase": "gpu_transfer: waiting for its turn on NUMA node 0", "collective": True}
+    ranks, first = judge_each(
+        [
+            left(0, end={"exit_code": -9}, progress=waiting),
+            left(1, end={"exit_code": -9}, progress={"phase": "gpu_transfer: timing", "collective": False}),
+        ]
+    )
+    assert [rank.state for rank in ranks] == [RankState.KILLED, RankState.CRASHED]
+    assert ranks[0].because.startswith("killed by SIGKILL while gpu_transfer: waiting")
+    assert first is not None and first.rank == 1

@@ -80,7 +80,10 @@ class World:
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A group of these ranks. Every rank of the world must call this, in the same order."""
-        return self._paddle.distributed.new_group(list(ranks))
+        made = self._paddle.distributed.new_group(list(ranks))
+        if not self.on_gpu:
+            self.barrier()  # over gloo a group made beside the next one is refused a connection now and then
+        return made
 
     def all_reduce(self, tensor: Any, *, op: str = "SUM", group: Any = None) -> None:
         """Reduce in place over the group: SUM, MAX or MIN."""

@@ -3,8 +3,8 @@
 The same training as data_parallel.py's, with Paddle's own sharding optimiser: parameters must be equal on all
 ranks, and the loss that of a single process. Each rank's optimiser must hold but its own part of them.
 
-The groups are made here, one after the other: of those that fleet makes all at once, one is refused a
-connection now and then over gloo. Paddle's `group_sharded_parallel` is for GPUs alone.
+The groups are made here, one after the other: over gloo one of those that fleet makes all at once is refused a
+connection now and then. Paddle's `group_sharded_parallel` is for GPUs alone.
 """
 
 from __future__ import annotations
@@ -38,18 +38,11 @@ class Places:
         whole = paddle.distributed.get_group(0)
         blocks = [range(first, first + degree) for first in range(0, world.size, degree)]
         stripes = [range(first, world.size, degree) for first in range(degree)]
-        made = [self._group(world, block) for block in blocks] if len(blocks) > 1 else [whole]
+        made = [world.group(block) for block in blocks] if len(blocks) > 1 else [whole]
         self._shards = made[world.rank // degree]
         self.copies = world.size // degree
-        across = [self._group(world, stripe) for stripe in stripes] if self.copies > 1 else [None] * degree
+        across = [world.group(stripe) for stripe in stripes] if self.copies > 1 else [None] * degree
         self.across = across[world.rank % degree]
-
-    @staticmethod
-    def _group(world: World, ranks: range) -> Any:
-        """A group that all ranks have made before the next one is begun."""
-        made = world.group(ranks)
-        world.barrier()
-        return made
 
     def get_sharding_parallel_world_size(self) -> int:
         """Among how many ranks."""

@@ -66,13 +66,16 @@ def judge(
 
 
 def judge_each(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
-    """The same for ranks that have no peers: each one's end is its own."""
+    """The same for ranks that have no peers: each one's end is its own, but while it waits for its turn."""
     outcomes = {item.rank: _alone(item) for item in evidence}
     for item in evidence:
         waited = bool((item.progress or {}).get("collective"))
-        if outcomes[item.rank].state is RankState.KILLED and not waited:
+        outcome = outcomes[item.rank]
+        if outcome.state is RankState.KILLED and not waited:
             ((_, why),) = _hung([item])
-            outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=why)
+            outcomes[item.rank] = replace(outcome, state=RankState.HUNG, because=why)
+        elif outcome.state is RankState.CRASHED and waited:  # its device did nothing then
+            outcomes[item.rank] = replace(outcome, state=RankState.KILLED)
     failed = [
         outcomes[item.rank]
         for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
