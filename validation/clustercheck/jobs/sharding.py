@@ -3,8 +3,8 @@
 The same training as data_parallel.py's, with Paddle's own sharding optimiser: parameters must be equal on all
 ranks, and the loss that of a single process. Each rank's optimiser must hold but its own part of them.
 
-The groups are made here, one after the other: over gloo one of those that fleet makes all at once is refused a
-connection now and then. Paddle's `group_sharded_parallel` is for GPUs alone.
+The groups are made here, one after the other: of those that fleet makes all at once one is refused a
+connection now and then over gloo. Paddle's `group_sharded_parallel` is for GPUs alone.
 """
 
 from __future__ import annotations
