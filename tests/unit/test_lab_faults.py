@@ -79,7 +79,7 @@ def test_a_seed_draws_of_every_family_and_the_same_again(seed: str) -> None:
 
 def test_in_a_year_of_days_every_fault_that_takes_no_minutes_is_drawn() -> None:
     drawn = {case.kind for day in range(365) for case in fault_cases.sample(str(day), 6)}
-    assert set(faults.known()) - drawn == {"gpu-memory-errors", "packet-loss"}
+    assert set(faults.known()) - drawn == {"gpu-memory-errors", "nvlink-slow", "packet-loss"}
 
 
 def test_our_own_host_is_not_refused() -> None:
