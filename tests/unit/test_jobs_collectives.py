@@ -6,11 +6,10 @@ import importlib.util
 import threading
 from types import SimpleNamespace
 
+import numpy
 import pytest
 
 from clustercheck.jobs import collectives
-
-numpy = pytest.importorskip("numpy")
 
 
 class Tensor(numpy.ndarray):
