@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from clustercheck.checks.base import Check
+from clustercheck.checks.base import Check, expected_subjects
 from clustercheck.evidence import Evidence
 from clustercheck.model import Coverage, Result, Subject, Verdict
 
@@ -20,7 +20,7 @@ def complete(checks: Iterable[Check], evidence: Evidence, results: Sequence[Resu
         raise ValueError(f"more than one result of {doubled[0][0]} for {doubled[0][1]}")
     whole = list(results)
     for check in checks:
-        for subject in check.subjects(evidence):
+        for subject in expected_subjects(check, evidence):
             if (check.id, subject) not in seen:
                 whole.append(_missing(check, subject))
     return whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -134,15 +135,60 @@ def the_group(_evidence: Evidence) -> Iterable[Subject]:
     return [GROUP]
 
 
+def expected_subjects(check: Check, evidence: Evidence) -> tuple[Subject, ...]:
+    """The check's subjects, each once; where it cannot name them, all that its scope has. Never raises."""
+    return _with_subjects(check, evidence)[1]
+
+
 def evaluate(check: Check, evidence: Evidence) -> list[Result]:
     """The check's verdict on every expected subject. Never raises: what raised is not run."""
-    found = [(subject, _find(check, evidence, subject)) for subject in check.subjects(evidence)]
-    judged = judge_all(
-        {subject: finding.figures for subject, finding in found if finding.figures},
-        kind=partial(_kind, evidence),
-        before=before_of(evidence, check.id),
-    )
-    return [_result(check, subject, finding, evidence, judged.get(subject, ())) for subject, finding in found]
+    check, subjects = _with_subjects(check, evidence)
+    found = {subject: _find(check, evidence, subject) for subject in subjects}
+    try:
+        judged = judge_all(
+            {subject: finding.figures for subject, finding in found.items() if finding.figures},
+            kind=partial(_kind, evidence),
+            before=before_of(evidence, check.id),
+        )
+    except Exception as error:  # noqa: BLE001 - figures that cannot be judged prove nothing
+        judged = {}
+        found = {subject: _without_figures(finding, error) for subject, finding in found.items()}
+    return [
+        _result(check, subject, finding, evidence, judged.get(subject, ()))
+        for subject, finding in found.items()
+    ]
+
+
+def _with_subjects(check: Check, evidence: Evidence) -> tuple[Check, tuple[Subject, ...]]:
+    """The check with its subjects; one that cannot name them fails on each with what it raised."""
+    try:
+        return check, _each_once(check.subjects(evidence))
+    except Exception as error:  # noqa: BLE001 - its cells are in the ledger all the same
+        return replace(check, judge=_raising(error)), tuple(_of_scope(check.scope, evidence))
+
+
+def _each_once(named: Iterable[Subject]) -> tuple[Subject, ...]:
+    subjects = tuple(named)
+    if len(set(subjects)) < len(subjects):
+        raise ValueError("it names a subject more than once")
+    return subjects
+
+
+def _raising(error: Exception) -> Callable[[Evidence, Subject], Finding]:
+    def judge(_evidence: Evidence, _subject: Subject) -> Finding:
+        raise error
+
+    return judge
+
+
+def _of_scope(scope: Scope, evidence: Evidence) -> Iterable[Subject]:
+    """What a check of this scope is about where it cannot say so itself: one subject at least."""
+    if scope in (Scope.PAIR, Scope.GROUP):
+        return [GROUP]
+    if scope in (Scope.GPU, Scope.LINK):
+        with suppress(Exception):
+            return every_gpu(evidence) or [GROUP]
+    return every_node(evidence)
 
 
 def _kind(evidence: Evidence, subject: Subject) -> Hashable:
@@ -188,16 +234,27 @@ def _with_idle_gpus(check: Check, evidence: Evidence, subject: Subject, finding:
 
 
 def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
-    if (barred := _barred(check, evidence, subject)) is not None:
-        return barred
     try:
+        if (barred := _barred(check, evidence, subject)) is not None:
+            return barred
         return check.judge(evidence, subject)
     except NotDoneError as error:
         return unknown(str(error))
     except CannotReadError as error:
         return unknown(f"cannot read: {error}")
     except Exception as error:  # noqa: BLE001 - a check that fails itself has judged nothing
-        return unknown(f"the check itself failed: {type(error).__name__}: {error}")
+        return _failed_itself(error)
+
+
+def _failed_itself(error: Exception) -> Finding:
+    return unknown(f"the check itself failed: {type(error).__name__}: {error}")
+
+
+def _without_figures(finding: Finding, error: Exception) -> Finding:
+    """A pass that hung on figures which could not be judged is none; what failed besides them has failed."""
+    if finding.verdict is Verdict.PASS and finding.figures:
+        return _failed_itself(error)
+    return finding
 
 
 def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | None:
@@ -221,7 +278,10 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
 def _result(
     check: Check, subject: Subject, finding: Finding, evidence: Evidence, judged: tuple[Judged, ...]
 ) -> Result:
-    finding = _with_idle_gpus(check, evidence, subject, _with_figures(finding, judged))
+    try:
+        finding = _with_idle_gpus(check, evidence, subject, _with_figures(finding, judged))
+    except Exception as error:  # noqa: BLE001 - what it is worth cannot be told
+        finding, judged = _failed_itself(error), ()
     node = evidence.nodes.get(subject.node) if subject.node else None
     speaks = finding.verdict in (Verdict.FAIL, Verdict.NOT_RUN)
     return Result(
