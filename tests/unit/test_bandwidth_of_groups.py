@@ -11,6 +11,7 @@ from clustercheck import sample
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.of_nccl import HEARD
 from clustercheck.document import Document
 from clustercheck.evidence import Evidence
 from clustercheck.expect import profiles
@@ -51,6 +52,11 @@ def judged(found: Evidence) -> Result:
         ("hgx-a100-40gb", 150.0, (GIB // 16, GIB), Verdict.FAIL),
         ("h100-sxm5-80gb", 440.0, (GIB // 16, GIB), Verdict.EXCLUDED),  # numbers are known from 4 GiB on
         ("h100-sxm5-80gb", 440.0, (GIB, 4 * GIB), Verdict.FAIL),
+        ("h100-sxm5-80gb", 480.0, (4 * GIB,), Verdict.PASS),  # NVLS: beyond the 450 of its links, and right
+        ("h100-sxm5-80gb", 810.0, (4 * GIB,), Verdict.NOT_RUN),  # 787 where each sends its data once
+        ("h200-sxm5-141gb", 475.0, (4 * GIB,), Verdict.PASS),
+        ("hgx-a100-80gb", 310.0, (GIB,), Verdict.NOT_RUN),  # its switch does not reduce: 300 at most
+        ("v100-sxm2-32gb", 160.0, (4 * GIB,), Verdict.NOT_RUN),
         ("a10-24gb", 10.0, (GIB // 16, GIB), Verdict.EXCLUDED),
         ("", 10.0, (GIB // 16, GIB), Verdict.EXCLUDED),
         ("hgx-a100-40gb", 232.0, (1024,), Verdict.NOT_RUN),  # latency alone says nothing of bandwidth
@@ -64,6 +70,42 @@ def test_what_nobody_knows_a_number_for_is_excluded_and_not_open_for_ever(
     assert verdict is not Verdict.EXCLUDED or (result.measured, result.unit) == (gbps, "GB/s")
 
 
+def saying(found: Evidence, line: str) -> Evidence:
+    """NCCL's log of every rank has this line too."""
+    heard = found.jobs[HEARD]
+    ranks = tuple(
+        replace(rank, nccl_log=f"{rank.nccl_log}{rank.node}:9:9 [0] NCCL INFO {line}\n")
+        for rank in heard.ranks
+    )
+    return seeding.with_job(found, replace(heard, ranks=ranks))
+
+
+def test_a_switch_that_reduces_is_known_from_what_nccl_says_too() -> None:
+    beyond = evidence("hgx-a100-80gb", 310.0, (GIB,))
+    said = "NVLS multicast support is {}available on dev 0 (NVLS_NCHANNELS 16)"
+    assert judged(saying(beyond, said.format("not "))).verdict is Verdict.NOT_RUN
+    result = judged(saying(beyond, said.format("")))
+    assert result.verdict is Verdict.PASS, result.because
+    ceiling = next(part for part in result.figures[0].parts if part.part == "ceiling")
+    assert ceiling.limit == pytest.approx(300 * 2 * 7 / 8 * 1.02) and "reduces" in ceiling.method
+
+
+def across(nodes: int, gbps: float, job: str = "all_reduce", **point: Any) -> Evidence:
+    """Nodes of eight GPUs and one HDR port, 25 GB/s, that showed this bus bandwidth over NCCL."""
+    healthy = sample.healthy(nodes)
+    measured = {"bytes": GIB, "busbw_gbps": gbps, "algbw_gbps": gbps, "time_s_median": 0.01, "correct": True}
+    said: dict[str, Any] = {"backend": "nccl", "points": [measured | point], "ok": True}
+    ranks = tuple(
+        RankOutcome(8 * n + gpu, f"gpu{n + 1:02d}", RankState.OK, gpu=gpu, verdict=said)
+        for n in range(nodes)
+        for gpu in range(8)
+    )
+    port = {"device": "mlx5_0", "port": "1", "state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)"}
+    for node in healthy.nodes:
+        healthy = seeding.edit(node, lambda raw: raw.update(rdma=[port]))(healthy)
+    return replace(healthy, jobs={**healthy.jobs, job: JobOutcome(job, ranks, 5.0)})
+
+
 @pytest.mark.parametrize(
     ("nodes", "gbps", "verdict"),
     [
@@ -75,20 +117,26 @@ def test_what_nobody_knows_a_number_for_is_excluded_and_not_open_for_ever(
     ],
 )
 def test_across_nodes_physics_is_what_each_node_must_send(nodes: int, gbps: float, verdict: Verdict) -> None:
-    healthy = sample.healthy(nodes)
-    points = [{"bytes": GIB, "busbw_gbps": gbps, "algbw_gbps": gbps, "time_s_median": 0.01, "correct": True}]
-    said: dict[str, Any] = {"backend": "nccl", "points": points, "ok": True}
-    ranks = tuple(
-        RankOutcome(8 * n + gpu, f"gpu{n + 1:02d}", RankState.OK, gpu=gpu, verdict=said)
-        for n in range(nodes)
-        for gpu in range(8)
-    )
-    port = {"device": "mlx5_0", "port": "1", "state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)"}
-    for node in healthy.nodes:
-        healthy = seeding.edit(node, lambda raw: raw.update(rdma=[port]))(healthy)
-    found = replace(healthy, jobs={**healthy.jobs, "all_reduce": JobOutcome("all_reduce", ranks, 5.0)})
-    result = judged(found)
+    result = judged(across(nodes, gbps))
     assert result.verdict is verdict, result.because
+
+
+SHARP = "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA"
+
+
+@pytest.mark.parametrize(("gbps", "verdict"), [(46.0, Verdict.PASS), (50.0, Verdict.NOT_RUN)])
+def test_where_the_network_reduces_each_node_sends_its_data_but_once(gbps: float, verdict: Verdict) -> None:
+    assert judged(across(3, gbps)).verdict is Verdict.NOT_RUN
+    result = judged(saying(across(3, gbps), SHARP))  # 47.9 at most
+    assert result.verdict is verdict, result.because
+
+
+@pytest.mark.parametrize("name", ["all-gather", "reduce-scatter", "all-to-all", "broadcast"])
+def test_the_other_collectives_gain_nothing_by_it(name: str) -> None:
+    beyond = across(3, 46.0, "collectives", collective=name.replace("-", "_"))
+    for found in (beyond, saying(beyond, SHARP)):
+        result = evaluate(BY_ID[f"{name}-bandwidth"], found)[0]
+        assert result.verdict is Verdict.NOT_RUN and "beyond" in result.because
 
 
 def test_a_baseline_keeps_what_was_measured_and_judges_it_from_then_on() -> None:

@@ -13,7 +13,7 @@ from clustercheck import sample
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.nccl_transport import HEARD
+from clustercheck.checks.of_nccl import HEARD
 from clustercheck.evidence import Evidence
 from clustercheck.launch import on_node
 from clustercheck.launch.model import JobOutcome, JobSpec

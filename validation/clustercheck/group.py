@@ -15,7 +15,7 @@ from clustercheck.checks import (
     data_parallel,
     inference_latency,
     nccl_tests,
-    nccl_transport,
+    of_nccl,
     pairs,
     rdma_write,
     sharding,
@@ -57,7 +57,7 @@ def run_jobs(
     left = [node for node in nodes if node not in evidence.dropped]
     if collective.JOB in wanted:
         evidence = runner.collectives(evidence, left)
-    if nccl_tests.JOB in wanted and nccl_transport.HEARD in evidence.jobs:
+    if nccl_tests.JOB in wanted and of_nccl.HEARD in evidence.jobs:
         evidence = runner.without_framework(evidence, nccl_tests.JOB, left)
     if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
         evidence = runner.rdma_writes(evidence, with_rdma)
@@ -141,7 +141,7 @@ class _Runner:
         second = self._launch(evidence, job, nodes, fitting(arguments, evidence, nodes))
         if isinstance(second, str):
             return replace(evidence, skipped={**evidence.skipped, job: second})
-        evidence = nccl_transport.heard(evidence, second)  # large sizes are what needs every connection
+        evidence = of_nccl.heard(evidence, second)  # large sizes are what needs every connection
         whole = _both(outcome, second) if second.good else second
         return replace(evidence, jobs={**evidence.jobs, job: whole})
 
@@ -222,7 +222,7 @@ class _Runner:
         outcome = self._launch(evidence, job, nodes, self._suite.jobs[job].arguments)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})
-        evidence = nccl_transport.heard(evidence, outcome)
+        evidence = of_nccl.heard(evidence, outcome)
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
 
     def _launch(

@@ -12,12 +12,14 @@ from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Fault, Finding, the_group
 from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
+from clustercheck.checks.of_nccl import reduced_in_switch
 from clustercheck.comparison import before_of
 from clustercheck.evidence import Evidence
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
+from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
@@ -25,6 +27,7 @@ from clustercheck.parse.reading import CannotReadError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"
+IN_SWITCH = f"{PHYSICS}, each end its data once: the switch reduces"
 METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 
@@ -151,13 +154,18 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
     if blind:
         raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
     network = expectation({node: adapter for node, adapter in found.items() if adapter is not None})
+    in_switch = backend == "nccl" and reduced_in_switch(evidence).network
     ceiling = network.ceiling_gbps
     if ceiling is not None:
-        ceiling = network_ceiling_gbps("all_reduce", ceiling, len(nodes), len(outcome.ranks)) or None
-    bound = f"rate of {network.slowest}"
+        ranks = len(outcome.ranks)
+        ceiling = (
+            network_ceiling_gbps("all_reduce", ceiling, len(nodes), ranks, reduced_in_switch=in_switch)
+            or None
+        )
+    bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
     return Limits(
         Limit(network.floor_gbps, network.source, network.method),
-        Limit(ceiling, bound, PHYSICS, ABOVE_CEILING) if ceiling is not None else None,
+        Limit(ceiling, bound, method, ABOVE_CEILING) if ceiling is not None else None,
         network.nominal_gbps,
         network.method,
         network.effect,
@@ -167,16 +175,23 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
 def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | None:
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
-    ceiling = profile.ceiling(Metric.ALL_REDUCE, ranks) if profile else None
     if floor is None and size < LATENCY_BOUND_BYTES:
         return None
+    in_switch = profile is not None and (
+        profile.reduced_in_switch or node in reduced_in_switch(evidence).nodes
+    )
+    ceiling = (
+        all_reduce_ceiling_gbps(profile.gpu_link_gbps, ranks, reduced_in_switch=in_switch)
+        if profile
+        else None
+    )
     name = profile.name if profile else ""
-    links = f"links between the GPUs of {name}"
+    links, method = f"links between the GPUs of {name}", IN_SWITCH if in_switch else PHYSICS
     return Limits(
         Limit(floor.value, f"profile {name}: {floor.source}", floor.method, floor.tolerance)
         if floor
         else None,
-        Limit(ceiling, links, PHYSICS, ABOVE_CEILING) if ceiling else None,
+        Limit(ceiling, links, method, ABOVE_CEILING) if ceiling else None,
         ceiling,
         floor.method if floor else METHOD,
         effect("nvlink" if profile is not None and profile.nvlink is not None else "gpu"),

@@ -56,8 +56,13 @@ def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
 
 
 def _ceiling(limits: bandwidth.Limits, gbps: float) -> Limit | None:
-    """None where the all-reduce has none either: a virtual adapter's rate is no physics."""
-    return replace(limits.ceiling, reference=gbps) if limits.ceiling is not None else None
+    """None where the all-reduce has none either: a virtual adapter's rate is no physics.
+
+    What a switch that reduces saves an all-reduce, it does not save these.
+    """
+    if limits.ceiling is None:
+        return None
+    return replace(limits.ceiling, reference=gbps, method=bandwidth.PHYSICS)
 
 
 def _check(name: str) -> Check:

@@ -11,20 +11,18 @@ from typing import Any
 from clustercheck.checks import all_reduce, seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
 from clustercheck.checks.of_job import ended_badly, ranks_of
-from clustercheck.checks.of_nccl import no_nccl, site_of
+from clustercheck.checks.of_nccl import HEARD, log_of, no_nccl, site_of
 from clustercheck.evidence import Evidence
-from clustercheck.launch.model import JobOutcome, RankOutcome
+from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.nccl_findings import Finding as Wrong
 from clustercheck.parse.nccl_findings import findings
-from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
+from clustercheck.parse.nccl_log import NcclLog
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 JOB = all_reduce.JOB
-HEARD = "nccl_transport"  # the launch whose log tells: in the evidence a job of its own
 SOURCE = "NCCL's own log (NCCL_DEBUG=INFO)"
-_HOST = re.compile(r"^(?:\[[^\]\n]{0,40}\] )?\S{1,255}?(?=:\d+:\d+ \[)", re.MULTILINE)
 _VERSION = re.compile(r"NCCL version (\d+)\.(\d+)\.(\d+)")
 _MISMATCHED = re.compile(
     r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)"
@@ -33,13 +31,6 @@ ONE_VERSION = (
     "Run one image by its digest on all nodes, and look for another libnccl.so that LD_LIBRARY_PATH, "
     "LD_PRELOAD or a mount brings into the container."
 )
-
-
-def heard(evidence: Evidence, outcome: JobOutcome) -> Evidence:
-    """The evidence with this launch's log, where NCCL left one."""
-    if not any(rank.nccl_log for rank in outcome.ranks):
-        return evidence
-    return replace(evidence, jobs={**evidence.jobs, HEARD: replace(outcome, job=HEARD)})
 
 
 @dataclass(frozen=True)
@@ -75,21 +66,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _read(evidence: Evidence) -> _Read:
-    """Hosts are called as the nodes are: two may say the same of themselves."""
-    outcome = evidence.jobs[HEARD]
-    texts = []
-    for rank in sorted(outcome.ranks, key=lambda each: each.rank):
-        if not rank.nccl_log:
-            return _Read(because=f"rank {rank.rank} on {rank.node} left no log of NCCL")
-        if NCCL_LOG_CUT in rank.nccl_log:
-            return _Read(because=f"the log of NCCL of rank {rank.rank} on {rank.node} is too long")
-        texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
     try:
-        log = parse_nccl_log("\n".join(texts), len(outcome.ranks))
+        log = log_of(evidence)
     except CannotReadError as error:
         return _Read(because=str(error))
     wrong: dict[str, tuple[Wrong, ...]] = {}
-    for finding in findings(log, site_of(evidence, outcome)):
+    for finding in findings(log, site_of(evidence, evidence.jobs[HEARD])):
         if finding.code != "warnings":  # shown; NCCL warns of things that do no harm too
             for host in finding.hosts:
                 wrong[host] = (*wrong.get(host, ()), finding)

@@ -1,9 +1,11 @@
-"""What NCCL could use on the nodes of a job: rails, interfaces, peer-to-peer access, GPUDirect."""
+"""What NCCL says in its log, and what it could use on the nodes of a job: rails, peer access, GPUDirect."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from clustercheck.checks import all_reduce
 from clustercheck.checks.base import Finding, excluded, unknown
@@ -11,8 +13,10 @@ from clustercheck.checks.gpu_p2p import peer_access
 from clustercheck.checks.of_job import outcome_of, ranks_of
 from clustercheck.evidence import GPUS_IDLE, Evidence
 from clustercheck.launch.model import JobOutcome
+from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Subject
 from clustercheck.parse.nccl_findings import Site
+from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 from clustercheck.parse.topology import Topology
 from clustercheck.rails import adapters_of
@@ -21,6 +25,61 @@ from clustercheck.rails import adapters_of
 # [NCCL, environment variables: NCCL_P2P_LEVEL, NCCL_NET_GDR_LEVEL; src/graph/paths.cc].
 NEAR = ("PIX", "PXB")
 WITHOUT_GPUDIRECT = ("GeForce", "TITAN")  # [NVIDIA, GPUDirect RDMA: data-centre and RTX professional GPUs]
+HEARD = "nccl_transport"  # the launch whose log tells: in the evidence a job of its own
+_HOST = re.compile(r"^(?:\[[^\]\n]{0,40}\] )?\S{1,255}?(?=:\d+:\d+ \[)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class InSwitch:
+    """Where switches reduce: within ``nodes`` over NVLink (NVLS), and in the ``network`` (CollNet, SHARP)."""
+
+    nodes: frozenset[str] = frozenset()
+    network: bool = False
+
+
+def heard(evidence: Evidence, outcome: JobOutcome) -> Evidence:
+    """The evidence with this launch's log, where NCCL left one."""
+    if not any(rank.nccl_log for rank in outcome.ranks):
+        return evidence
+    return replace(evidence, jobs={**evidence.jobs, HEARD: replace(outcome, job=HEARD)})
+
+
+def log_of(evidence: Evidence) -> NcclLog:
+    """What NCCL said in the launch that was heard; hosts are called as the nodes are: two may say the same.
+
+    Raises CannotReadError, also where no launch was heard.
+    """
+    log = evidence.once(_log)
+    if isinstance(log, str):
+        raise CannotReadError(log)
+    return log
+
+
+def reduced_in_switch(evidence: Evidence) -> InSwitch:
+    """What NCCL's log shows of it; nothing where it cannot be read."""
+    try:
+        log = log_of(evidence)
+    except CannotReadError:
+        return InSwitch()
+    return InSwitch(log.nvls, bool(log.collnet))
+
+
+def _log(evidence: Evidence) -> NcclLog | str:
+    """Or why it cannot be read."""
+    if HEARD not in evidence.jobs:
+        return "NCCL was not heard"
+    ranks = sorted(evidence.jobs[HEARD].ranks, key=lambda each: each.rank)
+    texts = []
+    for rank in ranks:
+        if not rank.nccl_log:
+            return f"rank {rank.rank} on {rank.node} left no log of NCCL"
+        if NCCL_LOG_CUT in rank.nccl_log:
+            return f"the log of NCCL of rank {rank.rank} on {rank.node} is too long"
+        texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
+    try:
+        return parse_nccl_log("\n".join(texts), len(ranks))
+    except CannotReadError as error:
+        return str(error)
 
 
 def site_of(evidence: Evidence, outcome: JobOutcome) -> Site:

@@ -11,16 +11,22 @@ import math
 HALF = "half of the all-reduce's floor: whoever reduces to all can do each of these in that time"
 
 
-def network_ceiling_gbps(collective: str, wire_gbps: float, nodes: int, ranks: int) -> float:
+def network_ceiling_gbps(
+    collective: str, wire_gbps: float, nodes: int, ranks: int, *, reduced_in_switch: bool = False
+) -> float:
     """At most, where each node has ``wire_gbps`` and holds as many ranks as every other.
 
     A node must take in, or give, what the others hold: (nodes - 1) / nodes of all data, for an all-reduce
     twice; by all-to-all each of its ranks must. A broadcast's root must send all of it once. Among the ranks
     of a node data need not use the network: a tree, or a ring of nodes, shows more than its rate as bus
-    bandwidth, between two nodes nearly twice as much. Switches that reduce (SHARP) are not reckoned with.
+    bandwidth, between two nodes nearly twice as much. Where switches reduce (SHARP, by NCCL's CollNet), a
+    node sends its sum once and receives that of all once, however many nodes there are: 8 HDR adapters, of
+    200 GB/s together, show 220 [NVIDIA/nccl issue 320].
     """
     if nodes < 2:
         return 0.0
+    if collective == "all_reduce" and reduced_in_switch:
+        return wire_gbps * 2 * (ranks - 1) / ranks
     whole = wire_gbps * nodes / (nodes - 1) * (ranks - 1) / ranks
     if collective == "all_to_all":
         return whole * nodes / ranks

@@ -61,8 +61,12 @@ def network_gbps(megabits_per_second: float) -> float:
 def all_reduce_ceiling_gbps(wire_gbps: float, ranks: int, *, reduced_in_switch: bool = False) -> float:
     """The bus bandwidth that an all-reduce can show at most over links of ``wire_gbps`` a rank.
 
-    A ring moves 2(n-1)/n of the data over each rank's link, which is how bus bandwidth is defined; where
-    the switch itself reduces (NVLink SHARP), each rank sends its data but once.
+    From rank to rank at least 2(n-1)/n of the data cross each rank's link, which is how bus bandwidth is
+    defined [nccl-tests, PERFORMANCE.md]. Where the switch itself reduces (NVLink SHARP: NCCL's NVLS, from
+    Hopper and NVSwitch 3 on) a rank still sends its data once and receives the sum once, so that the
+    algorithm's bandwidth is bounded by the link and the bus bandwidth is not: 8 H100 of 450 GB/s a way show
+    480, which NCCL's authors call right [NVIDIA/nccl-tests issues 212, 272]. The other collectives have no
+    such gain: somebody sends or receives (n-1)/n of the data in any case.
     """
     if ranks < 2:
         return 0.0

@@ -100,11 +100,17 @@ class Profile(_Strict):
             return nvlink_gbps(self.nvlink.links, self.nvlink.link_gbps)
         return pcie_gbps(self.pcie.generation, self.pcie.width)
 
+    @property
+    def reduced_in_switch(self) -> bool:
+        """Whether the switch between the GPUs of a node can reduce by itself."""
+        return self.nvlink is not None and self.nvlink.reduced_in_switch
+
     def ceiling(self, metric: Metric, gpus: int | None = None) -> float | None:
         """What physics allows for a metric, in its unit; None where nothing is known to bound it."""
         if metric is Metric.ALL_REDUCE:
-            in_switch = self.nvlink is not None and self.nvlink.reduced_in_switch
-            return all_reduce_ceiling_gbps(self.gpu_link_gbps, gpus or 8, reduced_in_switch=in_switch)
+            return all_reduce_ceiling_gbps(
+                self.gpu_link_gbps, gpus or 8, reduced_in_switch=self.reduced_in_switch
+            )
         if metric in (Metric.HOST_TO_DEVICE, Metric.DEVICE_TO_HOST):
             return pcie_gbps(self.pcie.generation, self.pcie.width)
         if metric is Metric.PEER_TO_PEER:
