@@ -16,6 +16,7 @@ from ansible.module_utils.node_files import replace_file
 from ansible.module_utils.service_unit import main_pid, show, started_at
 
 # https://docs.docker.com/reference/cli/dockerd/#configuration-reload-behavior
+CGROUP_DRIVER = "native.cgroupdriver="
 RELOADABLE = frozenset(
     {
         "debug",
@@ -71,6 +72,11 @@ def unmet(
         lacking["reload"].append("default-runtime")
     if (options.get("features") or {}).get("cdi") and not info.get("CDISpecDirs"):
         lacking["restart"].append("features.cdi")
+    drivers = [
+        word.partition("=")[2] for word in options.get("exec-opts") or [] if word.startswith(CGROUP_DRIVER)
+    ]
+    if drivers and drivers[-1] != info.get("CgroupDriver"):
+        lacking["restart"].append(f"{CGROUP_DRIVER}{drivers[-1]}")
     return lacking
 
 

@@ -29,7 +29,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 engine:
-  description: version ("" when absent), running, cdi (never, option, default), runtimes, image store
+  description: version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, image store
   returned: always
   type: dict
 """
@@ -62,6 +62,7 @@ def facts(client_version: str, info: dict[str, Any]) -> dict[str, Any]:
         "running": bool(info.get("ServerVersion")),
         "cdi": cdi_support(version),
         "runtimes": sorted(info.get("Runtimes") or {}),
+        "cgroup_driver": str(info.get("CgroupDriver") or ""),
         "containers_running": int(info.get("ContainersRunning") or 0),
         "live_restore": bool(info.get("LiveRestoreEnabled")),
         "image_store_containerd": "containerd" in storage.get("driver-type", ""),

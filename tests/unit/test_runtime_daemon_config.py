@@ -122,6 +122,20 @@ def test_a_daemon_that_lost_a_reload_is_found_by_what_it_shows() -> None:
     assert module.unmet(options, taken) == {"reload": [], "restart": []}
 
 
+@pytest.mark.parametrize(
+    ("said", "running", "lacks"),
+    [
+        (["native.cgroupdriver=cgroupfs"], "systemd", ["native.cgroupdriver=cgroupfs"]),
+        (["native.cgroupdriver=cgroupfs"], "cgroupfs", []),
+        (["native.cgroupdriver=systemd", "native.cgroupdriver=cgroupfs"], "cgroupfs", []),
+        (["isolation=default"], "systemd", []),
+        ([], "systemd", []),
+    ],
+)
+def test_another_cgroup_driver_wants_a_restart(said: list[str], running: str, lacks: list[str]) -> None:
+    assert module.unmet({"exec-opts": said}, {"CgroupDriver": running})["restart"] == lacks
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '"text"'])
 def test_a_file_that_is_no_object_is_refused_and_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "daemon.json"

@@ -86,9 +86,10 @@ CHECK = Check(
     "info, the way GPUs are given to containers, links in /dev/char",
     requires="Docker that runs",
     expectation="cgroup driver cgroupfs, or GPUs by CDI with links in /dev/char",
-    remedy="Give GPUs by CDI: nvidia_container_toolkit_mode: cdi, where Docker knows it; or keep systemd "
-    "out: container_runtime_daemon_options with exec-opts: [native.cgroupdriver=cgroupfs]. "
-    "Then clusterctl apply --only runtime.",
+    remedy="`clusterctl apply --only runtime` has Docker keep cgroups itself "
+    "(nvidia_container_toolkit_cgroup_driver: cgroupfs), where no native.cgroupdriver of "
+    "container_runtime_daemon_options says otherwise; or give GPUs by CDI: nvidia_container_toolkit_mode: cdi, "
+    "where Docker knows it.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

@@ -1,0 +1,101 @@
+"""Docker's options as the roles ask for them: locked memory where there is RDMA, CDI, and who manages cgroups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+
+MEMLOCK = {"Name": "memlock", "Soft": -1, "Hard": -1}
+
+
+def templated(repository: Path, role: str, name: str, variables: dict[str, Any]) -> dict[str, Any]:
+    """A variable of a role's vars, as Ansible makes it."""
+    ours = yaml.safe_load((repository / "roles" / role / "vars/main.yml").read_text(encoding="utf-8"))
+    try:
+        from ansible.template import trust_as_template
+    except ImportError:
+        trusted = ours
+    else:
+        trusted = _trusted(ours, trust_as_template)
+    made: dict[str, Any] = Templar(DataLoader(), variables={**trusted, **variables}).template(trusted[name])
+    return made
+
+
+def _trusted(value: Any, trust: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _trusted(each, trust) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_trusted(each, trust) for each in value]
+    return trust(value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("found", "settings", "expected"),
+    [
+        ({"matched": 8}, {}, {"default-ulimits": {"memlock": MEMLOCK}}),
+        ({"matched": 0}, {}, {}),
+        ({"skipped": True}, {}, {}),  # the kernel knows no RDMA at all
+        ({"matched": 8}, {"container_runtime_lock_memory": False}, {}),
+        (
+            {"matched": 8},
+            {"container_runtime_daemon_options": {"default-ulimits": {"memlock": {"Hard": 65536}}}},
+            {"default-ulimits": {"memlock": {**MEMLOCK, "Hard": 65536}}},
+        ),
+        (
+            {"matched": 1},
+            {"container_runtime_daemon_options": {"log-driver": "journald"}},
+            {"log-driver": "journald", "default-ulimits": {"memlock": MEMLOCK}},
+        ),
+    ],
+)
+def test_memory_may_be_locked_where_there_is_rdma_and_the_operator_has_the_last_word(
+    repository: Path, found: dict[str, Any], settings: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    variables = {
+        "container_runtime_lock_memory": True,
+        "container_runtime_daemon_options": {},
+        "__container_runtime_rdma": found,
+        **settings,
+    }
+    assert templated(repository, "container_runtime", "_container_runtime_options", variables) == expected
+
+
+CGROUPFS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
+CDI = {"features": {"cdi": True}}
+SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "expected"),
+    [
+        (("never", "systemd"), {}, CGROUPFS),
+        (("option", "systemd"), {}, {**CDI, **CGROUPFS}),
+        (("default", "systemd"), {}, CGROUPFS),
+        (("never", "cgroupfs"), {}, {}),
+        (("never", ""), {}, {}),
+        (("option", "systemd"), {"nvidia_container_toolkit_mode": "hook"}, CGROUPFS),
+        (("option", "systemd"), {"nvidia_container_toolkit_mode": "cdi"}, CDI),
+        (("never", "systemd"), {"nvidia_container_toolkit_cgroup_driver": ""}, {}),
+        (("never", "systemd"), SYSTEMD, {}),
+        (("never", "systemd"), {"container_runtime_daemon_options": {"exec-opts": ["isolation=x"]}}, CGROUPFS),
+        (("never", "systemd"), {"container_runtime_daemon_options": {"log-driver": "journald"}}, CGROUPFS),
+    ],
+)  # fmt: skip
+def test_docker_keeps_cgroups_itself_where_a_hook_gives_gpus_and_systemd_would_take_them(
+    repository: Path, engine: tuple[str, str], settings: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    variables = {
+        "nvidia_container_toolkit_mode": "auto",
+        "nvidia_container_toolkit_cgroup_driver": "cgroupfs",
+        "__nvidia_container_toolkit_engine": {"engine": {"cdi": engine[0], "cgroup_driver": engine[1]}},
+        **settings,
+    }
+    made = templated(repository, "nvidia_container_toolkit", "_nvidia_container_toolkit_options", variables)
+    assert made.pop("runtimes")["nvidia"]["path"] == "nvidia-container-runtime"
+    assert made == expected
