@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
@@ -30,8 +30,8 @@ FIGURE = {
     "method": BY_ID["nvlink"].method, "conditions": {}, "verdict": "pass", "parts": [],
 }  # fmt: skip
 GPUS = [
-    {"model": sample.MODEL, "serial": f"{n}", "address": f"0000:{bus}:00.0"}
-    for n, bus in enumerate(sample.BUSES)
+    {"model": sample_smi.MODEL, "serial": f"{n}", "address": f"0000:{bus}:00.0"}
+    for n, bus in enumerate(sample_smi.BUSES)
 ]
 
 
@@ -64,7 +64,9 @@ def serial(gpu: int) -> str:
 
 
 def same_gpus(then: Baseline) -> Baseline:
-    gpus = {f"0000:{bus}:00.0": GpuThen(sample.MODEL, serial(n)) for n, bus in enumerate(sample.BUSES)}
+    gpus = {
+        f"0000:{bus}:00.0": GpuThen(sample_smi.MODEL, serial(n)) for n, bus in enumerate(sample_smi.BUSES)
+    }
     return replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
 
 
@@ -76,7 +78,7 @@ def test_a_figure_is_compared_with_the_same_one_of_then() -> None:
     assert parts(compared(slightly))["baseline"] is Verdict.PASS
     section = described(compared(then))
     assert section is not None and section["run"] == "r1" and section["not_compared"] == []
-    assert section["differs"] == [f"gpu01: driver {sample.DRIVER}, then 570.1"]
+    assert section["differs"] == [f"gpu01: driver {sample_smi.DRIVER}, then 570.1"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     assert section is not None and f"serial {serial(0)}, then 0" in section["not_compared"][0]
     silent = compared(then, seeding.smi("gpu01", 0, "serial", "N/A")(sample.healthy()))
     assert parts(silent)["baseline"] is Verdict.FAIL
-    gpus = {f"0000:{bus}:00.0": GpuThen("NVIDIA H100", "") for bus in sample.BUSES}
+    gpus = {f"0000:{bus}:00.0": GpuThen("NVIDIA H100", "") for bus in sample_smi.BUSES}
     other = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
     assert "baseline" not in parts(compared(other))
     assert "of another model" in " ".join(compared(other).replaced.values())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check, evaluate, good
@@ -109,7 +109,7 @@ def test_links_are_excluded_where_mig_is_on_and_where_there_are_none() -> None:
 
 def test_a_recovery_action_is_not_asked_of_old_drivers() -> None:
     def old(raw: seeding.Raw) -> None:
-        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(sample.DRIVER, "535.309.01")
+        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(sample_smi.DRIVER, "535.309.01")
 
     evidence = seeding.chain(
         seeding.edit("gpu01", old), seeding.smi("gpu01", 0, "gpu_recovery_action", None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec
@@ -44,7 +44,7 @@ def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
     assert coverage == {"expected": CELLS, "pass": CELLS - 3, "fail": 0, "not_run": 0, "excluded": 3}
     kinds = [event["type"] for event in events]
     assert kinds[0] == "suite" and kinds[-1] == "verdict" and kinds.count("probe") == 3 and "job" in kinds
-    assert document["environment"]["nodes"]["gpu01"]["driver"] == sample.DRIVER
+    assert document["environment"]["nodes"]["gpu01"]["driver"] == sample_smi.DRIVER
     assert document["environment"]["backend"] == "gloo"
 
 
@@ -157,12 +157,12 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     spec = replace(
         sample.spec(),
         image="",
-        nodes=tuple(NodeSpec(name, "192.0.2.1", 1, sample.MODEL, sample.PROFILE) for name in names),
+        nodes=tuple(NodeSpec(name, "192.0.2.1", 1, sample_smi.MODEL, sample.PROFILE) for name in names),
     )
     record = sample.probe_record(1)
-    record["nvidia_smi"]["stdout"] = sample.smi_xml(1, gpus=1)
-    record["nvlink"]["stdout"] = sample.nvlink_text(1, gpus=1)
-    record["topology"]["stdout"] = sample.topology_text(gpus=1)
+    record["nvidia_smi"]["stdout"] = sample_smi.smi_xml(1, gpus=1)
+    record["nvlink"]["stdout"] = sample_smi.nvlink_text(1, gpus=1)
+    record["topology"]["stdout"] = sample_smi.topology_text(gpus=1)
     for part in ("container_gpus", "container_gpus_as_user"):
         record[part]["stdout"] = record[part]["stdout"].splitlines()[0]
     record["pci"] = [d for d in record["pci"] if d["class"] != "0x030200" or "07:00" in d["address"]]
@@ -217,7 +217,7 @@ def test_nodes_may_be_asked_for_different_drivers_and_images() -> None:
     hub = sample.IMAGE.replace("registry01", "hub")
     own = NodeSettings("580.105.08", "580", hub, ("--gpus", "all"))
     canary = replace(spec, nodes=(*spec.nodes[:2], replace(spec.nodes[2], settings=own)))
-    newer = json.loads(json.dumps(sample.probe_record(3)).replace(sample.DRIVER, "580.105.08"))
+    newer = json.loads(json.dumps(sample.probe_record(3)).replace(sample_smi.DRIVER, "580.105.08"))
     launcher = FakeLauncher()
     document = run({**records(), "gpu03": newer}, launcher, spec=canary)
     assert verdicts(document, "driver-version") == dict.fromkeys(records(), "pass")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.errors import ExplainedError
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.transport import NodeUnreachableError
@@ -58,7 +58,7 @@ def test_a_missing_gpu_is_blamed_by_its_number() -> None:
 def test_several_faults_at_once_are_all_named() -> None:
     found = {**records(), "gpu02": lost_gpu(0)}
     found["gpu03"]["module"]["version"] = "570.148.08"
-    found["gpu03"]["nvidia_smi"]["stdout"] = sample.smi_xml(3, driver="570.148.08")
+    found["gpu03"]["nvidia_smi"]["stdout"] = sample_smi.smi_xml(3, driver="570.148.08")
     launcher = FakeLauncher(slow={frozenset({"gpu01"}): 0.02})
     document = run(found, launcher)
     assert {entry[:3] for entry in blamed(document)} == {

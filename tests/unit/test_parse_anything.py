@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.checks.container_gpus import listed
 from clustercheck.jobs import watch
 from clustercheck.parse.cpu import cpu_list
@@ -48,7 +48,7 @@ OF_RECORDS: dict[str, tuple[Callable[[Any], object], Any]] = {
 OF_TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "cpu_list": (lambda text: cpu_list(text, "the list"), "0-63,128-191"),
     "container_gpus": (listed, str(RECORD["container_gpus"]["stdout"])),
-    "watch": (watch.read, sample.smi_xml(1, gpus=1)),
+    "watch": (watch.read, sample_smi.smi_xml(1, gpus=1)),
     "limits": (of_process, "Max open files            1048576              1048576              files\n"),
     "ulimits": (
         default_ulimits,

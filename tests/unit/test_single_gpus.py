@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample, sample_gpus
+from clustercheck import sample, sample_gpus, sample_smi
 from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
@@ -117,7 +117,7 @@ def test_without_an_image_or_a_free_node_nothing_is_launched() -> None:
 
 def test_a_gpu_is_found_by_its_pci_address_where_another_is_gone() -> None:
     evidence = sample.healthy()
-    addresses = [f"0000:{bus}:00.0" for bus in sample.BUSES]
+    addresses = [f"0000:{bus}:00.0" for bus in sample_smi.BUSES]
     left = [address for address in addresses if address != addresses[3]]
     whole = sample_gpus.outcome("gpu_gemm", ["gpu01", "gpu02", "gpu03"], addresses)
     ranks = []

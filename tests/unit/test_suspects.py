@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from simulated_fabric import PAIR_GBPS, QUIET, Fabric, Fault
 
-from clustercheck import sample, suspects
+from clustercheck import sample, sample_smi, suspects
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.pairs import CHECK
@@ -195,7 +195,9 @@ def test_with_rails_a_gpu_is_told_from_its_adapter_by_exchange() -> None:
         assert not played.launched[0][2]
 
 
-@pytest.mark.parametrize("topology", [sample.topology_text(nics=0), "fewer GPUs take part than there are"])
+@pytest.mark.parametrize(
+    "topology", [sample_smi.topology_text(nics=0), "fewer GPUs take part than there are"]
+)
 def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(topology: str) -> None:
     played = Cluster(4, Fault("gpu", ("gpu02",), 0.3, gpu=3), gpus=GPUS, rails=4)
     for node in played.evidence.nodes.values():

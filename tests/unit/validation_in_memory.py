@@ -12,7 +12,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from clustercheck import sample, sample_gpus
+from clustercheck import sample, sample_gpus, sample_smi, sample_verdicts
 from clustercheck.checks.base import every_node
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.model import ClusterSpec, NodeSpec, Scope
@@ -80,23 +80,23 @@ class FakeLauncher:
             if spec.program == "all_reduce.py":
                 pairs = [(a, b) for a in spec.nodes for b in spec.nodes if a < b]
                 gbps = min((self._gbps(a, b) for a, b in pairs), default=2.0)
-                verdict = sample.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
+                verdict = sample_verdicts.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "collectives.py":
-                verdict = sample.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+                verdict = sample_verdicts.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
             elif spec.program == "sharding.py":
-                verdict = sample.sharding_verdict(rank, count)
+                verdict = sample_verdicts.sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":
-                verdict = sample.pairs_verdict(rank, count, spec.arguments["rounds"])
+                verdict = sample_verdicts.pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["trials"]:
                     point["busbw_gbps"] = self._gbps(*(spec.nodes[rank] for rank in point["ranks"]))
             elif spec.program.startswith("training"):
-                verdict = sample.training_verdict(rank, count)
+                verdict = sample_verdicts.training_verdict(rank, count)
             elif spec.program == "inference.py":
-                verdict = sample.inference_verdict(rank, count)
+                verdict = sample_verdicts.inference_verdict(rank, count)
             else:
-                verdict = sample.data_parallel_verdict(rank, count)
+                verdict = sample_verdicts.data_parallel_verdict(rank, count)
             self.change(spec, node, verdict)
             verdicts.append(verdict)
         outcome = sample.job(spec.name, spec.nodes, verdicts)
@@ -115,8 +115,8 @@ class FakeLauncher:
         for seat in range(sample_gpus.GPUS * len(spec.nodes)):
             node, gpu = spec.nodes[seat // sample_gpus.GPUS], seat % sample_gpus.GPUS
             verdict = {
-                **sample_gpus.described(seat, gpu, f"0000:{sample.BUSES[gpu]}:00.0"),
-                **sample_gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in sample.BUSES]),
+                **sample_gpus.described(seat, gpu, f"0000:{sample_smi.BUSES[gpu]}:00.0"),
+                **sample_gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in sample_smi.BUSES]),
             }
             self.change(spec, node, verdict)
             state = RankState.OK

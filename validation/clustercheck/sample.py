@@ -1,7 +1,7 @@
 """A healthy cluster's evidence, written by hand: what self-tests plant faults in.
 
-Three nodes of 8 x A100-SXM4-80GB with NVSwitch, driver 580, in the words of the programs that print them.
-The elements are those of captures that NVIDIA publishes (k8s-test-infra, Apache-2.0); values are made up.
+Three nodes of 8 x A100-SXM4-80GB with NVSwitch, driver 580. What the programs print, and what the jobs say,
+is in the modules beside this one (`sample_smi`, `sample_verdicts` and others).
 """
 
 from __future__ import annotations
@@ -12,24 +12,40 @@ from typing import Any
 from clustercheck import sample_gpus
 from clustercheck.evidence import Evidence
 from clustercheck.expect import profiles
-from clustercheck.jobs.operation import FACTORS
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.rounds import round_robin
 from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.sample_dcgm import dcgm4_text
 from clustercheck.sample_host import MOUNTS, host_parts
-from clustercheck.sample_links import RDMA, link_parts, rdma_devices, rdma_ports, storage_nic
+from clustercheck.sample_links import link_parts, rdma_devices, rdma_ports, storage_nic
 from clustercheck.sample_nccl import nccl_logs
 from clustercheck.sample_nccl_tests import nccl_tests_verdict
 from clustercheck.sample_rdma import rdma_write_verdict
+from clustercheck.sample_smi import (
+    BUSES,
+    DRIVER,
+    MODEL,
+    gpu_list_text,
+    nvlink_errors_text,
+    nvlink_text,
+    peer_access_text,
+    smi_xml,
+    topology_text,
+)
+from clustercheck.sample_verdicts import (
+    all_reduce_verdict,
+    collectives_verdict,
+    data_parallel_verdict,
+    inference_verdict,
+    pairs_verdict,
+    sharding_verdict,
+    training_verdict,
+)
 
 PROFILE = "hgx-a100-80gb"
-MODEL = "NVIDIA A100-SXM4-80GB"
-DRIVER = "580.95.05"
 REGISTRY = "registry01"
 IMAGE = f"{REGISTRY}:5000/library/paddle@sha256:" + "0" * 64
-BUSES = ("07", "0f", "47", "4e", "87", "90", "b7", "bd")
 SWITCH_BUSES = ("c4", "c5", "c6", "c7", "c8", "c9")
 NIC_MBPS = 25_000
 PLACES = ("/", "/tmp", "/var/tmp", "/var/log", "/var/lib/clusterctl", "/var/lib/docker")  # noqa: S108 - names
@@ -39,141 +55,6 @@ NOON = 1_795_000_000.0
 def program(stdout: str) -> dict[str, Any]:
     """A program that ended well with this output."""
     return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
-
-
-def uuid(node: int, gpu: int) -> str:
-    """The identity of a GPU."""
-    return f"GPU-{node:08x}-0000-0000-0000-{gpu:012x}"
-
-
-def smi_xml(node: int, gpus: int = 8, driver: str = DRIVER) -> str:
-    """What `nvidia-smi -q -x` prints."""
-    entries = "".join(_gpu_xml(node, gpu) for gpu in range(gpus))
-    return (
-        '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">\n<nvidia_smi_log>\n'
-        f"<timestamp>Fri Nov 20 10:00:00 2026</timestamp><driver_version>{driver}</driver_version>"
-        f"<cuda_version>13.0</cuda_version><attached_gpus>{gpus}</attached_gpus>\n{entries}</nvidia_smi_log>\n"
-    )
-
-
-def _leaves(**values: object) -> str:
-    return "".join(f"<{name}>{value}</{name}>" for name, value in values.items())
-
-
-def _gpu_xml(node: int, gpu: int) -> str:
-    address = f"00000000:{BUSES[gpu].upper()}:00.0"
-    errors = _leaves(
-        sram_correctable=0,
-        sram_uncorrectable_parity=0,
-        sram_uncorrectable_secded=0,
-        dram_correctable=0,
-        dram_uncorrectable=0,
-    )
-    remapped = _leaves(
-        remapped_row_corr=0, remapped_row_unc=0, remapped_row_pending="No", remapped_row_failure="No"
-    )
-    reasons = _leaves(
-        **{
-            f"clocks_event_reason_{name}": "Active" if name == "gpu_idle" else "Not Active"
-            for name in (
-                "gpu_idle",
-                "sw_power_cap",
-                "hw_slowdown",
-                "hw_thermal_slowdown",
-                "hw_power_brake_slowdown",
-                "sync_boost",
-                "sw_thermal_slowdown",
-            )
-        }
-    )
-    link = (
-        f"<pcie_gen>{_leaves(max_link_gen=4, current_link_gen=4)}</pcie_gen>"
-        f"<link_widths>{_leaves(max_link_width='16x', current_link_width='16x')}</link_widths>"
-    )
-    return (
-        f'<gpu id="{address}">'
-        + _leaves(product_name=MODEL, product_architecture="Ampere", persistence_mode="Enabled")
-        + f"<mig_mode>{_leaves(current_mig='Disabled', pending_mig='Disabled')}</mig_mode>"
-        + _leaves(
-            serial=f"16500{node:04d}{gpu:04d}",
-            uuid=uuid(node, gpu),
-            minor_number=gpu,
-            vbios_version="92.00.45.00.03",
-        )
-        + f"<platformInfo>{_leaves(module_id=gpu + 1)}</platformInfo>"
-        + _leaves(gpu_recovery_action="None")
-        + f"<pci>{_leaves(pci_bus_id=address)}<pci_gpu_link_info>{link}</pci_gpu_link_info></pci>"
-        + f"<clocks_event_reasons>{reasons}</clocks_event_reasons>"
-        + f"<utilization>{_leaves(gpu_util='0 %')}</utilization>"
-        + f"<fb_memory_usage>{_leaves(total='81920 MiB', used='0 MiB')}</fb_memory_usage>"
-        + f"<ecc_mode>{_leaves(current_ecc='Enabled', pending_ecc='Enabled')}</ecc_mode>"
-        + f"<ecc_errors><volatile>{errors}</volatile><aggregate>{errors}"
-        + f"{_leaves(sram_threshold_exceeded='No')}</aggregate></ecc_errors>"
-        + f"<retired_pages>{_leaves(pending_retirement='N/A')}</retired_pages>"
-        + f"<remapped_rows>{remapped}</remapped_rows></gpu>\n"
-    )
-
-
-def nvlink_text(node: int, gpus: int = 8) -> str:
-    """What `nvidia-smi nvlink -s` prints."""
-    links = "".join(f"\t Link {link}: 25 GB/s\n" for link in range(12))
-    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
-
-
-def gpu_list_text(node: int, gpus: int = 8) -> str:
-    """What `nvidia-smi -L` prints."""
-    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n" for gpu in range(gpus))
-
-
-def nvlink_errors_text(node: int, gpus: int = 8) -> str:
-    """What `nvidia-smi nvlink -e` prints."""
-    names = ("Replay", "Recovery", "CRC")
-    links = "\n".join("".join(f"\t Link {link}: {name} Errors: 0\n" for name in names) for link in range(12))
-    return "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n{links}" for gpu in range(gpus))
-
-
-def topology_text(gpus: int = 8, nics: int = len(RDMA)) -> str:
-    """What `nvidia-smi topo -m` prints."""
-    names = [f"GPU{gpu}" for gpu in range(gpus)]
-
-    def near(gpu: int, nic: int) -> str:
-        return "PXB" if nic == 2 * gpu // gpus else "SYS"
-
-    rows = [
-        "\t".join(
-            [
-                name,
-                *(" X " if name == other else "NV12" for other in names),
-                *(near(gpu, nic) for nic in range(nics)),
-                "0-63",
-                "0",
-            ]
-        )
-        for gpu, name in enumerate(names)
-    ]
-    rows += [
-        "\t".join(
-            [
-                f"NIC{nic}",
-                *(near(gpu, nic) for gpu in range(gpus)),
-                *(" X " if nic == other else "SYS" for other in range(nics)),
-            ]
-        )
-        for nic in range(nics)
-    ]
-    head = "\t".join(["", *names, *(f"NIC{nic}" for nic in range(nics)), "CPU Affinity", "NUMA Affinity"])
-    legend = [f"  NIC{nic}: {RDMA[nic][0]}" for nic in range(nics)]
-    return "\n".join([head, *rows, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend, ""])
-
-
-def peer_access(gpus: int = 8) -> dict[str, Any]:
-    """What `nvidia-smi topo -p2p` prints for reading, writing and NVLink."""
-    names = [f"GPU{gpu}" for gpu in range(gpus)]
-    rows = [
-        "\t".join([f" {name}", *("X" if name == other else "OK" for other in names), ""]) for name in names
-    ]
-    text = "\n".join(["\t".join([" ", *names, ""]), *rows, "", "Legend:", "", "  X    = Self", ""])
-    return {way: program(text) for way in ("r", "w", "n")}
 
 
 def pci_devices() -> list[dict[str, Any]]:
@@ -213,7 +94,6 @@ def room(path: str) -> dict[str, Any]:
 
 def probe_record(node: int) -> dict[str, Any]:
     """The record of a healthy node."""
-    listed = "".join(f"GPU {gpu}: {MODEL} (UUID: {uuid(node, gpu)})\n" for gpu in range(8))
     unit = {
         "rc": 0,
         "LoadState": "loaded",
@@ -237,7 +117,7 @@ def probe_record(node: int) -> dict[str, Any]:
         "topology": program(topology_text()),
         "nvlink": program(nvlink_text(node)),
         "nvlink_errors": program(nvlink_errors_text(node)),
-        "peer_access": peer_access(),
+        "peer_access": {way: program(peer_access_text()) for way in ("r", "w", "n")},
         "pci": pci_devices(),
         "module": {
             "proc": f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER}",
@@ -246,8 +126,8 @@ def probe_record(node: int) -> dict[str, Any]:
         "fabric_manager": {"unit": unit, "version": program(f"Fabric Manager version is : {DRIVER}\n")},
         "toolkit": program("NVIDIA Container Toolkit CLI version 1.18.1\ncommit: 0\n"),
         "docker": program('{"ServerVersion": "20.10.24", "CgroupDriver": "cgroupfs"}\n'),
-        "container_gpus": program(listed),
-        "container_gpus_as_user": program(listed),
+        "container_gpus": program(gpu_list_text(node)),
+        "container_gpus_as_user": program(gpu_list_text(node)),
         "kernel_log": {
             "source": "journal",
             "rc": 0,
@@ -289,139 +169,6 @@ def probe_record(node: int) -> dict[str, Any]:
         "clock_ended": NOON + 1.4,
         "busy": {"reasons": [], "unknown": []},
     }
-
-
-def all_reduce_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:
-    """What a rank of the all-reduce job says."""
-    factor = 2 * (world - 1) / world if world > 1 else 1.0
-    points = [
-        {
-            "bytes": size,
-            "time_s_median": size * factor / (gbps * 1e9),
-            "algbw_gbps": gbps / factor,
-            "busbw_gbps": gbps,
-            "correct": True,
-            "max_abs_error": 0.0,
-        }
-        for size in sizes
-    ]
-    return {**described(rank, world), "points": points, "ok": True, "because": ""}
-
-
-def collectives_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:
-    """What a rank of the collectives job says, where its backend has them all."""
-    factors = {name: factor(world) for name, factor in FACTORS.items() if name != "all_reduce"}
-    points = [
-        {
-            "collective": name,
-            "bytes": size,
-            "time_s_median": size * factor / (gbps * 1e9),
-            "algbw_gbps": gbps / (factor or 1.0),
-            "busbw_gbps": gbps,
-            "correct": True,
-            "max_abs_error": 0.0,
-        }
-        for name, factor in factors.items()
-        for size in sizes
-    ]
-    return {**described(rank, world), "points": points, "not_done": {}, "ok": True, "because": ""}
-
-
-def described(rank: int, world: int) -> dict[str, Any]:
-    """What every rank says of itself."""
-    return {
-        "rank": rank,
-        "world": world,
-        "backend": "gloo",
-        "device": "cpu",
-        "framework": "paddle 3.3.1",
-        "interface": "eth0",
-        "simulated": False,
-    }
-
-
-def pairs_verdict(
-    rank: int, world: int, rounds: Sequence[Sequence[Sequence[int]]], gbps: float = 2.2
-) -> dict[str, Any]:
-    """What a rank of the pairs job says."""
-    mine = [
-        {
-            "ranks": list(ranks),
-            "round": number,
-            "bytes": 16 << 20,
-            "time_s_median": 0.01,
-            "busbw_gbps": gbps,
-            "correct": True,
-        }
-        for number, trials in enumerate(rounds)
-        for ranks in trials
-        if rank in ranks
-    ]
-    return {**described(rank, world), "trials": mine, "ok": True, "because": ""}
-
-
-def data_parallel_verdict(rank: int, world: int) -> dict[str, Any]:
-    """What a rank of the training job says."""
-    losses = [0.5 * 0.9**step for step in range(20)]
-    return {
-        **described(rank, world),
-        "losses": losses,
-        "reference_losses": losses,
-        "parameters_sha256": "a" * 64,
-        "parameters_max_abs_difference": 0.0,
-        "max_loss_difference": 4.8e-7,
-        "tolerance": 1e-5,
-        "ok": True,
-        "because": "",
-    }
-
-
-def sharding_verdict(rank: int, world: int) -> dict[str, Any]:
-    """What a rank of the sharded training says."""
-    parts = {"own": 41_473 // world + 1, "all": 41_473}
-    return {**data_parallel_verdict(rank, world), "shards": world, "copies": 1, "parameters": parts}
-
-
-def training_verdict(rank: int, world: int) -> dict[str, Any]:
-    """What a rank of the training jobs says: two models in float32."""
-    cases = [
-        {
-            "model": model,
-            "precision": "fp32",
-            "batch": 8,
-            "steps": 10,
-            "step_s": 0.1,
-            "samples_per_s": 80.0,
-            "unit": unit,
-            "peak_memory_bytes": None,
-            "losses": [2.3 * 0.9**step for step in range(12)],
-            "initial_sha256": "b" * 64,
-            "parameters_sha256": "c" * 64,
-            "parameters_spread": 0.0,
-            "repeat_difference": 0.0,
-            "fp32_difference": 0.0,
-        }
-        for model, unit in (("resnet50", "images/s"), ("bert_base", "sequences/s"))
-    ]
-    return {**described(rank, world), "cases": cases, "not_done": {}, "ok": True, "because": ""}
-
-
-def inference_verdict(rank: int, world: int) -> dict[str, Any]:
-    """What a rank of the inference job says."""
-    cases = [
-        {
-            "model": model,
-            "shape": [1, 3, 64, 64],
-            "requests": 100,
-            "p50_s": p50,
-            "p99_s": 1.2 * p50,
-            "max_s": 1.5 * p50,
-            "output_mean": 0.45,
-            "output_std": 0.05,
-        }
-        for model, p50 in (("ocr_det", 0.004), ("ocr_rec", 0.002))
-    ]
-    return {**described(rank, world), "cases": cases, "ok": True, "because": ""}
 
 
 def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> JobOutcome:
