@@ -29,7 +29,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 engine:
-  description: version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, image store
+  description: >-
+    version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, image store
   returned: always
   type: dict
 """

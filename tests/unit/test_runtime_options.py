@@ -1,4 +1,4 @@
-"""Docker's options as the roles ask for them: locked memory where there is RDMA, CDI, and who manages cgroups."""
+"""Docker's options as the roles ask for them: locked memory where there is RDMA, CDI, cgroups."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def test_memory_may_be_locked_where_there_is_rdma_and_the_operator_has_the_last_
 
 CGROUPFS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
 CDI = {"features": {"cdi": True}}
+ANOTHER = {"container_runtime_daemon_options": {"exec-opts": ["isolation=x"]}}
 SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}}
 
 
@@ -83,7 +84,7 @@ SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriv
         (("option", "systemd"), {"nvidia_container_toolkit_mode": "cdi"}, CDI),
         (("never", "systemd"), {"nvidia_container_toolkit_cgroup_driver": ""}, {}),
         (("never", "systemd"), SYSTEMD, {}),
-        (("never", "systemd"), {"container_runtime_daemon_options": {"exec-opts": ["isolation=x"]}}, CGROUPFS),
+        (("never", "systemd"), ANOTHER, CGROUPFS),
         (("never", "systemd"), {"container_runtime_daemon_options": {"log-driver": "journald"}}, CGROUPFS),
     ],
 )  # fmt: skip

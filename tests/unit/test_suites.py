@@ -84,7 +84,7 @@ def test_every_launch_is_planned_with_its_start_and_within_its_limit(name: str) 
     }
     for program, times in launched.items():
         job = suite.jobs[program]
-        assert times * START_S < job.planned_s < times * job.timeout_s
+        assert times * job.start_s < job.planned_s < times * job.timeout_s
     for job in (job for job in wanted(suite).values() if job.alone):
         assert 0 < job.planned_s < job.timeout_s
     assert suite.jobs["pairs"].planned_s == 0
@@ -106,7 +106,7 @@ def test_of_some_checks_their_own_jobs_are_in_the_sum() -> None:
 def test_what_is_planned_leaves_room_for_the_work_by_what_links_and_memory_give(name: str) -> None:
     suite, launched = load(name), launches(load(name))
     work = {
-        program: times * START_S + least_s(program, suite.jobs[program], times)
+        program: times * suite.jobs[program].start_s + least_s(program, suite.jobs[program], times)
         for program, times in launched.items()
         if program != "gpu_programs"
     }

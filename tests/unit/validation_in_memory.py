@@ -64,13 +64,15 @@ class FakeLauncher:
     ) -> None:
         self.slow, self.fail, self.change, self.jobs = slow or {}, fail, change, list[JobSpec]()
         self.alone: list[JobSpec] = []
+        self.connections: list[JobSpec] = []  # what comes before every other job
 
     def _gbps(self, *nodes: str) -> float:
         mine = [gbps for who, gbps in self.slow.items() if who <= set(nodes)]
         return min(mine, default=2.0)
 
     def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
-        (self.alone if spec.alone else self.jobs).append(spec)
+        connections = self.connections if spec.program == "peer_ports.py" else self.jobs
+        (self.alone if spec.alone else connections).append(spec)
         on_event({"type": "job_placed"})
         if spec.alone:
             return self._of_gpus(spec)
@@ -83,6 +85,8 @@ class FakeLauncher:
                 verdict = sample_verdicts.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "collectives.py":
                 verdict = sample_verdicts.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+            elif spec.program == "peer_ports.py":
+                verdict = sample_verdicts.peer_ports_verdict(rank, count)
             elif spec.program == "sharding.py":
                 verdict = sample_verdicts.sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":

@@ -28,9 +28,14 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
         "notes": _notes(evidence, only),
         "baseline": comparison.described(evidence),
         "passes": evidence.passes,
-        "backend": next((_said(outcome, "backend") for outcome in evidence.jobs.values()), None),
-        "framework": next((_said(outcome, "framework") for outcome in evidence.jobs.values()), None),
+        "backend": _first_said(evidence, "backend"),
+        "framework": _first_said(evidence, "framework"),
     }
+
+
+def _first_said(evidence: Evidence, key: str) -> str | None:
+    """Of the first job that says it: some need neither framework nor backend."""
+    return next((said for outcome in evidence.jobs.values() if (said := _said(outcome, key))), None)
 
 
 def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:

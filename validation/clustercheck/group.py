@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from clustercheck.checks import (
     nccl_tests,
     of_nccl,
     pairs,
+    peer_ports,
     rdma_write,
     sharding,
     training,
@@ -33,6 +34,7 @@ from clustercheck.suites import Suite
 from clustercheck.suspects import RankEnvironment, Rounds
 
 FRAMEWORK = "paddle"
+CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 CONFIRMATIONS = 3  # of a slow size: enough for a median, and bearable over a link that is slow indeed
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -43,11 +45,24 @@ def run_jobs(
 ) -> tuple[Evidence, Located | None]:
     """The evidence with every job's outcome, and what a search tells (None where there was none)."""
     wanted = {c.job for c in suite.selected() if c.job and not suite.jobs[c.job].alone}
-    told: Located | None = None
     nodes = [name for name in evidence.reachable if name not in evidence.left_out]
     if because := _cannot_run(evidence, nodes):
         return replace(evidence, skipped=dict.fromkeys(wanted, because)), None
     runner = _Runner(suite, launcher, on_event)
+    if peer_ports.JOB in wanted and len(nodes) > 1:
+        evidence = runner.connections(evidence, nodes)
+        nodes = [node for node in nodes if node not in evidence.dropped]
+        if len(nodes) < 2:
+            rest = wanted - {peer_ports.JOB}
+            return replace(evidence, skipped={**evidence.skipped, **dict.fromkeys(rest, CLOSED)}), None
+    return _together(runner, wanted, evidence, nodes)
+
+
+def _together(
+    runner: _Runner, wanted: Collection[str], evidence: Evidence, nodes: list[str]
+) -> tuple[Evidence, Located | None]:
+    """The jobs of nodes that can connect to each other, with the search where all-reduce is slow or wrong."""
+    told: Located | None = None
     if all_reduce.JOB in wanted:
         evidence = runner.all_reduce(evidence, nodes)
         if _is_slow(evidence):
@@ -125,6 +140,14 @@ class _Runner:
             before = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
             evidence = self.once(before, all_reduce.JOB, rest)
         return self._large_sizes(evidence, all_reduce.JOB, rest)
+
+    def connections(self, evidence: Evidence, nodes: list[str]) -> Evidence:
+        """Who can connect to whom; a node to which none can would make every other job wait in vain."""
+        arguments = peer_ports.arguments_of(self._suite.jobs[peer_ports.JOB].arguments, len(nodes))
+        evidence = self.without_framework(evidence, peer_ports.JOB, nodes, **arguments)
+        closed = peer_ports.closed(evidence)
+        reasons = {node: f"left out after peer-ports: {because}" for node, because in closed.items()}
+        return replace(evidence, dropped={**evidence.dropped, **reasons})
 
     def collectives(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
         """The other collectives, over the nodes that all-reduce left; on GPUs the large sizes too."""

@@ -68,6 +68,8 @@ class Subject:
 
 # In a result's evidence: a part of the node is gone, and which one cannot be told.
 PLACE_UNKNOWN = "place_unknown"
+# The other end, where what failed lies between a node and that one.
+BETWEEN = "between"
 
 
 @dataclass(frozen=True, slots=True)

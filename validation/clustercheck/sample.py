@@ -39,6 +39,7 @@ from clustercheck.sample_verdicts import (
     data_parallel_verdict,
     inference_verdict,
     pairs_verdict,
+    peer_ports_verdict,
     sharding_verdict,
     training_verdict,
 )
@@ -239,6 +240,7 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
         },
         profiles={PROFILE: profiles.load(PROFILE)},
         jobs={
+            "peer_ports": job("peer_ports", names, [peer_ports_verdict(r, nodes) for r in range(nodes)]),
             "all_reduce": job(
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
             ),

@@ -6,6 +6,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from clustercheck.jobs.operation import FACTORS
+from clustercheck.jobs.peer_ports import partners
+
+PEERS = 32  # as in every suite
+
+
+def peer_ports_verdict(rank: int, world: int) -> dict[str, Any]:
+    """What a rank says of whom it could connect to, and who connected to it."""
+    after, before = partners(rank, world, PEERS)
+    return {
+        "rank": rank,
+        "world": world,
+        "interface": "eth0",
+        "simulated": False,
+        "reached": {str(peer): "" for peer in after},
+        "heard": sorted(before),
+        "ok": True,
+        "because": "",
+    }
 
 
 def all_reduce_verdict(rank: int, world: int, sizes: Sequence[int], gbps: float = 2.0) -> dict[str, Any]:

@@ -17,11 +17,15 @@ from clustercheck.checks.base import Check
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence import TOLERANCE
 
+START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
+BARE_START_S = 3.0  # a container on each node, and Python: assumed
+
 
 class SuiteJob(BaseModel):
     """One job of a suite. ``nccl_arguments`` are for GPUs: of the collectives for a second run.
 
-    ``alone``: on each GPU by itself, by ``program`` where that has another name than the job.
+    ``alone``: on each GPU by itself, by ``program`` where that has another name than the job. ``bare``: it
+    needs neither framework nor GPU.
     ``planned_s`` is what all its launches take where nothing is wrong; none of a job that a fault starts.
     """
 
@@ -32,7 +36,13 @@ class SuiteJob(BaseModel):
     arguments: dict[str, Any]
     nccl_arguments: dict[str, Any] = Field(default_factory=dict)
     alone: bool = False
+    bare: bool = False
     program: str = ""
+
+    @property
+    def start_s(self) -> float:
+        """What one start of it takes."""
+        return BARE_START_S if self.bare else START_S
 
 
 class Diagnostic(BaseModel):
@@ -45,7 +55,6 @@ class Diagnostic(BaseModel):
     limit_s: float = Field(gt=0)
 
 
-START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
 LOOK_S = 20.0  # the probe: nvidia-smi on eight GPUs, a few containers: assumed
 
 

@@ -88,8 +88,8 @@ CHECK = Check(
     expectation="cgroup driver cgroupfs, or GPUs by CDI with links in /dev/char",
     remedy="`clusterctl apply --only runtime` has Docker keep cgroups itself "
     "(nvidia_container_toolkit_cgroup_driver: cgroupfs), where no native.cgroupdriver of "
-    "container_runtime_daemon_options says otherwise; or give GPUs by CDI: nvidia_container_toolkit_mode: cdi, "
-    "where Docker knows it.",
+    "container_runtime_daemon_options says otherwise; or give GPUs by CDI, where Docker knows it: "
+    "nvidia_container_toolkit_mode: cdi.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

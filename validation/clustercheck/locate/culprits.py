@@ -10,7 +10,7 @@ from clustercheck.locate.conclusion import TWO
 from clustercheck.locate.located import CANNOT_TELL, Located, Named
 from clustercheck.locate.pairs import Pair
 from clustercheck.locate.servers import unanswering
-from clustercheck.model import PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
+from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
 WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
@@ -116,7 +116,10 @@ def _from_parts(
     on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
     for result in parts:
         node, gpu = str(result.subject.node), result.subject.gpu
-        if gpu is None or PLACE_UNKNOWN in result.evidence:
+        if peer := result.evidence.get(BETWEEN):
+            first, second = sorted((node, str(peer)))
+            suspicions["link", first, None, second].add(f"{result.check}: {result.because}", result.remedy)
+        elif gpu is None or PLACE_UNKNOWN in result.evidence:
             suspicions["node", node, None, None].add(f"{result.check}: {result.because}", result.remedy)
         elif (result.check, node) in everywhere:
             because = f"{result.check}: on every GPU: {result.because}"

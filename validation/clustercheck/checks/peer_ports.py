@@ -1,0 +1,230 @@
+"""Whether others can connect to every node at the ports that jobs choose: a firewall is found here."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.checks.of_job import outcome_of, ranks_of, reason
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import BETWEEN, Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+JOB = "peer_ports"
+METHOD = "TCP from node to node at free ports of the ephemeral range, over the interface of the jobs"
+START_S = 4.0  # a container on each node, as many at once as the launcher starts: assumed
+AT_ONCE = 64
+MOST = 0.5  # of the ways that were tried, failed: more are the node's own fault
+TIMED_OUT = "timed out"
+INWARD = (
+    "Let the cluster's nodes connect to each other at every TCP port (nftables, firewalld, access lists of "
+    "switches): NCCL, gloo and MPI choose theirs freely. `nft list ruleset` shows the rules of the node."
+)
+OUTWARD = (
+    "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
+)
+ON_THE_WAY = (
+    "Look at what lies between these two: access lists of switches, a route that goes one way alone, rules "
+    "for one address on either node."
+)
+
+Way = tuple[str, str]  # who connects, and to whom
+OUT_OF, INTO = 0, 1  # the ends of a way
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Every way that was tried, with the error of those that failed, and who is to blame for which."""
+
+    tried: frozenset[Way]
+    failed: Mapping[Way, str]
+    inward: Mapping[str, Sequence[str]]
+    outward: Mapping[str, Sequence[str]]
+    between: Sequence[Way]
+
+
+def arguments_of(given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """The job's arguments for so many nodes: the last of them starts later, and is waited for."""
+    return {**given, "limit_s": given["limit_s"] + START_S * (-(-nodes // AT_ONCE))}
+
+
+def closed(evidence: Evidence) -> dict[str, str]:
+    """By node that jobs are better without: why."""
+    outcome = evidence.jobs.get(JOB)
+    if outcome is None or not outcome.good:
+        return {}
+    try:
+        ways = ways_of(outcome)
+    except CannotReadError:
+        return {}
+    said = {node: _inward(node, ways) for node in ways.inward}
+    return said | {node: _outward(node, ways) for node in ways.outward}
+
+
+def ways_of(outcome: JobOutcome) -> Ways:
+    """What the ranks tried, and whom that blames. Raises CannotReadError.
+
+    Again and again the node with most failed ways into it, or out of it, is blamed for all of its ways, where
+    they are more than half of those tried; into it first, as that is what firewalls forbid. What is left lies
+    between two nodes.
+    """
+    names = {rank.rank: rank.node for rank in outcome.ranks}
+    tried, failed = set[Way](), dict[Way, str]()
+    for rank in outcome.ranks:
+        for peer, because in _reached(rank).items():
+            if peer not in names:
+                raise CannotReadError(f"rank {rank.rank} names a rank that there is not: {peer}")
+            tried.add((rank.node, names[peer]))
+            if because:
+                failed[rank.node, names[peer]] = because
+    blamed, between = _blamed(tried, failed)
+    inward = {node: by for (end, node), by in blamed.items() if end == INTO}
+    outward = {node: to for (end, node), to in blamed.items() if end == OUT_OF}
+    return Ways(frozenset(tried), failed, inward, outward, between)
+
+
+def _blamed(
+    tried: Iterable[Way], failed: Iterable[Way]
+) -> tuple[dict[tuple[int, str], list[str]], list[Way]]:
+    """By end of a way and node that is to blame: the nodes at the other end; and the ways of nobody."""
+    attempts = Counter((end, way[end]) for way in tried for end in (OUT_OF, INTO))
+    left = set(failed)
+    at: dict[tuple[int, str], set[Way]] = defaultdict(set)
+    for way in left:
+        for end in (OUT_OF, INTO):
+            at[end, way[end]].add(way)
+    blamed: dict[tuple[int, str], list[str]] = {}
+    while suspects := [place for place, ways in at.items() if len(ways) > MOST * attempts[place]]:
+        place = max(suspects, key=lambda each: (len(at[each]), *each))
+        end = place[0]
+        blamed[place] = sorted(way[1 - end] for way in at[place])
+        for way in at.pop(place):
+            left.remove(way)
+            at[1 - end, way[1 - end]].discard(way)
+    return blamed, sorted(left)
+
+
+def _reached(rank: RankOutcome) -> dict[int, str]:
+    """By rank that it tried to connect to: the error, empty where there was none. Raises CannotReadError."""
+    reached = (rank.verdict or {}).get("reached")
+    if not isinstance(reached, Mapping) or not all(isinstance(said, str) for said in reached.values()):
+        raise CannotReadError(f"rank {rank.rank} does not say whom it reached")
+    try:
+        return {int(peer): said for peer, said in reached.items()}
+    except (TypeError, ValueError):
+        raise CannotReadError(f"rank {rank.rank} names a peer that is no rank") from None
+
+
+def _inward(node: str, ways: Ways) -> str:
+    by = ways.inward[node]
+    tried = sum(to == node for _, to in ways.tried)
+    said = ways.failed[by[0], node]
+    return f"{len(by)} of {tried} nodes cannot connect to it, {_some(by)}: {said}"
+
+
+def _outward(node: str, ways: Ways) -> str:
+    to = ways.outward[node]
+    tried = sum(by == node for by, _ in ways.tried)
+    said = ways.failed[node, to[0]]
+    return f"it cannot connect to {len(to)} of {tried} nodes, {_some(to)}: {said}"
+
+
+def _some(names: Iterable[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:3]) + (f" and {len(first) - 3} more" if len(first) > 3 else "")
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """A node fails where most cannot connect to it, where it can connect to few, or for a way between two."""
+    node = str(subject.node)
+    if sum(not each.excluded for each in evidence.spec.nodes) < 2:
+        return excluded("one node: there is no other to connect to it")
+    outcome = outcome_of(evidence, JOB)
+    if not ranks_of(outcome, node):
+        raise NotDoneError("no rank ran on this node")
+    if not outcome.good:
+        # Whose rank does not end well is for all-reduce to say: a program of a few lines blames nobody.
+        return unknown(f"the job did not end well: {reason(outcome)}")
+    ways = evidence.once(_ways)
+    if isinstance(ways, str):
+        raise CannotReadError(ways)
+    tried = sum(to == node for _, to in ways.tried)
+    if not tried:
+        raise NotDoneError(f"only {node} took part: nobody tried to connect to it")
+    missed = sorted(by for by, to in ways.failed if to == node)
+    more: dict[str, Any] = {"cannot_connect": missed[:8]} if missed else {}
+    count, expected = tried - len(missed), tried
+    if node in ways.inward:
+        return bad(_inward(node, ways), count, expected, unit="nodes", remedy=INWARD, evidence=more)
+    if node in ways.outward:
+        return bad(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
+    for by, to in ways.between:
+        if to == node:
+            because = f"{by} alone cannot connect to it: {ways.failed[by, to]}"
+            more[BETWEEN] = by
+            return bad(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
+    return good(count, expected, unit="nodes", evidence=more)
+
+
+def _ways(evidence: Evidence) -> Ways | str:
+    try:
+        return ways_of(evidence.jobs[JOB])
+    except CannotReadError as error:
+        return str(error)
+
+
+def _fails(by: str, to: str, because: str = "") -> seeding.Inject:
+    """Connections fail: of one or all ("") to one or all."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        node_of = {str(rank.rank): rank.node for rank in evidence.jobs[JOB].ranks}
+
+        def change(rank: RankOutcome, said: seeding.Raw) -> None:
+            for peer in said["reached"]:
+                if by in ("", rank.node) and to in ("", node_of[peer]):
+                    said["reached"][peer] = because or f"10.77.0.2:41000 cannot be reached: {TIMED_OUT}"
+
+        return seeding.verdicts(JOB, change)(evidence)
+
+    return inject
+
+
+REFUSED = "10.77.0.2:41000 cannot be reached: [Errno 113] No route to host"
+CHECK = Check(
+    id="peer-ports",
+    title="Ports between nodes",
+    scope=Scope.HOST,
+    measures="whether other nodes can connect to this one at the ports that jobs choose",
+    method=METHOD,
+    requires="two nodes, a training image",
+    expectation="every connection that is tried, from 32 other nodes at most, comes about",
+    remedy=INWARD,
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("firewall-drops", _fails("", "gpu02"), Subject("gpu02")),
+        Fault("firewall-rejects", _fails("", "gpu01", REFUSED), Subject("gpu01")),
+        Fault("firewall-everywhere", _fails("", ""), Subject("gpu03")),
+        Fault("outgoing-filtered", _fails("gpu03", ""), Subject("gpu03")),
+        Fault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu02")),
+        Fault(
+            "rank-crashes",
+            seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGSEGV"),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "verdict-without-peers",
+            seeding.verdicts(JOB, lambda _rank, said: said.pop("reached")),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault("no-other-node", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
+    ),
+)
