@@ -6,6 +6,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_peers
 from clustercheck.jobs.backends.peers import CudaPeers, PeerError
+from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Result, Verdict
 
 ADDRESSES = ["0000:07:00.0", "0000:0f:00.0", "0000:47:00.0"]
@@ -243,6 +245,23 @@ def test_one_bad_link_is_both_ends() -> None:
 def test_a_gpu_that_gets_wrong_bytes_from_all_is_blamed_alone() -> None:
     evidence = gpu_peer_bandwidth._of_gpu("gpu03", 6, wrong_bytes=12)(sample.healthy())
     assert failed(evidence) == [("gpu03", 6)]
+
+
+def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None:
+    sound = sample.healthy()
+
+    def alone(rank: RankOutcome) -> RankOutcome:
+        if (rank.node, rank.gpu) == ("gpu01", 0) or rank.node != "gpu01":
+            return rank
+        return replace(rank, state=RankState.KILLED, verdict=None)
+
+    job = sound.jobs[gpu_peer_bandwidth.JOB]
+    others_gone = replace(job, ranks=tuple(map(alone, job.ranks)))
+    evidence = replace(sound, jobs={**sound.jobs, gpu_peer_bandwidth.JOB: others_gone})
+    result = judged(evidence)["gpu01", 0]
+    assert result.verdict is Verdict.NOT_RUN
+    assert "is no GPU of this node that told its own PCI address" in result.because
+    assert judged(evidence)["gpu02", 0].verdict is Verdict.PASS
 
 
 def test_the_node_is_taken_when_all_others_have_ended_and_is_nobody_elses_then(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, unknown
 from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
@@ -77,6 +77,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     name, gpu = str(subject.node), int(subject.gpu or 0)
     node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
     own = node.own(gpu)
+    if not own:
+        return unknown(_nobody(_said(rank)))
     more = {
         "peers": {
             str(peer): round(node.links[gpu, peer].gbps, 3)
@@ -101,6 +103,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         _figures(evidence, subject, rank, value, latest),
         evidence={**more, "slowest_with": slowest, "direct": all(link.direct for link in ways[slowest])},
     )
+
+
+def _nobody(said: Mapping[str, Any]) -> str:
+    """Why no link of a GPU can be judged that names these peers."""
+    named = ", ".join(sorted(map(str, said))[:4]) + (", ..." if len(said) > 4 else "")
+    return f"what it names as its peers ({named}) is no GPU of this node that told its own PCI address"
 
 
 def _figures(
@@ -211,6 +219,12 @@ CHECK = Check(
         Fault("no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN),
         Fault(
             "no-numbers", _changed("gpu02", {(0, 1): {"gbps": None}}), Subject("gpu02", 0), Verdict.NOT_RUN
+        ),
+        Fault(
+            "others-not-measured",
+            seeding.chain(*(_SEED.ended("gpu02", gpu, RankState.KILLED) for gpu in range(1, 8))),
+            Subject("gpu02", 0),
+            Verdict.NOT_RUN,
         ),
         Fault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
         Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
