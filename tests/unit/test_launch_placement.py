@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from clustercheck.launch.model import RankState
-from clustercheck.launch.placement import NodeReport, place, refusals
+from clustercheck.launch.placement import NodeReport, RankPlace, place, refusals
 
 
 def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.3.1") -> NodeReport:
@@ -76,3 +78,24 @@ def test_different_frameworks_do_not_train_together():
 @pytest.mark.parametrize("reports", [[report("gpu01")], [report("gpu01", cuda=True, gpus=8)]])
 def test_nodes_that_fit_are_not_refused(reports):
     assert refusals(reports) == []
+
+
+def test_whose_ranks_are_whose_is_told_in_a_time_that_grows_with_the_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(nodes: int) -> int:
+        placed = place([replace(report("gpu01", cuda=True, gpus=2), node=f"n{n}") for n in range(nodes)])
+        count = 0
+
+        def counted(rank: RankPlace, name: str) -> object:
+            nonlocal count
+            count += 1
+            return object.__getattribute__(rank, name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RankPlace, "__getattribute__", counted)
+            numbers = [len(placed.on(f"n{n}")) for n in range(nodes)]
+        assert numbers == [2] * nodes and placed.on("other") == ()
+        return count
+
+    assert asked(64) <= 2 * asked(32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from clustercheck.launch.model import RankOutcome, RankState
@@ -51,7 +53,14 @@ class Placement:
 
     def on(self, node: str) -> tuple[RankPlace, ...]:
         """The ranks of one node."""
-        return tuple(place for place in self.ranks if place.node == node)
+        return self._by_node.get(node, ())
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, tuple[RankPlace, ...]]:
+        found: dict[str, list[RankPlace]] = defaultdict(list)
+        for place in self.ranks:
+            found[place.node].append(place)
+        return {node: tuple(places) for node, places in found.items()}
 
 
 def report_of(node: str, answer: Mapping[str, Any]) -> NodeReport:
@@ -106,6 +115,7 @@ def place(
     backend = "nccl" if cuda else "gloo"
     seats = [(r, gpu) for r in reports for gpu in (range(r.gpus)[:ranks_per_node] if cuda else [None])]
     endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in seats]
+    everyone = ",".join(endpoints)
     master = f"{reports[0].address}:{reports[0].ports[0]}"
     ranks = tuple(
         RankPlace(
@@ -119,7 +129,7 @@ def place(
                 "PADDLE_TRAINERS_NUM": str(len(seats)),
                 "PADDLE_MASTER": master,
                 "PADDLE_CURRENT_ENDPOINT": endpoints[number],
-                "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+                "PADDLE_TRAINER_ENDPOINTS": everyone,
             }
             | dict((environment or {}).get((report.node, gpu), {})),
         )
