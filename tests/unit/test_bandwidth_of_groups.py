@@ -50,7 +50,9 @@ def judged(found: Evidence) -> Result:
     [
         ("hgx-a100-40gb", 232.0, (GIB // 16, GIB), Verdict.PASS),
         ("hgx-a100-40gb", 150.0, (GIB // 16, GIB), Verdict.FAIL),
-        ("h100-sxm5-80gb", 440.0, (GIB // 16, GIB), Verdict.EXCLUDED),  # numbers are known from 4 GiB on
+        ("h100-sxm5-80gb", 440.0, (GIB // 16, GIB), Verdict.PASS),
+        ("h100-sxm5-80gb", 410.0, (GIB // 16, GIB), Verdict.FAIL),
+        ("h100-sxm5-80gb", 440.0, (GIB // 16, GIB // 4), Verdict.EXCLUDED),  # numbers are known from 1 GiB on
         ("h100-sxm5-80gb", 440.0, (GIB, 4 * GIB), Verdict.FAIL),
         ("h100-sxm5-80gb", 480.0, (4 * GIB,), Verdict.PASS),  # NVLS: beyond the 450 of its links, and right
         ("h100-sxm5-80gb", 810.0, (4 * GIB,), Verdict.NOT_RUN),  # 787 where each sends its data once
