@@ -36,10 +36,10 @@ def inside(lab: RunningLab, command: str, *, check: bool = True, host: str = NOD
     return done.stdout.strip()
 
 
-def until(lab: RunningLab, condition: str, *, there: bool = True) -> None:
-    """Wait for a shell condition on the node."""
+def until(lab: RunningLab, condition: str, *, there: bool = True, host: str = NODE) -> None:
+    """Wait for a shell condition on the host, which may be away meanwhile."""
     deadline = time.monotonic() + BOUND_S
-    while (inside(lab, f"if {condition}; then echo yes; fi", check=False) == "yes") is not there:
+    while (inside(lab, f"if {condition}; then echo yes; fi", check=False, host=host) == "yes") is not there:
         assert time.monotonic() < deadline, f"{condition} was not {there} within {BOUND_S:.0f} s"
         time.sleep(0.2)
 

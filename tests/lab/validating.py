@@ -9,6 +9,7 @@ from typing import Any
 
 from .conftest import RunningLab
 from .fault_cases import Case
+from .on_node import until
 
 # Checks of these scopes concern one part: they fail where the fault is, and nowhere else.
 OF_PARTS = ("host", "gpu", "link")
@@ -80,7 +81,4 @@ def power_cycle(lab: RunningLab, node: str) -> None:
         capture_output=True,
         timeout=BOOT_S,
     )
-    deadline = time.monotonic() + BOOT_S
-    while lab.ssh(node, "systemctl is-system-running --wait", check=False) not in ("running", "degraded"):
-        assert time.monotonic() < deadline, f"{node} does not come back"
-        time.sleep(1)
+    until(lab, "systemctl is-system-running --wait | grep -qxE 'running|degraded'", host=node)

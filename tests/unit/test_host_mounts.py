@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def test_why_it_could_not_be_written_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_root_becomes_the_user(tmp_path: Path) -> None:
+def test_root_writes_as_the_user(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     for path in (*tmp_path.parents, tmp_path):
@@ -72,14 +72,37 @@ def test_root_becomes_the_user(tmp_path: Path) -> None:
     assert touch(inside, "nobody")["rc"] == 0
 
 
-def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = "import sys, time\ntime.sleep(30 if sys.argv[1].endswith('slow') else 0)\n"
-    monkeypatch.setattr(probe, "TOUCH", slow)
-    begun = time.monotonic()
-    wanted = [{"path": f"{tmp_path}/{name}", "user": ""} for name in ("slow", "good", "also-slow")]
-    slow_one, good, other = (record["touched"] for record in probe.mounts(wanted, 1.0))
-    assert time.monotonic() - begun < 10
-    assert (slow_one["timed_out"], good["rc"], other["timed_out"]) == (True, 0, True)
+def test_root_becomes_the_user_with_his_groups_while_it_still_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = "import os\nos.getuid = lambda: -1\n" + "".join(
+        f"os.{call} = lambda *words: print('{call}', *words)\n" for call in ("initgroups", "setgid", "setuid")
+    )
+    monkeypatch.setattr(probe, "TOUCH", played + probe.TOUCH)
+    me = pwd.getpwuid(os.getuid())
+    assert touch(tmp_path, ME)["stdout"].splitlines() == [
+        f"initgroups {ME} {me.pw_gid}", f"setgid {me.pw_gid}", f"setuid {me.pw_uid}",
+    ]  # fmt: skip
+
+
+def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "TOUCH", "import signal\nsignal.pause()\n")
+    found = touch(tmp_path, limit_s=0.5)
+    assert (found["timed_out"], found["rc"]) == (True, None)
+
+
+def test_one_that_is_slow_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def played(argv: list[str], _: float) -> dict[str, Any]:
+        if argv[-2] == "/good":
+            ended.set()
+        return {"good_ended_before": ended.wait(20)}
+
+    monkeypatch.setattr(probe, "command", played)
+    wanted = [{"path": path, "user": ""} for path in ("/slow", "/good", "/also-slow")]
+    found = [record["touched"] for record in probe.mounts(wanted, 30.0)]
+    assert found == [{"good_ended_before": True}] * 3
 
 
 def judged(change: Any = lambda raw: None, *declared: Mount) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -76,15 +77,18 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> None:
-    port = free_port()
+    port, said = free_port(), tmp_path / "said"
+    os.mkfifo(said)
+    hears = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
     starter = meeting.Starter(ADDRESSES[0], port, "s3cret")
-    line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {tmp_path}/pid; sleep 600; exit 3")
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        time.sleep(0.02)
+    line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {said}; sleep 600; exit 3")
+    assert select.select([hears], [], [], 20)[0], "it was not started"
+    process = int(os.read(hears, 32))
+    os.close(hears)
     starter.close()
     assert line.receive(20) != 3
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(process, 0)
 
 
 # --- nccl-tests

@@ -95,7 +95,7 @@ def connect(address: str, port: int, secret: str, what: str, limit_s: float = CO
         except OSError as error:
             if time.monotonic() > end:
                 raise MeetingError(f"{address}:{port} cannot be reached: {error}") from None
-            time.sleep(0.2)  # the peer may still be starting
+            time.sleep(0.2)  # a peer that is still starting tells nobody when it listens
     nonce = str(line.receive(CONNECT_S))
     line.send({"what": what, "proof": proof(secret, nonce, what)})
     return line

@@ -90,7 +90,7 @@ def serve(port: Mapping[str, Any], iterations: int, file: Path) -> tuple[End, in
     end = End(words_of(port, tcp_port, iterations), file)
     until = time.monotonic() + LISTEN_S
     while not listens(tcp_port) and not end.has_ended() and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(0.02)  # no program tells when it begins to listen
     return end, tcp_port
 
 
