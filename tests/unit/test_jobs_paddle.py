@@ -63,7 +63,7 @@ def test_each_rank_reports_its_own_pairs(run, tmp_path):
     assert all(verdict["ok"] for verdict in verdicts)
 
 
-def test_groups_and_pairs_are_trials_alike_and_a_pair_may_come_twice(tmp_path):
+def test_groups_and_pairs_are_trials_alike_and_a_pair_may_come_twice(run, tmp_path):
     rounds = [[[1, 0]], [[0, 1, 2]], [[0, 1]]]
     verdicts = run(tmp_path, "pairs", {"rounds": rounds, "bytes": 1 << 20, "iterations": 1}, ranks=3)
     assert [[(p["round"], p["ranks"]) for p in v["trials"]] for v in verdicts] == [

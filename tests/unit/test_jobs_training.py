@@ -81,7 +81,6 @@ def test_both_frameworks_compute_the_same_training(tmp_path, ranks_of_a_job):
     assert paddle["resnet50"][:3] == pytest.approx(torch["resnet50"][:3], rel=1e-3)
 
 
-@wants("paddle")
 def test_an_image_without_pytorch_says_so(tmp_path, ranks_of_a_job):
     hidden = (
         "import importlib.util\nimport training_torch\nfind = importlib.util.find_spec\n"
