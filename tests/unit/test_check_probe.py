@@ -83,9 +83,15 @@ def test_the_container_is_started_with_the_arguments_given_and_removed_when_it_h
 
 
 def test_an_image_that_is_not_there_is_said(tmp_path: Path) -> None:
-    program(tmp_path, "docker", "exit 1")
+    program(tmp_path, "docker", 'echo "Error response from daemon: No such image: own/paddle" >&2; exit 1')
     record = probe(tmp_path, parts=["container_gpus"], image="own/paddle@sha256:0")
     assert record["container_gpus"]["skipped"] == "the training image is not on this node"
+
+
+def test_a_docker_that_fails_is_no_image_that_is_missing(tmp_path: Path) -> None:
+    program(tmp_path, "docker", 'echo "permission denied" >&2; exit 1')
+    record = probe(tmp_path, parts=["container_gpus"], image="own/paddle@sha256:0")
+    assert record["container_gpus"]["skipped"] == "docker failed: permission denied"
 
 
 def test_busy_is_processes_containers_of_others_and_slurm(tmp_path: Path) -> None:

@@ -104,6 +104,75 @@ def test_a_docker_that_does_not_describe_itself_is_open(stdout: str) -> None:
     assert judged("container-reload", lambda raw: raw["docker"].update(stdout=stdout)).verdict is NOT_RUN
 
 
+STOPPED = (
+    seeding.NO_DOCKER,
+    f"docker: {seeding.NO_DOCKER}\n\nRun 'docker run --help' for more information",
+    "failed to connect to the docker API at unix:///var/run/docker.sock; check if the path is correct",
+    "error during connect: Get http://%2Fvar%2Frun%2Fdocker.sock/v1.50/info: EOF",
+)
+
+
+@pytest.mark.parametrize("said", STOPPED)
+@pytest.mark.parametrize("skipped", [{}, {"skipped": "docker failed"}], ids=["in between", "from the first"])
+@pytest.mark.parametrize("check", ["container-gpus", "container-user", "container-reload"])
+def test_a_docker_that_is_stopped_is_said_and_neither_toolkit_nor_image_is_blamed(
+    check: str, skipped: dict[str, str], said: str
+) -> None:
+    def stop(raw: seeding.Raw) -> None:
+        for part in ("container_gpus", "container_gpus_as_user", "docker"):
+            raw[part].update(rc=125, stdout="[]\n", stderr=said, **skipped)
+
+    result = judged(check, stop)
+    assert result.verdict is NOT_RUN
+    assert (
+        result.because
+        == f"the Docker daemon does not answer: {said.splitlines()[0].removeprefix('docker: ')}"
+    )
+    assert "systemctl start docker" in result.remedy
+
+
+def test_docker_info_that_describes_an_absent_daemon_is_not_taken_at_its_exit_code() -> None:
+    empty = json.dumps({"CgroupDriver": "", "ServerVersion": "", "CDISpecDirs": None})
+    result = judged(
+        "container-reload",
+        lambda raw: raw["docker"].update(rc=0, stdout=empty, stderr=seeding.NO_DOCKER),
+    )
+    assert (result.verdict, result.because.partition(":")[0]) == (
+        NOT_RUN,
+        "the Docker daemon does not answer",
+    )
+
+
+def test_docker_info_that_hangs_asks_for_docker_and_not_for_another_cgroup_driver() -> None:
+    result = judged("container-reload", lambda raw: raw["docker"].update(rc=None, stdout="", timed_out=True))
+    assert result.verdict is NOT_RUN
+    assert "did not answer" in result.because and "systemctl start docker" in result.remedy
+
+
+@pytest.mark.parametrize(
+    ("how", "because", "remedy"),
+    [
+        ({"missing": True, "rc": None}, "docker is not installed", "--only runtime"),
+        (
+            {"timed_out": True, "rc": None, "skipped": "docker did not answer"},
+            "did not answer",
+            "start docker",
+        ),
+        ({"rc": 1, "skipped": "the training image is not on this node"}, "not on this node", "--only images"),
+    ],
+)
+@pytest.mark.parametrize("check", ["container-gpus", "container-user"])
+def test_what_is_missing_is_what_is_to_be_brought(
+    check: str, how: dict[str, Any], because: str, remedy: str
+) -> None:
+    def lose(raw: seeding.Raw) -> None:
+        for part in ("container_gpus", "container_gpus_as_user"):
+            raw[part].update({"stdout": "", **how})
+
+    result = judged(check, lose)
+    assert result.verdict is NOT_RUN and because in result.because and remedy in result.remedy
+
+
 def test_what_fails_as_root_is_not_blamed_on_the_user() -> None:
     def both_see_seven(raw: seeding.Raw) -> None:
         for part in ("container_gpus", "container_gpus_as_user"):

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
+from clustercheck.checks.of_docker import not_started
 from clustercheck.checks.of_gpu import number_of
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
@@ -21,10 +22,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The same GPUs inside as outside, by UUID. How many there should be is another check's question."""
     node = evidence.nodes[str(subject.node)]
     record = node.mapping("container_gpus")
-    if record.get("skipped"):
-        return unknown(str(record["skipped"]), remedy="Bring the image here: clusterctl apply --only images")
-    if record.get("missing"):
-        return unknown("docker is not installed", remedy="clusterctl apply --only runtime")
+    if (finding := not_started(record)) is not None:
+        return finding
     numbers = {gpu.uuid: number_of(evidence, node.name, gpu.address) for gpu in node.smi().gpus}
     outside = set(numbers)
     if record.get("timed_out"):
@@ -89,6 +88,12 @@ CHECK = Check(
                 stderr='docker: could not select device driver "" with capabilities: [[gpu]].',
             ),
             Subject("gpu02"),
+        ),
+        Fault(
+            "docker-stopped",
+            seeding.program_fails("gpu02", "container_gpus", rc=125, stderr=f"docker: {seeding.NO_DOCKER}"),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
         ),
         Fault(
             "image-missing",

@@ -8,6 +8,7 @@ from typing import Any
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.of_docker import START, not_started
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.node_evidence import NodeEvidence
@@ -24,7 +25,13 @@ GPUS_MAY_BE_CDI = 29  # github.com/moby/moby/pull/50228, and 52704, which may ta
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Systemd takes away devices that it was not told of; a hook adds them unseen, CDI tells them."""
     node = evidence.nodes[str(subject.node)]
-    info = _docker(node)
+    record = node.mapping("docker")
+    if record.get("timed_out"):
+        return unknown("docker info did not answer within its time limit", remedy=START)
+    return not_started(record) or _by_cause(evidence, node, _described(record))
+
+
+def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -> Finding:
     driver, runtime = info.get("CgroupDriver"), info.get("DefaultRuntime")
     if driver not in ("cgroupfs", "systemd", "none"):
         raise CannotReadError(f"docker info names {driver!r} as its cgroup driver")
@@ -58,9 +65,9 @@ def _version(info: Mapping[str, Any]) -> int:
     return whole_number(str(info.get("ServerVersion") or "").partition(".")[0]) or 0
 
 
-def _docker(node: NodeEvidence) -> dict[str, Any]:
+def _described(record: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        info = json.loads(program_output(node.part("docker"), "docker info"))
+        info = json.loads(program_output(record, "docker info"))
     except ValueError:
         raise CannotReadError("docker info printed no JSON") from None
     if not isinstance(info, dict):
@@ -108,7 +115,7 @@ CHECK = Check(
         ),
         Fault(
             "docker-silent",
-            seeding.program_fails("gpu03", "docker", rc=1, stderr="Cannot connect to the Docker daemon"),
+            seeding.program_fails("gpu03", "docker", rc=1, stderr=seeding.NO_DOCKER),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
 from clustercheck.checks.container_gpus import listed
+from clustercheck.checks.of_docker import not_started
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
@@ -16,15 +17,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The same GPUs as root sees in a container; whether those are all is another check's question."""
     node = evidence.nodes[str(subject.node)]
     record = node.mapping(PART)
-    if record.get("skipped"):
-        return unknown(str(record["skipped"]), remedy="Bring the image here: clusterctl apply --only images")
+    if (finding := not_started(record)) is not None:
+        return finding
     try:
         of_root = listed(program_output(node.part("container_gpus"), "nvidia-smi -L in a container as root"))
     except CannotReadError as error:
         return unknown(f"nothing to compare with: {error}", remedy="See the check container-gpus first.")
     if record.get("timed_out"):
         return bad("the container did not end within its time limit", "hangs", len(of_root))
-    if record.get("missing") or not isinstance(record.get("rc"), int):
+    if not isinstance(record.get("rc"), int):
         raise CannotReadError("the probe could not start a container")
     if record["rc"] != 0:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
@@ -65,6 +66,12 @@ CHECK = Check(
                 "gpu02", PART, rc=4, stderr="Failed to initialize NVML: Insufficient Permissions"
             ),
             Subject("gpu02"),
+        ),
+        Fault(
+            "docker-stopped",
+            seeding.program_fails("gpu01", PART, rc=125, stderr=f"docker: {seeding.NO_DOCKER}"),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
         ),
         Fault(
             "no-container-at-all",

@@ -116,6 +116,12 @@ def stdout(node: str, part: str, old: str, new: str) -> Inject:
     return edit(node, change)
 
 
+# What docker 28.2.2 says where its daemon is stopped.
+NO_DOCKER = (
+    "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
+)
+
+
 def program_fails(node: str, part: str, **how: Any) -> Inject:
     """A program of the probe that ended otherwise: rc, timed_out, missing, stdout, stderr."""
     return edit(node, lambda raw: raw[part].update({"stdout": "", "stderr": "", **how}))

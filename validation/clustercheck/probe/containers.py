@@ -7,7 +7,7 @@ import re
 import time
 from typing import Any
 
-from clustercheck.probe.programs import command, listing
+from clustercheck.probe.programs import command, how_failed, listing
 
 NOBODY = "65534:65534"
 
@@ -20,10 +20,7 @@ def container_gpus(options: dict[str, Any], limit_s: float, user: str = "0:0") -
     name = f"clusterctl-probe-{os.getpid()}-{int(time.time())}-{user.partition(':')[0]}"
     found = command(["docker", "image", "inspect", "--format", "{{.Id}}", image], limit_s)
     if found["rc"] != 0:
-        why = "the training image is not on this node"
-        if found["missing"] or found["timed_out"]:
-            why = "docker is not installed" if found["missing"] else "docker did not answer"
-        return dict(found, skipped=why)
+        return dict(found, skipped=without_image(found))
     ran = command(
         [
             "docker",
@@ -48,6 +45,15 @@ def container_gpus(options: dict[str, Any], limit_s: float, user: str = "0:0") -
     if ran["timed_out"]:
         command(["docker", "rm", "--force", name], 10.0)
     return ran
+
+
+def without_image(found: dict[str, Any]) -> str:
+    """Why `docker image inspect` named no image."""
+    if found["missing"]:
+        return "docker is not installed"
+    if "no such image" in found["stderr"].lower():
+        return "the training image is not on this node"
+    return "docker " + how_failed(found)
 
 
 def device_links(root: str = "") -> list[dict[str, Any]]:
