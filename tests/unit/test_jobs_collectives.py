@@ -3,98 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import threading
 from types import SimpleNamespace
 
 import numpy
 import pytest
+from tests.unit.threaded_ranks import Meeting, World, honest, run_ranks
 
-from clustercheck.jobs import collectives
-
-
-class Tensor(numpy.ndarray):
-    """An array with a tensor's words."""
-
-    def clone(self):
-        return self.copy()
-
-    def abs(self):
-        return numpy.abs(self)
+from clustercheck.jobs import all_reduce, collectives
 
 
-class Meeting:
-    """What the ranks of one process exchange their tensors through."""
-
-    def __init__(self, ranks):
-        self.barrier, self.given = threading.Barrier(ranks), [None] * ranks
-
-    def exchange(self, rank, tensor):
-        self.barrier.wait(20)
-        self.given[rank] = tensor.copy()
-        self.barrier.wait(20)
-        return list(self.given)
-
-
-class World:
-    """A rank whose peers are threads. ``fault`` changes what a collective leaves, as bad hardware would."""
-
-    backend, framework, on_gpu = "threads", "numpy", False
-
-    def __init__(self, rank, meeting, size, fault):
-        self.rank, self.size, self._meeting, self._fault = rank, size, meeting, fault
-
-    def at(self, phase, *, collective=False):
-        pass
-
-    def barrier(self, group=None):
-        self._meeting.barrier.wait(20)
-
-    def timed(self, work, repeat=1):
-        work()
-        return 0.001
-
-    def repeated(self, array, elements):
-        return numpy.resize(array, elements).view(Tensor)
-
-    def poison(self, elements):
-        return numpy.full(elements, numpy.nan, "float32").view(Tensor)
-
-    def _left(self, output, value):
-        output[:] = value
-        self._fault(self, output)
-
-    def all_gather(self, output, tensor):
-        self._left(output, numpy.concatenate(self._meeting.exchange(self.rank, tensor)))
-
-    def reduce_scatter(self, output, tensor):
-        chunk = len(output)
-        total = sum(self._meeting.exchange(self.rank, tensor))
-        self._left(output, total[self.rank * chunk : (self.rank + 1) * chunk])
-
-    def all_to_all(self, output, tensor):
-        chunk = len(output) // self.size
-        parts = [
-            t[self.rank * chunk : (self.rank + 1) * chunk] for t in self._meeting.exchange(self.rank, tensor)
-        ]
-        self._left(output, numpy.concatenate(parts))
-
-    def broadcast(self, tensor, root):
-        self._left(tensor, self._meeting.exchange(self.rank, tensor)[root])
-
-
-def run(ranks=3, fault=lambda world, output: None, **arguments):
-    meeting, found = Meeting(ranks), [None] * ranks
+def run(ranks=3, fault=honest, **arguments):
     arguments = {"sizes_bytes": [8, 4096], "iterations": 2, "warmup": 1, **arguments}
-
-    def one(rank):
-        found[rank] = collectives.run(World(rank, meeting, ranks, fault), arguments)
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
+    return run_ranks(lambda world: collectives.run(world, arguments), ranks, fault)
 
 
 def test_every_collective_is_right_and_sizes_are_whole_elements_a_rank():
@@ -125,15 +45,31 @@ def test_a_wrong_value_is_found_on_the_rank_that_has_it(collective, damage):
     assert error is None if damage == "not written" else error > 0
 
 
+def test_one_wrong_element_of_a_sum_is_found_beyond_the_repeated_block_too():
+    elements = 4_194_301 + 1000
+
+    def fault(world, output):
+        if world.rank == 1:
+            output[-1] += 1
+
+    def job(world):
+        return all_reduce.run(world, {"sizes_bytes": [4 * elements], "iterations": 1})
+
+    assert [verdict["ok"] for verdict in run_ranks(job, 2)] == [True, True]
+    wrong, right = (run_ranks(job, 2, fault)[rank]["points"][0] for rank in (1, 0))
+    assert (right["correct"], right["max_abs_error"]) == (True, 0.0)
+    assert (wrong["correct"], wrong["max_abs_error"], wrong["bytes"]) == (False, 1.0, 4 * elements)
+
+
 def test_what_the_backend_cannot_do_is_said_and_the_rest_is_measured():
     class Less(World):
         def all_to_all(self, output, tensor):
             raise NotImplementedError
 
     meeting = Meeting(1)
-    world = Less(0, meeting, 1, lambda world, output: None)
+    world = Less(0, meeting, 1)
     assert collectives.run(world, {"sizes_bytes": [8]})["points"] == []
-    world.size, world.exchange = 2, None
+    world.size = 2
     meeting.exchange = lambda rank, tensor: [tensor, tensor]
     found = collectives.run(world, {"sizes_bytes": [8], "collectives": ["all_to_all"]})
     assert found["not_done"] == {"all_to_all": "numpy has no all-to-all over threads"}
