@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -147,10 +148,12 @@ def test_a_validation_that_is_ended_leaves_nothing_or_is_found_again(
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert process.stdout is not None
-    said = []
+    said, started = [], 0
     for line in process.stdout:
         said.append(line)
-        if sum('"type": "job_started"' in one for one in said) == len(NODES):
+        event = json.loads(line)
+        started += (event["type"], event.get("job")) == ("job_started", "all-reduce")
+        if started == len(NODES):
             break
     process.send_signal(number)
     begun = time.monotonic()
