@@ -11,6 +11,7 @@ from .conftest import RunningLab
 from .fault_cases import Case
 from .on_node import until
 
+REGISTRY = "registry01"
 # Checks of these scopes concern one part: they fail where the fault is, and nowhere else.
 OF_PARTS = ("host", "gpu", "link")
 BOUND_S = 480.0  # a quick validation with a fault in it ends well within this, whatever the fault
@@ -55,12 +56,15 @@ def assert_found(document: Document, *cases: Case) -> None:
         assert set(case.fault.caught_by) <= found_by, (case.kind, found_by)
         assert case.because in culprit["because"], (case.kind, culprit)
         assert case.remedy in culprit["remedy"], (case.kind, culprit)
-        assert case.peer in (None, "registry01", culprit["peer"]), culprit
-    # What concerns a whole node may show at each of its GPUs; what concerns a GPU shows there alone.
+        assert case.peer in (None, REGISTRY, culprit["peer"]), culprit
+    # What concerns a whole node may show at each of its GPUs; what concerns a GPU shows there alone. A server
+    # that answers nobody shows at everybody who asks it.
+    of_servers = {check for case in cases if case.node == REGISTRY for check in case.fault.caught_by}
     strangers = [
         (result["check"], result["subject"])
         for result in failed
         if result["scope"] in OF_PARTS
+        and result["check"] not in of_servers
         and places.isdisjoint({(result["subject"]["node"], gpu) for gpu in (None, result["subject"]["gpu"])})
     ]
     assert strangers == []
