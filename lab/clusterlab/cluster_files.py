@@ -71,6 +71,7 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
             "hardware_profile": state.hardware,
             "hardware_gpu_model": offer.gpu_model,
             "hardware_gpu_count": offer.gpu_count,
+            "hardware_mig": "disabled",
             # The simulated PCI bus has InfiniBand controllers, as the real server has; no driver serves them.
             "hardware_rdma_ports": 0,
             "validation_mounts": [{"path": SCRATCH, "type": "tmpfs", "user": OPERATOR}],

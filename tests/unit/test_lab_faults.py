@@ -37,7 +37,7 @@ OF_GPUS = {
     "sram-threshold", "remap-pending", "remap-failed", "recovery-reboot", "nvlink-down", "throttled",
     "power-brake", "pcie-narrow", "pcie-slow", "peer-access-off", "numa-skew", "gpu-slow", "power-limit-low",
     "nvlink-slow", "gpu-memory-slow", "gpu-wrong-numbers", "gpu-copy-corrupt", "gpu-launch-slow",
-    "gpu-memory-errors",
+    "gpu-memory-errors", "vbios-skew", "mig-enabled", "nvlink-errors",
 }  # fmt: skip
 
 

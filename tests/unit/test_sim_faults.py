@@ -136,16 +136,32 @@ def test_a_broken_fabric_manager_runs_again_when_cleared(file: Path, kind: str) 
     assert file.read_text() == before
 
 
-@pytest.mark.parametrize("kind", ["nvlink-down", "toolkit-broken"])
+@pytest.mark.parametrize("kind", ["nvlink-down", "nvlink-errors", "mig-enabled", "toolkit-broken"])
 def test_what_the_hardware_lacks_cannot_be_broken(file: Path, kind: str) -> None:
     profile = "a100-pcie-40gb" if KINDS[kind].scope == "gpu" else "none"
-    hardware.save(hardware.build(profile, "gpu01"), file)
+    built = hardware.build(profile, "gpu01")
+    if kind == "mig-enabled" and built.gpu_model is not None:
+        built.gpu_model = built.gpu_model.model_copy(update={"mig_capable": False})
+    hardware.save(built, file)
     gpu = 2 if KINDS[kind].scope == "gpu" else None
     before = file.read_text()
+    target = StoppedNode("gpu01", "none", file, gpu)
     with pytest.raises(ClusterctlError) as caught:
-        KINDS[kind].inject(StoppedNode("gpu01", "none", file, gpu))
+        KINDS[kind].inject(target)
     assert caught.value.code == "lab.nothing-to-break"
+    KINDS[kind].clear(target)
     assert file.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"), [("nvlink-down", "nvlink-errors"), ("nvlink-errors", "nvlink-down")]
+)
+def test_clearing_one_fault_of_the_links_leaves_the_other(target: FaultTarget, kind: str, other: str) -> None:
+    KINDS[other].inject(target)
+    before = target.hardware_file.read_text()
+    KINDS[kind].inject(target)
+    KINDS[kind].clear(target)
+    assert target.hardware_file.read_text() == before
 
 
 def test_a_hidden_gpu_is_the_last_and_the_cdi_specification_is_made_anew(file: Path) -> None:

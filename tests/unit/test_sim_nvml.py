@@ -342,6 +342,25 @@ def test_a_gpu_of_another_model_says_so_wherever_its_name_stands(tmp_path: Path)
     assert [text.count("A100-SXM4-80GB") for text in said] == [7] * len(said)
 
 
+def test_a_gpu_with_a_vbios_of_its_own_says_so_wherever_it_stands(machine: Machine) -> None:
+    machine.edit(lambda node: setattr(node.gpu(3), "vbios_version", "92.00.36.00.01"))
+    said = [machine.run(*asked) for asked in (("-q", "-x"), ("--query-gpu=vbios_version", "--format=csv"))]
+    assert [(text.count("92.00.36.00.01"), text.count("92.00.A0.00.05")) for text in said] == [(1, 7)] * 2
+
+
+@pytest.mark.parametrize(("override", "words"), [(True, ["Enabled"] * 8), (False, ["Disabled"] * 8)])
+def test_an_overridden_mig_mode_is_told_whatever_was_set(
+    machine: Machine, override: bool, words: list[str]
+) -> None:
+    def change(node: hardware.Hardware) -> None:
+        for gpu in node.gpus:
+            gpu.mig_override = override
+
+    machine.run("-mig", "1", "-i", "0")
+    machine.edit(change)
+    assert machine.run("--query-gpu=mig.mode.current", "--format=csv,noheader").splitlines() == words
+
+
 def test_who_may_not_open_a_device_does_not_see_its_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import Fault, FaultTarget
-from clusterlab.hardware import Gpu, Hardware
+from clusterlab.hardware import Gpu, Hardware, NvLink
 
 
 def edited(
@@ -44,6 +44,19 @@ def restore(target: FaultTarget, *fields: str) -> None:
         return node
 
     target.edit_hardware(on_node)
+
+
+def link(target: FaultTarget, one: Gpu, number: int) -> NvLink:
+    """That NVLink of the GPU. Raises ClusterctlError (``lab.nothing-to-break``) where it has none."""
+    if len(one.nvlinks) <= number:
+        raise ClusterctlError(
+            f"GPU {one.index} has no NVLink {number} to break",
+            code="lab.nothing-to-break",
+            where=target.node,
+            hint="Bring up a lab whose GPUs have NVLink: --hardware hgx-a100-80gb.",
+            exit_code=EXIT_USAGE,
+        )
+    return one.nvlinks[number]
 
 
 def of(node: Hardware, target: FaultTarget) -> Gpu:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab.faults import gpu
 from clusterlab.faults.base import Fault, FaultTarget
 from clusterlab.hardware import Gpu
@@ -14,22 +13,19 @@ def inject(target: FaultTarget) -> None:
     """Take the link down. Raises ClusterctlError (``lab.nothing-to-break``) where the GPU has none."""
 
     def down(one: Gpu) -> None:
-        if len(one.nvlinks) <= LINK:
-            raise ClusterctlError(
-                f"GPU {one.index} has no NVLink {LINK} to take down",
-                code="lab.nothing-to-break",
-                where=target.node,
-                hint="Bring up a lab whose GPUs have NVLink: --hardware hgx-a100-80gb.",
-                exit_code=EXIT_USAGE,
-            )
-        one.nvlinks[LINK].active = False
+        gpu.link(target, one, LINK).active = False
 
     gpu.change(target, down)
 
 
 def clear(target: FaultTarget) -> None:
-    """Bring all links of the GPU up."""
-    gpu.restore(target, "nvlinks")
+    """Bring that link up."""
+
+    def up(one: Gpu) -> None:
+        for link in one.nvlinks[LINK : LINK + 1]:
+            link.active = True
+
+    gpu.change(target, up)
 
 
 FAULT = Fault(

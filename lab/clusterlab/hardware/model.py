@@ -192,6 +192,10 @@ class Gpu(Strict):
     index: Count
     state: GpuState = "present"
     product_name: str | None = Field(default=None, description="where it is of another model than the others")
+    vbios_version: str | None = Field(default=None, description="where it is of another than the others")
+    mig_override: bool | None = Field(
+        default=None, description="whether the driver reports MIG as on, whatever was set"
+    )
     serial: str
     uuid: str
     pci_address: PciAddress

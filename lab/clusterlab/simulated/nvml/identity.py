@@ -32,7 +32,7 @@ def identity(node: nvml.Node, gpu: dict[str, Any]) -> Tree:
         ("uuid", gpu["uuid"]),
         *([("pdi", "0x" + gpu["uuid"].replace("-", "")[3:19])] if recent else []),
         ("minor_number", str(gpu["minor"])),
-        ("vbios_version", model["vbios_version"]),
+        ("vbios_version", nvml.vbios(node, gpu)),
         ("multigpu_board", "No"),
         ("board_id", f"0x{gpu['pci_address'][5:7]}00"),
         ("board_part_number", model["board_part_number"]),

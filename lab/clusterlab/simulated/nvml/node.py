@@ -113,6 +113,8 @@ class Node:
 
     def mig_mode(self, gpu: dict[str, Any]) -> bool:
         """Whether MIG mode is on; it survives reboots."""
+        if (override := gpu.get("mig_override")) is not None:
+            return bool(override)
         path = self.paths.inforom
         return path.exists() and bool(json.loads(path.read_text()).get(gpu["uuid"], False))
 
@@ -195,6 +197,11 @@ def lost_text(gpu: dict[str, Any]) -> str:
 def product(node: Node, gpu: dict[str, Any]) -> str:
     """The name of its model."""
     return cast(str, gpu.get("product_name") or node.model["name"])
+
+
+def vbios(node: Node, gpu: dict[str, Any]) -> str:
+    """The version of its VBIOS."""
+    return cast(str, gpu.get("vbios_version") or node.model["vbios_version"])
 
 
 def bus_id(gpu: dict[str, Any]) -> str:

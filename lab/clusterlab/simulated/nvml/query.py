@@ -26,7 +26,7 @@ def gpu_fields() -> dict[str, tuple[Value, str]]:
         "uuid": (lambda n, g: g["uuid"], ""),
         "index": (lambda n, g: str(g["index"]), ""),
         "module_id": (lambda n, g: str(g["module_id"]), ""),
-        "vbios_version": (lambda n, g: n.model["vbios_version"], ""),
+        "vbios_version": (nvml.vbios, ""),
         "compute_cap": (lambda n, g: n.model["compute_capability"], ""),
         "compute_mode": (lambda n, g: "Default", ""),
         "display_attached": (lambda n, g: "Yes", ""),

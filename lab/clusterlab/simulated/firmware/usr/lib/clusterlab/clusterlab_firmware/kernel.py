@@ -215,7 +215,7 @@ def _publish_proc(module: dict[str, Any] | None, hardware: dict[str, Any]) -> No
             f"Model: \t\t {model['name']}\n"
             f"IRQ:   \t\t {90 + gpu['index']}\n"
             f"GPU UUID: \t {gpu['uuid']}\n"
-            f"Video BIOS: \t {model['vbios_version'].lower()}\n"
+            f"Video BIOS: \t {(gpu.get('vbios_version') or model['vbios_version']).lower()}\n"
             "Bus Type: \t PCIe\n"
             "DMA Size: \t 47 bits\n"
             "DMA Mask: \t 0x7fffffffffff\n"

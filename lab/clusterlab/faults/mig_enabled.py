@@ -1,0 +1,42 @@
+"""MIG of a GPU is on, where whole GPUs were declared: as from the node's last user."""
+
+from __future__ import annotations
+
+from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterlab import hardware
+from clusterlab.faults import gpu
+from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.hardware import Gpu
+
+
+def inject(target: FaultTarget) -> None:
+    """Have it on. Raises ClusterctlError (``lab.nothing-to-break``) where the GPU knows no MIG."""
+
+    def on(one: Gpu) -> None:
+        model = hardware.load(target.hardware_file).gpu_model
+        if model is None or not model.mig_capable:
+            raise ClusterctlError(
+                f"GPU {one.index} knows no MIG",
+                code="lab.nothing-to-break",
+                where=target.node,
+                hint="Bring up a lab whose GPUs know it: --hardware hgx-a100-80gb.",
+                exit_code=EXIT_USAGE,
+            )
+        one.mig_override = True
+
+    gpu.change(target, on)
+
+
+def clear(target: FaultTarget) -> None:
+    """In the mode that was set, as before."""
+    gpu.restore(target, "mig_override")
+
+
+FAULT = Fault(
+    "mig-enabled",
+    "MIG of a GPU is on, which was declared to be whole",
+    "gpu",
+    inject,
+    clear,
+    caught_by=("gpu-mig",),
+)
