@@ -123,7 +123,7 @@ def compare(
         world.at(f"training step {step + 1} of {steps}", collective=True)
         tensor = loss.reshape([1]).clone()
         world.all_reduce(tensor)
-        return float(tensor) / world.size
+        return float(tensor.item()) / world.size
 
     world.at("wrapping the model", collective=True)
     model = _model(paddle, seed, hidden_layers)

@@ -109,7 +109,7 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     done = data_parallel.compare(world, arguments, wrap, hidden_layers=HIDDEN_LAYERS)
     total = paddle.to_tensor([float(held["own"])])
     world.all_reduce(total)
-    whole = float(total) == held["all"] * places.copies and held["own"] < held["all"]
+    whole = float(total.item()) == held["all"] * places.copies and held["own"] < held["all"]
     if done["ok"] and not whole:
         done.update(ok=False, because="the optimisers' parts do not make up all parameters once")
     return {**done, "shards": degree, "copies": places.copies, "parameters": held}
