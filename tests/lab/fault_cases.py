@@ -92,6 +92,7 @@ CASES = (
     Case("link", "slow-link", "gpu02", "Check cable", "slow with every partner"),
     Case("link", "packet-loss", "gpu03", "Check cable", "slow with every partner", ordinary=False),
     Case("link", "pair-slow", "gpu01", "Check cable", "only the pair", peer="gpu03"),
+    Case("link", "firewall", "gpu03", "nft list ruleset", "2 of 2 nodes cannot connect to it"),
     Case("link", "link-cut", "gpu02", "systemctl status", "cannot be reached", peer="registry01"),
     Case("job", "gpu-slow", "gpu01", "throttle reasons under load", gpu=5),
     Case("job", "power-limit-low", "gpu03", "throttle reasons under load", gpu=7),

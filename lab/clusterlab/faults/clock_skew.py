@@ -49,7 +49,7 @@ def inject(target: FaultTarget) -> None:
 def clear(target: FaultTarget) -> None:
     """The right time again; after a reboot too, which the fault survives."""
     if target.is_running():
-        target.exec(["sh", "-ec", f'rm -f "{_PTH}"; if {_IS_OURS}; then rm {DATE}; fi'])
+        target.exec(["sh", "-ec", f'path={_PTH}; rm -f "$path"; if {_IS_OURS}; then rm {DATE}; fi'])
 
 
 FAULT = Fault(

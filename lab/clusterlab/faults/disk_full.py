@@ -14,7 +14,10 @@ if [ "$(findmnt -nr -o SOURCE --mountpoint {PLACE})" = {SOURCE} ]; then exit 0; 
 mkdir -p {PLACE} {_STAGE}
 mount -t tmpfs -o size={SIZE},mode=0755 {SOURCE} {_STAGE}
 cp -a {PLACE}/. {_STAGE}/
-dd if=/dev/zero of={_STAGE}/core bs=4k 2> /dev/null || true
+if dd if=/dev/zero of={_STAGE}/core bs=4k 2> /dev/null; then
+    echo '{_STAGE} does not fill up' >&2
+    exit 1
+fi
 mount --bind {_STAGE} {PLACE}
 umount {_STAGE}
 """

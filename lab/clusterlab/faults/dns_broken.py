@@ -15,7 +15,7 @@ echo 'nameserver {NOBODY}' > {FILE}
 """
 # A reboot writes the file anew: then ours is gone, and only what was kept is left to remove.
 _CLEAR = f"""
-if grep -q {NOBODY} {FILE} && [ -e {KEPT} ]; then cat {KEPT} > {FILE}; fi
+if grep -q {NOBODY} {FILE}; then cp {KEPT} {FILE}; fi
 rm -f {KEPT}
 """
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from clusterlab.faults.base import Fault, FaultTarget
 
+# Looked up first, so that a route which cannot be taken out is said.
+_CLEAR = (
+    'route=$(ip route show type unreachable "$1"); if [ -n "$route" ]; then ip route del unreachable "$1"; fi'
+)
+
 
 def inject(target: FaultTarget) -> None:
     """Have the node's kernel refuse every connection to the peer."""
@@ -13,7 +18,7 @@ def inject(target: FaultTarget) -> None:
 def clear(target: FaultTarget) -> None:
     """Let it go there again; after a reboot it does."""
     if target.is_running():
-        target.exec(["ip", "route", "del", "unreachable", f"{target.peer_address}/32"], check=False)
+        target.exec(["sh", "-ec", _CLEAR, "sh", f"{target.peer_address}/32"])
 
 
 FAULT = Fault(

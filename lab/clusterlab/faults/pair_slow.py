@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from clusterctl.errors import ClusterctlError
 from clusterlab.faults.base import Fault, FaultTarget
-from clusterlab.faults.slow_link import INTERFACE, RATE, root_handle
+from clusterlab.faults.packet_filter import INTERFACE, without
+from clusterlab.faults.slow_link import RATE, root_handle
 
 # Another than that of a link that is slow to everybody: neither takes the other's shaping away.
 HANDLE = "c1ac:"
@@ -22,21 +23,20 @@ def inject(target: FaultTarget) -> None:
     # What belongs to no class goes on unshaped.
     target.exec(["tc", "qdisc", "replace", "dev", INTERFACE, "root", "handle", HANDLE, "htb"])
     target.exec(["tc", "class", "replace", "dev", INTERFACE, "classid", f"{HANDLE}1", "htb", "rate", RATE])
-    target.exec(["iptables", "-t", "mangle", "-A", *_rule(target)])
+    target.exec(["sh", "-ec", f"iptables -t mangle -A {_rule(target)}"])
 
 
 def clear(target: FaultTarget) -> None:
     """Take our shaping off, and no other; after a reboot there is none."""
     if not target.is_running():
         return
-    target.exec(["iptables", "-t", "mangle", "-D", *_rule(target)], check=False)
+    target.exec(["sh", "-ec", without(_rule(target), table="mangle")])
     if root_handle(target) == HANDLE:
         target.exec(["tc", "qdisc", "del", "dev", INTERFACE, "root", "handle", HANDLE])
 
 
-def _rule(target: FaultTarget) -> list[str]:
-    to = f"{target.peer_address}/32"
-    return ["POSTROUTING", "-o", INTERFACE, "-d", to, "-j", "CLASSIFY", "--set-class", f"{HANDLE}1"]
+def _rule(target: FaultTarget) -> str:
+    return f"POSTROUTING -o {INTERFACE} -d {target.peer_address}/32 -j CLASSIFY --set-class {HANDLE}1"
 
 
 FAULT = Fault(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clusterctl.errors import ClusterctlError
 from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.packet_filter import INTERFACE
 
-INTERFACE = "eth0"
 RATE = "100mbit"
 # Tells our shaping from what an operator has set up.
 HANDLE = "c1ab:"

@@ -38,11 +38,16 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, AfterImport())
 """
-# The layer that lies on top: the lab's image has no other.
-_LAYERS = (
-    "for image in $(docker image ls --quiet --filter label=org.clusterctl.framework | sort -u); do"
-    " docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' $image; done"
-)
+# Of each image the layer that lies on top: the lab's has no other.
+_LAYERS = """
+images=$(docker image ls --quiet --filter label=org.clusterctl.framework)
+layers=$(for image in $images; do
+    docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' $image
+done)
+[ -n "$layers" ] || { echo 'the training image is not on this node' >&2; exit 1; }
+"""
+# What was spoiled outlives a reboot, and is cleared where Docker does not run too.
+KEPT = "/var/lib/clusterlab/spoiled"
 
 
 def spoiling(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> Fault:
@@ -53,14 +58,20 @@ def spoiling(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...])
         kind,
         summary,
         inject=f"""
-layers=$({_LAYERS})
-[ -n "$layers" ] || {{ echo 'the training image is not on this node' >&2; exit 1; }}
+{_LAYERS}
+mkdir -p {KEPT}
+echo "$layers" > {KEPT}/{name}
 for layer in $layers; do
     cat > $layer{PACKAGE_DIRECTORY}/{name}.py <<'END'
 {module}END
     echo 'import {name}' > $layer{PACKAGE_DIRECTORY}/{name}.pth
 done
 """,
-        clear=f"for layer in $({_LAYERS}); do rm -f $layer{PACKAGE_DIRECTORY}/{name}.p*; done",
+        clear=f"""
+if [ -e {KEPT}/{name} ]; then
+    for layer in $(cat {KEPT}/{name}); do rm -f $layer{PACKAGE_DIRECTORY}/{name}.p*; done
+    rm {KEPT}/{name}
+fi
+""",
         caught_by=caught_by,
     )
