@@ -164,8 +164,6 @@ class Fabric:
     def measure(self, trial: Trial) -> float:
         """The bus bandwidth in GB/s."""
         rate = PAIR_GBPS / (1 if trial.rail is None else self.layout.rails)
-        if len({self.layout.blocks.get(node) for node in trial.nodes}) > 1:
-            rate *= self.layout.across
         rate *= min((fault.factor for fault in self.faults if fault.slows(trial)), default=1.0)
         if self.chance.random() < self.noise.outliers:
             rate *= self.chance.uniform(*self.noise.slowed_to)
@@ -214,7 +212,7 @@ def drawn(kind: str, count: int, layout: Layout, noise: Noise, seed: int) -> Out
 def searched(layout: Layout, faults: Sequence[Fault], noise: Noise, seed: int) -> Outcome:
     """Search a cluster with these faults to its verdict."""
     fabric = Fabric(layout, faults, noise, random.Random(seed))  # noqa: S311
-    search = Search(layout, Limits(0.75 * PAIR_GBPS * layout.across, noise.bad_below))
+    search = Search(layout, Limits(0.75 * PAIR_GBPS, noise.bad_below))
     while search.verdict is None:
         search.tell(fabric.run(search.next_round()))
     expected = frozenset(fault.place for fault in faults)

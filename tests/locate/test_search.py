@@ -179,12 +179,6 @@ def test_among_a_thousand_nodes_a_noisy_network_takes_nobody_with_it() -> None:
     assert all(drawn("node", 1, layout_of(1000, gpus=1, rails=1), noisy, seed).right for seed in range(30))
 
 
-def test_a_network_that_gives_less_between_blocks_by_design_is_no_fault() -> None:
-    layout = replace(layout_of(64), across=0.4)
-    assert searched(layout, [], RDMA, 3).verdict.named == ()
-    assert all(drawn("mixed", 3, layout, RDMA, seed).right for seed in range(5))
-
-
 def test_a_node_that_is_slow_in_groups_alone_is_found_among_others_or_left_out() -> None:
     assert drawn("crowd", 1, layout_of(40), QUIET, 2).right
     assert all(drawn("crowd", 1, layout_of(5, gpus=1, rails=1), QUIET, seed).right for seed in range(5))

@@ -1,8 +1,7 @@
-"""ib_write_bw: its text in both units, its JSON without one, no figure that its message rate denies."""
+"""ib_write_bw: its text in both units, no figure that its message rate denies."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from clustercheck.parse.perftest import (
     Asked,
     WriteBandwidth,
     parse_write_bandwidth,
-    parse_write_bandwidth_json,
 )
 from clustercheck.parse.reading import CannotReadError
 
@@ -58,19 +56,6 @@ allocated GPU buffer address at 00007f2418000000 pointer=0x7f2418000000
 """
 SIZES = (2 << 20, 4 << 20, 8 << 20)
 ASKED = Asked("mlx5_0", SIZES)
-JSON = json.dumps(
-    {
-        "test_info": {
-            "test": "RDMA_Write_BW_Test", "Dual_port": "OFF", "Device": "mlx5_0", "Number_of_qps": 2,
-            "Transport_type": "IB", "Connection_type": "RC", "Mtu": 4096, "Link_type": "IB", "cuda_device": 3,
-        },
-        "results": {
-            "MsgSize": 8388608, "n_iterations": 5000, "BW_peak": 196.61, "BW_average": 196.60,
-            "MsgRate": 0.00293,
-        },
-    },
-    indent=1,
-).replace("196.6,", "196.60,").replace("0.00293", "0.002930")  # fmt: skip
 
 
 def read(text: str) -> WriteBandwidth:
@@ -81,11 +66,7 @@ def read_of_gpu(text: str) -> WriteBandwidth:
     return parse_write_bandwidth(text, Asked("mlx5_0", SIZES, gpu=0))
 
 
-def read_json(text: str) -> WriteBandwidth:
-    return parse_write_bandwidth_json(text, Asked("mlx5_0", SIZES[2:], gpu=3))
-
-
-READERS = {read: TEXT, read_of_gpu: GPU + TEXT, read_json: JSON}
+READERS = {read: TEXT, read_of_gpu: GPU + TEXT}
 EVERY = pytest.mark.parametrize("reader", list(READERS), ids=lambda reader: reader.__name__)
 
 
@@ -120,13 +101,6 @@ def test_gpu_memory_is_told_from_host_memory() -> None:
         read_of_gpu(host_after_all + TEXT)
 
 
-@pytest.mark.parametrize(("average", "rate"), [("196.60", "0.002930"), ("23436.40", "0.002930")])
-def test_the_unit_of_the_json_is_told_by_the_message_rate(average: str, rate: str) -> None:
-    found = read_json(JSON.replace("196.60", average).replace("0.002930", rate))
-    assert found.rows[0].average_gbps == pytest.approx(196.6, rel=1e-3)
-    assert found.asked.gpu == 3
-
-
 @pytest.mark.parametrize(
     ("instead_of", "stands"),
     [
@@ -147,17 +121,6 @@ def test_what_contradicts_itself_or_was_not_asked_for_is_refused(instead_of: str
     assert instead_of in TEXT
     with pytest.raises(CannotReadError):
         read(TEXT.replace(instead_of, stands))
-
-
-@pytest.mark.parametrize(
-    ("instead_of", "stands"),
-    [("196.60", "77.00"), ("RDMA_Write", "RDMA_Send"), ('"cuda_device": 3', '"cuda_device": 0'),
-     ('"MsgSize"', '"Size"'), ("196.60", '"fast"'), ("8388608", "4194304"), ('"test_info"', '"info"')],
-)  # fmt: skip
-def test_json_that_contradicts_itself_is_refused(instead_of: str, stands: str) -> None:
-    assert instead_of in JSON
-    with pytest.raises(CannotReadError):
-        read_json(JSON.replace(instead_of, stands))
 
 
 @EVERY

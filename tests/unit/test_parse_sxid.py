@@ -10,11 +10,11 @@ from clustercheck.checks.kernel_log import catalogue, of_switches
 from clustercheck.model import Verdict
 from clustercheck.parse.kernel_log import parse_line
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.parse.sxid import Severity, Sxid, parse_fabric_log, switch_errors
+from clustercheck.parse.sxid import Severity, Sxid, switch_errors
 
 from .mutations import FUZZ, meddled, misprinted, read_or_refused
 
-# In the words of the driver and of the Fabric Manager, as public issues quote them.
+# In the words of the driver, as public issues quote them.
 KERNEL = """\
 [6781753.400584] nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 22013, Non-fatal, Link 57 Minion Link DLREQ interrupt
 [6781753.400590] nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 22013, Severity 5 Engine instance 57 Sub-engine instance 00
@@ -22,13 +22,6 @@ KERNEL = """\
 [6781753.406566] nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Data {0x10000000, 0x10000000, 0x00000000}
 [6781753.409792] nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Severity 1 Engine instance 62 Sub-engine instance 00
 [6781754.000001] nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 10003, Fatal, unhandled interrupt
-"""  # noqa: E501
-FABRIC = """\
-[Jul 09 2024 18:14:07] [INFO] [tid 12727] Received an inband message
-[Jul 09 2024 18:14:07] [ERROR] [tid 127] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id \
-00000000:86:00.0 physical id 3 port 61
-[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id \
-00000000:86:00.0 physical id 3 port 33
 """  # noqa: E501
 
 
@@ -55,17 +48,6 @@ def test_the_lines_of_one_error_count_as_one() -> None:
 def test_what_is_left_of_an_error_whose_first_line_is_gone_is_kept() -> None:
     (error,) = read(KERNEL.splitlines()[3])
     assert (error.code, error.severity) == (20034, Severity.UNSAID)
-
-
-def test_the_fabric_managers_log() -> None:
-    first, second = parse_fabric_log(FABRIC)
-    assert (first.code, first.severity, first.link, first.address) == (
-        12028,
-        Severity.NON_FATAL,
-        61,
-        "0000:86:00.0",
-    )
-    assert (second.code, second.severity, second.when) == (20034, Severity.FATAL, "Jul 23 2024 07:53:55")
 
 
 @pytest.mark.parametrize(
@@ -124,16 +106,6 @@ def test_an_error_of_unknown_form_is_not_harmless(line: str) -> None:
         read(f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {line}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "nothing\n" * 1000, "x" * (17 << 20), FABRIC.replace("fatal error", "tödlicher error"),
-     FABRIC.replace("physical id", "id"), FABRIC.replace("pci bus id 0", "pci bus id z"), FABRIC[:-40]],
-)  # fmt: skip
-def test_a_fabric_log_of_unknown_form_is_refused(text: str) -> None:
-    with pytest.raises(CannotReadError):
-        parse_fabric_log(text)
-
-
 @FUZZ
 @given(text=st.one_of(meddled(KERNEL), misprinted(KERNEL), st.text(max_size=200)))
 def test_a_kernel_log_after_a_mishap_is_read_or_refused(text: str) -> None:
@@ -143,11 +115,3 @@ def test_a_kernel_log_after_a_mishap_is_read_or_refused(text: str) -> None:
     ):
         finding = of_switches(found)
         assert finding is not None and finding.verdict is not Verdict.PASS
-
-
-@FUZZ
-@given(text=meddled(FABRIC))
-def test_a_fabric_log_after_a_mishap_tells_nothing_new(text: str) -> None:
-    found = read_or_refused(parse_fabric_log, text)
-    if found is not None:
-        assert set(found) <= set(parse_fabric_log(FABRIC))

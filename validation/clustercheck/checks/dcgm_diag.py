@@ -18,7 +18,6 @@ from clustercheck.sample_dcgm import dcgm3_text, dcgm4_text
 NOT_INSTALLED = "DCGM is not installed on this node: there is no dcgmi"
 SOURCE = "NVIDIA, dcgmi diag reference: levels 1 (seconds), 2 (about two minutes), 3 (about 15 minutes)"
 DEPLOYMENT = "Deployment"
-DAEMON = "Read `systemctl status nvidia-dcgm`, start it, and try `dcgmi diag -r 1` on the node."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:

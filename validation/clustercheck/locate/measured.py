@@ -45,7 +45,7 @@ class Measured:
 
     def is_bad(self, trial: Trial) -> bool:
         """Whether it was measured, and slow each time."""
-        return trial in self._best and self._full(trial) < self._bound(_kind(trial))
+        return trial in self._best and self._best[trial] < self._bound(_kind(trial))
 
     def is_good(self, trial: Trial) -> bool:
         """Whether it was fast once."""
@@ -54,11 +54,11 @@ class Measured:
     def slow_among(self, trials: Sequence[Trial], alike: Sequence[Trial]) -> list[Trial]:
         """Those of the trials that are slower than the better ones of these that are like them."""
         bound = self._limits.bad_below * _better(self.speeds(alike))
-        return [trial for trial in trials if trial in self._best and self._full(trial) < bound]
+        return [trial for trial in trials if trial in self._best and self._best[trial] < bound]
 
     def speeds(self, trials: Iterable[Trial]) -> list[float]:
         """The best measures of those that were measured, as if the network gave its full rate everywhere."""
-        return [self._full(trial) for trial in trials if trial in self._best]
+        return [self._best[trial] for trial in trials if trial in self._best]
 
     def pairs(self, bad: bool) -> list[Trial]:
         """The bad or the good trials of two nodes with all they have, in the order of their first measure."""
@@ -90,11 +90,6 @@ class Measured:
         for node in self._layout.nodes:
             found.setdefault(find(node), []).append(node)
         return sorted(found.values(), key=len, reverse=True)
-
-    def _full(self, trial: Trial) -> float:
-        """As if the network gave its full rate everywhere."""
-        blocks = {self._layout.blocks.get(node) for node in trial.nodes}
-        return self._best[trial] / (self._layout.across if len(blocks) > 1 else 1.0)
 
     def _bound(self, kind: str) -> float:
         if kind not in self._bounds:

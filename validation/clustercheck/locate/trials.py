@@ -17,15 +17,13 @@ class Layout:
     """The nodes in the order of the group's ring, and what is known of them.
 
     Each node has so many GPUs and rails (network adapters); GPU g uses rail g x rails / GPUs. ``blocks``
-    says which leaf switch a node hangs on, where that is known. ``across`` is the part of the full rate that
-    the network is built to give between two blocks.
+    says which leaf switch a node hangs on, where that is known.
     """
 
     nodes: tuple[str, ...]
     gpus: int = 1
     rails: int = 1
     blocks: Mapping[str, str] = field(default_factory=dict)
-    across: float = 1.0
 
     def rail_of(self, gpu: int) -> int:
         """The rail that a GPU uses by itself."""

@@ -1,6 +1,6 @@
 """`ib_write_bw` of perftest: how fast one adapter writes to another, out of host or GPU memory.
 
-Its text is that of versions 4 to 25, its JSON that of `--out_json`: src/perftest_parameters.c.
+Its text is that of versions 4 to 25: src/perftest_parameters.c.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from clustercheck.parse.document import member, read_json
 from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 1024 * 1024
 LONGEST_LINE = 4096
 # Gb/s in a unit of its columns; what was called MB/s until 2024 has always been MiB/s.
 UNITS = {"Gb": 1.0, "MB": 8 * 1.048576e-3, "MiB": 8 * 1.048576e-3}
-_JSON = "the JSON of ib_write_bw"
 _TITLE = re.compile(r"\s+RDMA_Write (Bidirectional )?(?:Post List )?BW Test\s*")
 _FIELD = re.compile(r"([A-Z][A-Za-z_* ]*[A-Za-z*])\s*: (\S+)")
 _COLUMNS = re.compile(
@@ -42,13 +40,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class WriteRow:
-    """One message size; bandwidths are in Gb/s, and the peak is 0 where it was not looked for."""
+    """One message size; the average over its iterations, in Gb/s."""
 
     size_bytes: int
     iterations: int
-    peak_gbps: float
     average_gbps: float
-    messages_mpps: float
 
 
 @dataclass(frozen=True)
@@ -98,27 +94,6 @@ def parse_write_bandwidth(text: str, asked: Asked) -> WriteBandwidth:
     return _as_asked(asked, fields, rows, both_ways=titles[0], dma_buf=dma_buf)
 
 
-def parse_write_bandwidth_json(text: str, asked: Asked) -> WriteBandwidth:
-    """Read the file of `--out_json`: it holds one size and names no unit, but the message rate tells it.
-
-    Raises CannotReadError as `parse_write_bandwidth` does.
-    """
-    document = read_json(text, _JSON)
-    about = member(document, "test_info", dict, _JSON)
-    test = member(about, "test", str, _JSON)
-    if test not in ("RDMA_Write_BW_Test", "RDMA_Write_Bidirectional_BW_Test"):
-        raise CannotReadError(f"{_JSON} is of {test[:40]!r}")
-    if about.get("cuda_device") != asked.gpu:
-        raise CannotReadError("ib_write_bw did not use the memory that it was to use")
-    results = member(document, "results", dict, _JSON)
-    cells = [Decimal(member(results, name, int, _JSON)) for name in ("MsgSize", "n_iterations")]
-    cells += [member(results, name, Decimal, _JSON) for name in ("BW_peak", "BW_average", "MsgRate")]
-    fields = {name.replace("_", " "): str(value) for name, value in about.items()}
-    return _as_asked(
-        asked, fields, [_row_of_either_unit(cells)], both_ways="Bidirectional" in test, dma_buf=False
-    )
-
-
 def _as_asked(
     asked: Asked, fields: Mapping[str, Any], rows: list[WriteRow], *, both_ways: bool, dma_buf: bool
 ) -> WriteBandwidth:
@@ -134,16 +109,9 @@ def _as_asked(
     return WriteBandwidth(asked, link, int(mtu[0]), int(pairs[0]), both_ways, dma_buf, tuple(rows))
 
 
-def _row_of_either_unit(cells: list[Decimal]) -> WriteRow:
-    try:
-        return _row(cells, "Gb")
-    except CannotReadError:
-        return _row(cells, "MiB")
-
-
 def _row(cells: list[Decimal], unit: str) -> WriteRow:
     """A row whose average is its message rate times its message size, as far as the printed digits go."""
-    size, iterations, peak, average, rate = cells
+    size, iterations, _peak, average, rate = cells
     factor = UNITS.get(unit, 0.0)
     by_rate = float(rate) * float(size) * 8e-3
     doubt = _half(average) * factor + _half(rate) * float(size) * 8e-3 + by_rate * 1e-6
@@ -151,7 +119,7 @@ def _row(cells: list[Decimal], unit: str) -> WriteRow:
         raise CannotReadError(
             f"ib_write_bw says {average} {unit}/s and {rate} million messages a second of {size} bytes"
         )
-    return WriteRow(int(size), int(iterations), float(peak) * factor, float(average) * factor, float(rate))
+    return WriteRow(int(size), int(iterations), float(average) * factor)
 
 
 def _half(figure: Decimal) -> float:

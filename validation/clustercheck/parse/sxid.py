@@ -1,4 +1,4 @@
-"""SXid: what the driver, and the Fabric Manager in its own log, say of errors of NVSwitches."""
+"""SXid: what the driver says of errors of NVSwitches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clustercheck.parse.kernel_log import Xid
-from clustercheck.parse.reading import CannotReadError, bus_address, readable
+from clustercheck.parse.reading import CannotReadError
 
-LARGEST = 16 * 1024 * 1024
 _FIRST = re.compile(r"(Fatal|Non-fatal)(?:, Link (\d{1,3}))?\b[ ,]*(.*)")
 _MORE = re.compile(r"Severity \d{1,3} Engine instance|Data \{")  # of the message before it
-_FABRIC = re.compile(
-    r"detected NVSwitch (fatal|non-fatal) error (\d{1,6}) on (?:fid|NodeId) \d+ on NVSwitch pci bus id "
-    r"([0-9A-Fa-f:.]{4,16}) physical id \d+(?: port (\d{1,3}))?\s*$"
-)
-_FABRIC_TIME = re.compile(r"\[(\w{3} \d{1,2} \d{4} [\d:]{8})\]")
 
 
 class Severity(StrEnum):
@@ -55,28 +49,4 @@ def switch_errors(messages: Iterable[Xid]) -> tuple[Sxid, ...]:
             raise CannotReadError(f"the kernel log has an SXid of unknown form: {xid.message[:80]!r}")
         elif not any((said.address, said.code) == (xid.address, xid.code) for said in found):
             found.append(Sxid(xid.address, xid.code, xid.when, Severity.UNSAID, None, xid.message))
-    return tuple(found)
-
-
-def parse_fabric_log(text: str) -> tuple[Sxid, ...]:
-    """The errors in the Fabric Manager's log, which is kept over reboots.
-
-    Raises CannotReadError where it is no log of the Fabric Manager, or names an error in an unknown form.
-    """
-    if len(text) > LARGEST:
-        raise CannotReadError(f"the Fabric Manager's log is {len(text)} characters long")
-    found = []
-    lines = readable(text, "the Fabric Manager's log").splitlines()
-    if not any(_FABRIC_TIME.match(line) for line in lines):
-        raise CannotReadError("the Fabric Manager's log has no line of the Fabric Manager")
-    if lines and "detected NVSwitch " in lines[-1] and not text.endswith("\n"):
-        raise CannotReadError("the Fabric Manager's log ends within a line")
-    for line in lines:
-        if "detected NVSwitch " not in line or " error " not in line:
-            continue
-        match, when = _FABRIC.search(line[:2000]), _FABRIC_TIME.match(line)
-        if match is None or when is None:
-            raise CannotReadError(f"the Fabric Manager's log has an error of unknown form: {line[:120]!r}")
-        link = int(match[4]) if match[4] else None
-        found.append(Sxid(bus_address(match[3]), int(match[2]), when[1], Severity(match[1]), link, ""))
     return tuple(found)
