@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from tests.unit.phases import Phases
 
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer
@@ -144,12 +145,3 @@ def test_tf32_is_used_for_tf32_alone(opened):
             assert importlib.import_module("torch").backends.cuda.matmul.allow_tf32 is allowed
         else:
             assert asked[-1] == f"tf32 {allowed}"
-
-
-class Phases:
-    """A Progress that forgets."""
-
-    phase = "testing"
-
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        self.phase = phase

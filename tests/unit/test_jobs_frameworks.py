@@ -6,6 +6,7 @@ import importlib.util
 import math
 
 import pytest
+from tests.unit.phases import Phases
 
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_transfer
@@ -29,15 +30,6 @@ FRAMEWORKS = [
 ]
 
 pytestmark = pytest.mark.parametrize("framework", FRAMEWORKS)
-
-
-class Phases:
-    """A Progress that forgets."""
-
-    phase = "testing"
-
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        self.phase = phase
 
 
 def run(program: str, device: object, **arguments) -> dict:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.phases import Phases
 from tests.unit.played_device import PlayedDevice
 
 from clustercheck import sample
@@ -34,7 +35,7 @@ class Cuda:
 
     def __init__(self, *, refuses: str = "", code: int = 999, loses: int = 0, ms: float = 2.0) -> None:
         self.refuses, self.code, self.loses, self.ms = refuses, code, loses, ms
-        self.memory: dict[int, bytes] = {}
+        self.memory: dict[int, bytearray] = {}
         self.homes: dict[int, int] = {}
         self.current: list[int] = []
         self.retained: dict[int, int] = {}
@@ -88,7 +89,7 @@ class Cuda:
 
     def _cuMemAlloc_v2(self, address: Any, size: Any) -> None:
         self._made(address)
-        self.memory[address._obj.value] = bytes(size.value)
+        self.memory[address._obj.value] = bytearray(size.value)
         self.homes[address._obj.value] = self.current[-1]
 
     def _cuMemFree_v2(self, address: Any) -> None:
@@ -117,22 +118,21 @@ class Cuda:
     def _cuStreamSynchronize(self, stream: Any) -> None: ...
 
     def _cuMemcpyHtoD_v2(self, address: Any, sent: bytes, size: Any) -> None:
-        self.memory[address.value] = sent[: size.value]
+        self.memory[address.value] = bytearray(sent[: size.value])
 
     def _cuMemsetD8_v2(self, address: Any, value: Any, size: Any) -> None:
         assert self.homes[address.value] == self.current[-1]
-        self.memory[address.value] = bytes([value.value]) * size.value
+        self.memory[address.value] = bytearray([value.value]) * size.value
 
     def _cuMemcpyPeerAsync(self, *arguments: Any) -> None:
         to, to_ctx, of, of_ctx, size, _stream = arguments
         assert (self.homes[to.value], self.homes[of.value]) == (to_ctx.value, of_ctx.value)
-        sent = self.memory[of.value][: size.value]
-        kept = self.memory[to.value][: self.loses]
-        self.memory[to.value] = kept + sent[self.loses :] + self.memory[to.value][size.value :]
+        arrives = slice(min(self.loses, size.value), size.value)
+        self.memory[to.value][arrives] = self.memory[of.value][arrives]
 
     def _cuMemcpyDtoH_v2(self, back: Any, address: Any, size: Any) -> None:
         assert self.homes[address.value] == self.current[-1]
-        ctypes.memmove(back, self.memory[address.value], size.value)
+        ctypes.memmove(back, bytes(self.memory[address.value]), size.value)
 
     def is_tidy(self) -> bool:
         """Whether all that was taken was given back."""
@@ -173,13 +173,6 @@ def test_what_the_driver_refuses_is_said_and_nothing_stays_behind(name: str) -> 
     with pytest.raises(PeerError, match=f"{name}: CUDA error 2"), CudaPeers(0, cuda).link(ADDRESSES[1], 64):
         pass
     assert cuda.is_tidy()
-
-
-class Phases:
-    phase = ""
-
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        self.phase = phase
 
 
 class Joined(PlayedDevice):

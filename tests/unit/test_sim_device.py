@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.phases import Phases
 
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.expect import profiles
@@ -31,13 +32,6 @@ PROGRAMS = {
     "gpu_burn": gpu_burn,
     "gpu_peers": gpu_peers,
 }
-
-
-class Phases:
-    phase = ""
-
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        self.phase = phase
 
 
 def device(profile: str = "hgx-a100-80gb", number: int = 0, **performance: Any) -> Any:
