@@ -60,7 +60,7 @@ CASES = (
     Case("host", "huge-pages-skew", "gpu01", "transparent_hugepage", "transparent huge pages"),
     Case("host", "files-limited", "gpu02", "LimitNOFILE", "may open 1024 files"),
     Case("host", "registry-down", "registry01", "clusterctl-registry", "it answers no node"),
-    Case("host", "docker-stopped", "gpu01", "log", "Docker daemon"),
+    Case("host", "docker-stopped", "gpu01", "systemctl start docker", "Docker daemon"),
     Case("host", "driver-hung", "gpu02", "", "did not answer"),
     Case("host", "driver-library-mismatch", "gpu01", "reboot the node", "mismatch"),
     Case("host", "driver-version-skew", "gpu03", "clusterctl apply --only driver", "580.82.07"),

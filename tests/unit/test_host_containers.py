@@ -14,6 +14,8 @@ from clustercheck import sample
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.of_docker import START
+from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Verdict
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 
@@ -194,3 +196,16 @@ def test_more_gpus_than_root_sees_or_none_at_all_is_no_pass() -> None:
 
     assert judged("container-user", cut).verdict is NOT_RUN
     assert judged("container-user", empty).verdict is NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("docker version: Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", START),
+        ("exit code 139 while training step 3", BY_ID["all-reduce"].remedy),
+    ],
+)
+def test_a_job_on_a_node_whose_docker_is_stopped_ends_with_how_to_start_it(said: str, remedy: str) -> None:
+    evidence = seeding.rank("all_reduce", "gpu02", RankState.FAILED, said)(sample.healthy())
+    results = {result.subject.node: result for result in evaluate(BY_ID["all-reduce"], evidence)}
+    assert (results["gpu02"].verdict, results["gpu02"].remedy) == (FAIL, remedy)

@@ -19,12 +19,17 @@ BRING = "Bring the image here: clusterctl apply --only images"
 INSTALL = "clusterctl apply --only runtime"
 
 
+def is_silent(said: str) -> bool:
+    """Whether docker says that its daemon does not answer."""
+    return _SILENT.search(said) is not None
+
+
 def not_started(record: Mapping[str, Any]) -> Finding | None:
     """Not run, and what to do, where Docker or the image is not there; None where a container was begun."""
     said = first_line(str(record.get("stderr") or ""))
     if record.get("missing"):
         return unknown("docker is not installed", remedy=INSTALL)
-    if _SILENT.search(said):
+    if is_silent(said):
         return unknown(f"the Docker daemon does not answer: {said.removeprefix('docker: ')}", remedy=START)
     if not record.get("skipped"):
         return None

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.of_docker import START, is_silent
 from clustercheck.checks.of_errors import not_the_hardware
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
@@ -122,7 +123,7 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (so every node: it cannot be told which)"
         return bad(because, said, expected, evidence=more, remedy=ALIKE)
-    return bad(because, said, expected, evidence=more)
+    return bad(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
 
 
 def _some(nodes: Collection[str]) -> str:
