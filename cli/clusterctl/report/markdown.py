@@ -29,8 +29,9 @@ def render(document: Document) -> str:
     if document.get("culprits"):
         lines += ["", "## To blame", ""]
         for culprit in document["culprits"]:
-            remedy = f" {_text(culprit['remedy'])}" if culprit.get("remedy") else ""
-            lines.append(f"- **{_text(view.culprit_name(culprit))}**: {_text(culprit['because'])}{remedy}")
+            lines.append(f"- **{_text(view.culprit_name(culprit))}**: {_text(culprit['because'])}")
+            if culprit.get("remedy"):
+                lines.append(f"  - What to do: {_text(culprit['remedy'])}")
     lines += [
         "",
         "## Coverage",
