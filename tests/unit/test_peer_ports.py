@@ -16,10 +16,20 @@ from hypothesis import strategies as st
 
 from clustercheck import sample
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.peer_ports import CHECK, INWARD, JOB, ON_THE_WAY, OUTWARD, arguments_of, ways_of
-from clustercheck.jobs import meeting, peer_ports
+from clustercheck.checks.peer_ports import (
+    CHECK,
+    INWARD,
+    JOB,
+    ON_THE_WAY,
+    OUTWARD,
+    arguments_of,
+    timeout_of,
+    ways_of,
+)
+from clustercheck.jobs import meeting, peer_ports, supervise
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
 from clustercheck.model import Verdict
+from clustercheck.suites import load, suites
 
 from .validation_in_memory import FakeLauncher, blamed, records, run, verdicts
 
@@ -95,6 +105,15 @@ def test_who_connects_to_a_rank_is_known_to_it(size: int, most: int) -> None:
 def test_of_more_nodes_the_last_to_start_are_waited_for() -> None:
     given_: Mapping[str, Any] = {"peers": 32, "limit_s": 20}
     assert [arguments_of(given_, nodes)["limit_s"] for nodes in (2, 64, 65, 1000)] == [24, 24, 28, 84]
+
+
+@pytest.mark.parametrize("name", suites())
+@pytest.mark.parametrize("nodes", [2, 64, 1000, 4096])
+def test_a_rank_that_waits_to_the_end_is_not_taken_for_one_that_hangs(name: str, nodes: int) -> None:
+    job = load(name).jobs[JOB]
+    last_attempt_s = 5.0  # one that begins just before the limit
+    waits_s = arguments_of(job.arguments, nodes)["limit_s"] + last_attempt_s
+    assert waits_s < supervise.STALL_PART * timeout_of(job.timeout_s, nodes)
 
 
 # --- the blame
@@ -190,6 +209,12 @@ def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_stops_nobody() ->
     assert blamed(document) == [("link", "gpu02", None, "gpu03")]
     assert document["culprits"][0]["remedy"] == ON_THE_WAY
     assert set(verdicts(document, "all-reduce").values()) == {"pass"}
+
+
+def test_of_ways_into_one_node_that_are_not_most_of_them_all_are_named() -> None:
+    document = run(records(6), Network([(0, 3), (1, 3)]))
+    assert blamed(document) == [("link", "gpu01", None, "gpu04")]
+    assert f"gpu01 cannot connect to it, nor gpu02; others can: {SAID}" in document["culprits"][0]["because"]
 
 
 def test_a_node_that_connects_to_nobody_is_blamed_itself() -> None:

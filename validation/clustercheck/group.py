@@ -143,8 +143,10 @@ class _Runner:
 
     def connections(self, evidence: Evidence, nodes: list[str]) -> Evidence:
         """Who can connect to whom; a node to which none can would make every other job wait in vain."""
-        arguments = peer_ports.arguments_of(self._suite.jobs[peer_ports.JOB].arguments, len(nodes))
-        evidence = self.without_framework(evidence, peer_ports.JOB, nodes, **arguments)
+        suite = self._suite.jobs[peer_ports.JOB]
+        arguments = peer_ports.arguments_of(suite.arguments, len(nodes))
+        timeout_s = peer_ports.timeout_of(suite.timeout_s, len(nodes))
+        evidence = self.without_framework(evidence, peer_ports.JOB, nodes, timeout_s=timeout_s, **arguments)
         closed = peer_ports.closed(evidence)
         reasons = {node: f"left out after peer-ports: {because}" for node, because in closed.items()}
         return replace(evidence, dropped={**evidence.dropped, **reasons})
@@ -228,12 +230,20 @@ class _Runner:
             rounds=round_robin(len(nodes), rounds),
         )
 
-    def without_framework(self, evidence: Evidence, job: str, nodes: Sequence[str], **more: Any) -> Evidence:
+    def without_framework(
+        self,
+        evidence: Evidence,
+        job: str,
+        nodes: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        **more: Any,
+    ) -> Evidence:
         """A rank a node, which meet by a secret of their own."""
         if not nodes:
             return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
         arguments = {**self._suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
-        outcome = self._launch(evidence, job, nodes, arguments, ranks_per_node=1)
+        outcome = self._launch(evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s)
         if isinstance(outcome, str):
             return replace(evidence, skipped={**evidence.skipped, job: outcome})
         return replace(evidence, jobs={**evidence.jobs, job: outcome})
@@ -258,8 +268,12 @@ class _Runner:
         name: str = "",
         ranks_per_node: int | None = None,
         environment: RankEnvironment | None = None,
+        timeout_s: float | None = None,
     ) -> JobOutcome | str:
-        """The job's outcome, or why there is none; under another ``name`` where it runs more than once."""
+        """The job's outcome, or why there is none; under another ``name`` where it runs more than once.
+
+        It has the suite's time but where ``timeout_s`` says otherwise.
+        """
         has_gpus = any(evidence.gpu_count(node) for node in nodes)
         settings = {node: evidence.spec.settings_of(node) for node in nodes}
         of_node = {
@@ -272,7 +286,7 @@ class _Runner:
             program=f"{job}.py",
             nodes=tuple(nodes),
             image=image,
-            timeout_s=self._suite.jobs[job].timeout_s,
+            timeout_s=timeout_s or self._suite.jobs[job].timeout_s,
             arguments=arguments,
             container_arguments=container_arguments,
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},

@@ -11,6 +11,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
 from clustercheck.checks.of_job import outcome_of, ranks_of, reason
 from clustercheck.evidence import Evidence
+from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import BETWEEN, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
@@ -39,10 +40,15 @@ OUT_OF, INTO = 0, 1  # the ends of a way
 
 @dataclass(frozen=True)
 class Ways:
-    """Every way that was tried, with the error of those that failed, and who is to blame for which."""
+    """Every way that was tried, with the error of those that failed, and who is to blame for which.
 
-    tried: frozenset[Way]
+    ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
+    """
+
+    into: Mapping[str, int]
+    out_of: Mapping[str, int]
     failed: Mapping[Way, str]
+    missed: Mapping[str, Sequence[str]]
     inward: Mapping[str, Sequence[str]]
     outward: Mapping[str, Sequence[str]]
     between: Sequence[Way]
@@ -50,7 +56,16 @@ class Ways:
 
 def arguments_of(given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
     """The job's arguments for so many nodes: the last of them starts later, and is waited for."""
-    return {**given, "limit_s": given["limit_s"] + START_S * (-(-nodes // AT_ONCE))}
+    return {**given, "limit_s": given["limit_s"] + _started_in_s(nodes)}
+
+
+def timeout_of(given_s: float, nodes: int) -> float:
+    """The job's time for so many nodes, in seconds: ranks stand still while they wait for the last one."""
+    return given_s + _started_in_s(nodes) / STALL_PART
+
+
+def _started_in_s(nodes: int) -> float:
+    return START_S * (-(-nodes // AT_ONCE))
 
 
 def closed(evidence: Evidence) -> dict[str, str]:
@@ -85,7 +100,11 @@ def ways_of(outcome: JobOutcome) -> Ways:
     blamed, between = _blamed(tried, failed)
     inward = {node: by for (end, node), by in blamed.items() if end == INTO}
     outward = {node: to for (end, node), to in blamed.items() if end == OUT_OF}
-    return Ways(frozenset(tried), failed, inward, outward, between)
+    missed: dict[str, list[str]] = defaultdict(list)
+    for by, to in sorted(failed):
+        missed[to].append(by)
+    into, out_of = Counter(to for _, to in tried), Counter(by for by, _ in tried)
+    return Ways(into, out_of, failed, missed, inward, outward, between)
 
 
 def _blamed(
@@ -122,16 +141,14 @@ def _reached(rank: RankOutcome) -> dict[int, str]:
 
 def _inward(node: str, ways: Ways) -> str:
     by = ways.inward[node]
-    tried = sum(to == node for _, to in ways.tried)
     said = ways.failed[by[0], node]
-    return f"{len(by)} of {tried} nodes cannot connect to it, {_some(by)}: {said}"
+    return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {_some(by)}: {said}"
 
 
 def _outward(node: str, ways: Ways) -> str:
     to = ways.outward[node]
-    tried = sum(by == node for by, _ in ways.tried)
     said = ways.failed[node, to[0]]
-    return f"it cannot connect to {len(to)} of {tried} nodes, {_some(to)}: {said}"
+    return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {_some(to)}: {said}"
 
 
 def _some(names: Iterable[str]) -> str:
@@ -153,11 +170,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     ways = evidence.once(_ways)
     if isinstance(ways, str):
         raise CannotReadError(ways)
-    tried = sum(to == node for _, to in ways.tried)
+    tried = ways.into.get(node, 0)
     if not tried:
         raise NotDoneError(f"only {node} took part: nobody tried to connect to it")
-    missed = sorted(by for by, to in ways.failed if to == node)
-    more: dict[str, Any] = {"cannot_connect": missed[:8]} if missed else {}
+    missed = ways.missed.get(node, ())
+    more: dict[str, Any] = {"cannot_connect": list(missed[:8])} if missed else {}
     count, expected = tried - len(missed), tried
     if node in ways.inward:
         return bad(_inward(node, ways), count, expected, unit="nodes", remedy=INWARD, evidence=more)
@@ -165,7 +182,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return bad(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
     for by, to in ways.between:
         if to == node:
-            because = f"{by} alone cannot connect to it: {ways.failed[by, to]}"
+            others = ", others can" if len(missed) == 1 else f", nor {_some(set(missed) - {by})}; others can"
+            because = f"{by} cannot connect to it{others}: {ways.failed[by, to]}"
             more[BETWEEN] = by
             return bad(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
     return good(count, expected, unit="nodes", evidence=more)
