@@ -71,7 +71,7 @@ def test_of_a_job_that_failed_every_rank_is_asked_as_often_among_many(state: Ran
 
 
 def test_what_is_said_of_a_node_grows_not_with_those_that_failed_beside_it() -> None:
-    assert max(len(result.because) for result in judged(broken(300, RankState.CRASHED))) < 300
+    assert max(len(result.because) for result in judged(broken(60, RankState.CRASHED))) < 300
 
 
 def test_whom_results_blame_is_told_in_a_time_that_grows_with_them() -> None:
