@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.evidence import Evidence
-from clustercheck.expect.effects import effect
+from clustercheck.checks.base import Check, Fault, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 
 JOB = "gpu_gemm"
 SHOWN = ("gemm_bf16", "gemm_fp16", "gemm_tf32", "gemm_fp32", "gemm_fp64")
-
-
-def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Every precision: right, not impossible, and neither below the floor nor behind equal GPUs."""
-    rank = spoken(evidence, JOB, subject)
-    if isinstance(rank, Finding):
-        return rank
-    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
-
-
 _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-gemm",
@@ -38,7 +26,7 @@ CHECK = Check(
     remedy="Wrong numbers: take the GPU out and have it replaced. Slow: look at clocks, power cap and "
     "throttle reasons under load (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER).",
     subjects=every_gpu,
-    judge=judge,
+    judge=judge_of(JOB, SHOWN),
     job=JOB,
     severity=Severity.CRITICAL,
     faults=(

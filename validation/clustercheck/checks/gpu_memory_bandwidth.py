@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.evidence import Evidence
-from clustercheck.expect.effects import effect
+from clustercheck.checks.base import Check, Fault, every_gpu
+from clustercheck.checks.of_gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Subject, Verdict
 
 JOB = "gpu_memory"
 SHOWN = ("device_triad", "device_copy")
-
-
-def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Copy and triad: right, possible, and neither below the floor nor behind equal GPUs."""
-    rank = spoken(evidence, JOB, subject)
-    if isinstance(rank, Finding):
-        return rank
-    return measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
-
-
 _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-memory-bandwidth",
@@ -34,7 +22,7 @@ CHECK = Check(
     "sourced; not behind equal GPUs, nor behind itself when it was good; not above memory clock x bus",
     remedy="Look at remapped rows and ECC counters of the GPU; reset it, and replace it where it stays slow.",
     subjects=every_gpu,
-    judge=judge,
+    judge=judge_of(JOB, SHOWN),
     job=JOB,
     faults=(
         Fault("wrong-triad", _SEED.wrong("gpu01", 6, "3 numbers of a triad"), Subject("gpu01", 6)),

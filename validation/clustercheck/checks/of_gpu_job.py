@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from clustercheck.checks.of_gpu import gpu_of
 from clustercheck.checks.of_gpu_ceilings import ceiling_of
 from clustercheck.checks.of_job import SAID, outcome_of
 from clustercheck.evidence import Evidence
+from clustercheck.expect.effects import effect as effect_of
 from clustercheck.expect.figures import Better, Effect, Figure, Limit
 from clustercheck.expect.profiles import Profile
 from clustercheck.gpu_jobs import conditions, figures
@@ -105,6 +106,18 @@ def measured(
     ordered = sorted(known, key=lambda metric: wanted.index(metric) if metric in wanted else len(wanted))
     found = tuple(_figure(evidence, subject, rank, known[metric], effect) for metric in ordered)
     return Finding(Verdict.PASS, figures=found)
+
+
+def judge_of(job: str, wanted: Sequence[str]) -> Callable[[Evidence, Subject], Finding]:
+    """What judges a GPU by a job's figures alone: right, possible, not below the floor nor behind equals."""
+
+    def judge(evidence: Evidence, subject: Subject) -> Finding:
+        rank = spoken(evidence, job, subject)
+        if isinstance(rank, Finding):
+            return rank
+        return measured(evidence, subject, rank, wanted=wanted, effect=effect_of("gpu"))
+
+    return judge
 
 
 def _figure(
