@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +112,9 @@ def test_a_table_of_many_addresses_costs_little(tree: Path) -> None:
 
 
 def test_adapters_that_answer_slowly_are_left_when_time_is_up(tree: Path) -> None:
-    began = time.monotonic()
     found = probe.infiniband(str(tree), limit_s=-1.0)
-    assert time.monotonic() - began < 2
-    assert found["left_out"]
+    assert {f"{adapter}/fw_ver" for adapter in tree.iterdir()} <= set(found["left_out"])
+    assert {each["fw_ver"] for each in found["devices"]} == {None}  # nothing of them was read
     with pytest.raises(CannotReadError, match="did not answer in time"):
         parse_infiniband(found)
 

@@ -105,21 +105,38 @@ def test_prometheus_figures_are_in_base_units_and_on_their_gpu():
     assert value(read["clusterctl_check_passed"], check="gpu-ecc", node="gpu01", gpu="3") == 1
 
 
+def places(result):
+    """The cells that a result is told of: check, node and GPU, and of a pair both nodes."""
+    where = result["subject"]
+    nodes = [where["node"]] if where.get("peer") is None else [where["node"], where["peer"]]
+    return {(result["check"], node, where.get("gpu")) for node in nodes}
+
+
+def told(results, key):
+    """The cells of the results that have this figure, in a unit."""
+    having = [
+        r for r in results if isinstance(r.get(key), int | float) and (r.get("unit") or key == "efficiency")
+    ]
+    return set().union(*map(places, having))
+
+
+def total(samples, prefix):
+    return sum(count for name, count in samples.items() if name.startswith(prefix))
+
+
 def test_prometheus_gives_of_a_nodes_pairs_the_worst():
     read = metrics(DOCUMENTS["hundred"])
     passed = read["clusterctl_check_passed"]
     assert value(passed, check="pair-bandwidth", node="gpu88") == 0
-    pairs = [sample for sample in passed.samples if sample.labels["check"] == "pair-bandwidth"]
-    assert 0 < len(pairs) <= 100  # one a node, where there are 4,950 pairs
     samples = {name: len(family.samples) for name, family in read.items()}
-    # A sample a cell of node x GPU x check, which are 18,000 now where they were 9,000; what was measured
-    # and the part of physics for those that have figures; what was expected for a node, not for each GPU.
-    cells = sum(r["subject"]["peer"] is None for r in DOCUMENTS["hundred"]["results"])
-    assert samples["clusterctl_check_passed"] <= cells + 100
-    expected = sum(n for name, n in samples.items() if name.startswith("clusterctl_check_expected"))
-    measured = sum(n for name, n in samples.items() if name.startswith("clusterctl_check_measured"))
-    assert expected < measured / 3
-    assert sum(samples.values()) < 2.2 * cells
+    results = [r for r in DOCUMENTS["hundred"]["results"] if r["verdict"] != "excluded"]
+    assert sum(r["check"] == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes take no part
+    # A sample a cell of node x GPU x check, of pairs one a node; what was expected for a node, not each GPU.
+    assert samples["clusterctl_check_passed"] == len(set().union(*map(places, results)))
+    assert samples["clusterctl_check_efficiency_ratio"] == len(told(results, "efficiency"))
+    measured, expected = told(results, "measured"), {cell[:2] for cell in told(results, "expected")}
+    assert total(samples, "clusterctl_check_measured_") == len(measured)
+    assert total(samples, "clusterctl_check_expected_") == len(expected) < len(measured) / 3
     assert not any("peer" in sample.labels for sample in passed.samples)
 
 
