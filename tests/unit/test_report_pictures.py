@@ -52,7 +52,9 @@ def test_no_curve_is_drawn_where_none_was_measured():
 def test_every_point_of_a_curve_lies_inside_the_picture(raw):
     points = tuple(curve.Point(size, speed, speed / 2, speed * 2) for size, speed in sorted(raw))
     text = str(curve.svg(points, 340, 260))
-    for x, y in re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', text):
+    places = re.findall(r'cx="([-\d.]+)" cy="([-\d.]+)"', text)
+    assert len(places) == len(points)
+    for x, y in places:
         assert 0 <= float(x) <= 340
         assert 0 <= float(y) <= 260
 
