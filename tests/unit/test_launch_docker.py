@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import subprocess
@@ -156,6 +157,24 @@ def test_the_first_failure_ends_all_the_others():
     stopping = next(event for event in events if event["type"] == "job_stopping")
     assert stopping["because_of"] == "gpu02"
     assert stopping["nodes"] == ["gpu01", "gpu03"]
+
+
+def test_of_more_nodes_than_are_waited_for_at_once_all_are_ended_by_a_failure(monkeypatch):
+    monkeypatch.setattr("clustercheck.launch.docker.MOST_AT_ONCE", 2)
+    nodes, order = Nodes(), itertools.count()
+
+    def second_dies(node: str) -> Callable[[dict], dict]:
+        def answer(request: dict) -> dict:
+            if next(order) == 1:
+                return Nodes.ended(request["ranks"], None, code=-11)
+            return nodes.waits_until_stopped(node)(request)
+
+        return answer
+
+    nodes.special = {(node, "wait"): second_dies(node) for node in NODES}
+    outcome, _ = launch(nodes)
+    states = sorted(rank.state for rank in outcome.ranks)
+    assert states == [RankState.CRASHED, RankState.KILLED, RankState.KILLED]
 
 
 def test_a_node_that_is_down_is_named_and_nothing_is_started():

@@ -249,6 +249,7 @@ class DockerLauncher:
         }
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
+        stoppers = Workers(MOST_AT_ONCE)  # not behind those whose end is waited for
         arrival, timed_out = 0, False
         while waiting:
             done, _ = wait_for(waiting, return_when=FIRST_COMPLETED)
@@ -264,7 +265,7 @@ class DockerLauncher:
                 tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.get("exit_code")})
                 if answer.get("exit_code") != 0 and not stopping and waiting and not spec.alone:
                     tell({"type": "job_stopping", "because_of": one.node, "nodes": _nodes(waiting.values())})
-                    stopping = [pool.submit(self._agent.end, other) for other in waiting.values()]
+                    stopping = [stoppers.submit(self._agent.end, other) for other in waiting.values()]
         wait_for(stopping)
         return evidence, timed_out
 
