@@ -69,9 +69,21 @@ class Document:
                 "excluded": coverage.excluded,
             },
             "culprits": [_culprit(culprit) for culprit in self.culprits],
-            "results": [_result(result) for result in self.results],
+            "results": self._results(),
             "environment": plain(self.environment),
         }
+
+    def _results(self) -> list[dict[str, Any]]:
+        """Each result; a subject that many have, and conditions that many figures have, are made once."""
+        subjects: dict[Subject, dict[str, Any]] = {}
+        conditions: dict[int, Any] = {}
+        made = []
+        for result in self.results:
+            subject = subjects.get(result.subject)
+            if subject is None:
+                subject = subjects.setdefault(result.subject, _subject(result.subject))
+            made.append(_result(result, subject, conditions))
+        return made
 
 
 def exit_code(verdict: str) -> int:
@@ -94,11 +106,11 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
     }
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: Result, subject: dict[str, Any], conditions: dict[int, Any]) -> dict[str, Any]:
     return {
         "check": result.check,
         "scope": result.scope.value,
-        "subject": _subject(result.subject),
+        "subject": subject,
         "verdict": result.verdict.value,
         "measured": plain(result.measured),
         "unit": result.unit,
@@ -112,12 +124,15 @@ def _result(result: Result) -> dict[str, Any]:
         "simulated": result.simulated,
         "severity": result.severity.value,
         "margin": result.margin,
-        **({"figures": [_judged(judged) for judged in result.figures]} if result.figures else {}),
+        **({"figures": [_judged(judged, conditions) for judged in result.figures]} if result.figures else {}),
     }
 
 
-def _judged(judged: Judged) -> dict[str, Any]:
+def _judged(judged: Judged, conditions: dict[int, Any]) -> dict[str, Any]:
+    """``conditions`` holds those that were made before, by identity: the results outlive them."""
     figure = judged.figure
+    if id(figure.conditions) not in conditions:
+        conditions[id(figure.conditions)] = plain(figure.conditions)
     return {
         "metric": figure.metric,
         "measured": figure.measured,
@@ -125,7 +140,7 @@ def _judged(judged: Judged) -> dict[str, Any]:
         "better": figure.better.value,
         "efficiency": figure.efficiency,
         "method": figure.method,
-        "conditions": plain(figure.conditions),
+        "conditions": conditions[id(figure.conditions)],
         "verdict": judged.verdict.value,
         "parts": [
             {

@@ -245,7 +245,9 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
                 "all_reduce", names, [all_reduce_verdict(r, nodes, sizes) for r in range(nodes)]
             ),
             "nccl_transport": transport_job(names),
-            "rdma_write": job("rdma_write", names, [rdma_write_verdict(r, names) for r in range(nodes)]),
+            "rdma_write": job(
+                "rdma_write", names, [rdma_write_verdict(r, names, pair_rounds) for r in range(nodes)]
+            ),
             "nccl_tests": job("nccl_tests", names, [nccl_tests_verdict(r, names) for r in range(nodes)]),
             "collectives": job(
                 "collectives", names, [collectives_verdict(r, nodes, sizes) for r in range(nodes)]

@@ -5,8 +5,10 @@ Made up in the words of NCCL 2.22 (src/init.cc, src/graph, src/transport).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 GPUS = 8
@@ -22,14 +24,30 @@ class _Channel:
     ring: tuple[int, ...]
     tree: frozenset[tuple[int, int]]
 
-    def joins(self) -> set[tuple[int, int]]:
-        """(sender, receiver) of every connection."""
-        return {*pairwise((*self.ring, self.ring[0])), *self.tree, *((up, down) for down, up in self.tree)}
+    @cached_property
+    def joins(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+        """(sender, receiver) of every connection, by either end."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        around = pairwise((*self.ring, self.ring[0]))
+        for join in sorted({*around, *self.tree, *((up, down) for down, up in self.tree)}):
+            for end in set(join):
+                found[end].append(join)
+        return found
+
+    @cached_property
+    def _ups(self) -> Mapping[int, int]:
+        return dict(self.tree)
+
+    @cached_property
+    def _downs(self) -> Mapping[int, Sequence[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for below, above in sorted(self.tree):
+            found[above].append(below)
+        return found
 
     def place(self, rank: int) -> str:
         """A rank's neighbours in the tree, as NCCL writes them."""
-        down = sorted(below for below, above in self.tree if above == rank)
-        up = next((above for below, above in self.tree if below == rank), -1)
+        down, up = self._downs.get(rank, ()), self._ups.get(rank, -1)
         return f"[{self.number}] {'/'.join(map(str, [*down, -1, -1, -1][:3]))}->{rank}->{up}"
 
 
@@ -61,7 +79,7 @@ def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
         said += [f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring)}" for c in channels]
     said.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
     for channel in channels:
-        for sender, receiver in sorted(channel.joins()):
+        for sender, receiver in channel.joins[rank]:
             ends = (
                 f"Channel {channel.number:02}/0 : {sender}[{sender % GPUS}] -> {receiver}[{receiver % GPUS}]"
             )

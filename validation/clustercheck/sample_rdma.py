@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from clustercheck.jobs.rdma_write import SIZE_BYTES
@@ -31,8 +32,13 @@ def write_text(device: str, gbps: float) -> str:
     )  # fmt: skip
 
 
-def rdma_write_verdict(rank: int, nodes: Sequence[str]) -> Mapping[str, Any]:
-    """What a node's rank says: each port with itself, and its end of every pair."""
+@lru_cache(maxsize=8)
+def _rounds(count: int, limit: int | None) -> list[list[tuple[int, int]]]:
+    return round_robin(count, limit)
+
+
+def rdma_write_verdict(rank: int, nodes: Sequence[str], rounds: int | None = None) -> Mapping[str, Any]:
+    """What a node's rank says: each port with itself, and its end of every pair of so many rounds."""
     ports = [name for name, _, _ in RDMA]
     writes = [
         {
@@ -40,7 +46,7 @@ def rdma_write_verdict(rank: int, nodes: Sequence[str]) -> Mapping[str, Any]:
             "rail": rail, "round": number, "role": "client" if rank == pair[0] else "server",
             "peer": pair[1] if rank == pair[0] else pair[0],
         }
-        for number, pairs in enumerate(round_robin(len(nodes)))
+        for number, pairs in enumerate(_rounds(len(nodes), rounds))
         for pair in pairs
         if rank in pair
         for rail, device in enumerate(ports)

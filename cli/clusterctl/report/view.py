@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 Document = Mapping[str, Any]
@@ -31,41 +32,41 @@ class CheckGroup:
     check: str
     results: tuple[Result, ...]
 
-    @property
+    @cached_property
     def verdict(self) -> str:
         """The worst verdict among them."""
         return str(self.results[0]["verdict"])
 
-    @property
+    @cached_property
     def summary(self) -> str:
         """How many ended how: ``15 pass, 1 fail``."""
         counted = {word: sum(r["verdict"] == word for r in self.results) for word in AS_READ}
         return ", ".join(f"{n} {WORDS[word]}" for word, n in counted.items() if n)
 
-    @property
+    @cached_property
     def notable(self) -> tuple[Result, ...]:
         """Results that a reader must see: those that are no pass; of a group of one, that one."""
         if len(self.results) == 1:
             return self.results
         return tuple(result for result in self.results if result["verdict"] != "pass")
 
-    @property
+    @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The notable results, those that say the same of several subjects as one."""
         return rows_of(self.notable)
 
-    @property
+    @cached_property
     def passed_rows(self) -> tuple[Row, ...]:
         """The results that pass without a row of their own, likewise; the lowest figures first."""
         return rows_of(sorted(self.passed, key=_figure))
 
-    @property
+    @cached_property
     def common(self) -> str:
         """What all that pass without a row measured, where it was the same; else empty."""
         values = {value(r.get("measured"), str(r.get("unit") or "")) for r in self.passed}
         return values.pop() if len(values) == 1 and values != {NOTHING} else ""
 
-    @property
+    @cached_property
     def passed(self) -> tuple[Result, ...]:
         """The results that are no row of their own."""
         return self.results[len(self.notable) :]

@@ -123,11 +123,15 @@ def every_gpu_node(evidence: Evidence) -> Iterable[Subject]:
 
 def every_gpu(evidence: Evidence) -> Iterable[Subject]:
     """One subject a declared GPU."""
-    return [
+    return evidence.once(_gpus)
+
+
+def _gpus(evidence: Evidence) -> Sequence[Subject]:
+    return tuple(
         Subject(node.name, gpu)
         for node in evidence.spec.nodes
         for gpu in range(evidence.gpu_count(node.name))
-    ]
+    )
 
 
 def the_group(_evidence: Evidence) -> Iterable[Subject]:

@@ -36,7 +36,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise NotDoneError(f"DCGM's diagnostic could not be run: {part['failed']}")
     if "diag" not in part:
         raise NotDoneError("DCGM's diagnostic was not run")
-    diag = _read(part["diag"], len(evidence.nodes[name].smi().gpus))
+    diag = evidence.once(
+        lambda _: _read(part["diag"], len(evidence.nodes[name].smi().gpus)), ("dcgm-diag", name)
+    )
     return _judged(diag, gpu.index, str(part.get("level")))
 
 

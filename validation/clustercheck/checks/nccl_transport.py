@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from clustercheck.checks import all_reduce, seeding
@@ -18,7 +19,7 @@ from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.nccl_findings import Finding as Wrong
 from clustercheck.parse.nccl_findings import findings
-from clustercheck.parse.nccl_log import NcclLog
+from clustercheck.parse.nccl_log import Joined, NcclLog
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 JOB = all_reduce.JOB
@@ -41,6 +42,15 @@ class _Read:
     wrong: Mapping[str, tuple[Wrong, ...]] | None = None
     because: str = ""
 
+    @cached_property
+    def joined(self) -> Mapping[str, Sequence[Joined]]:
+        """The connections by the node whose end of them it is."""
+        found: dict[str, list[Joined]] = defaultdict(list)
+        if self.log is not None:
+            for joined in self.log.joined:
+                found[self.log.speaker(joined)].append(joined)
+        return found
+
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every connection of the node's ranks must take the best transport that its hardware has."""
@@ -57,7 +67,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     read = evidence.once(_read)
     if read.log is None or read.wrong is None:
         raise CannotReadError(read.because)
-    said = _summary(read.log, node)
+    said = _summary(read.log, node, read.joined.get(node, ()))
     if wrong := read.wrong.get(node, ()):
         more = {**said, "findings": [each.code for each in wrong]}
         because = "; ".join(each.seen for each in wrong)
@@ -78,8 +88,7 @@ def _read(evidence: Evidence) -> _Read:
     return _Read(log, wrong)
 
 
-def _summary(log: NcclLog, node: str) -> dict[str, Any]:
-    mine = [joined for joined in log.joined if log.speaker(joined) == node]
+def _summary(log: NcclLog, node: str, mine: Sequence[Joined]) -> dict[str, Any]:
     roads = Counter(f"NET/{joined.how}" if joined.road == "NET" else joined.road for joined in mine)
     across = [joined for joined in mine if log.crosses(joined)]
     return {
