@@ -136,6 +136,7 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
         "collectives.py",
         "collectives.py",
         "rdma_write.py",
+        "run_check.py",
         "data_parallel.py",
         "sharding.py",
         "training_paddle.py",

@@ -87,6 +87,8 @@ class FakeLauncher:
                 verdict = sample_verdicts.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
             elif spec.program == "peer_ports.py":
                 verdict = sample_verdicts.peer_ports_verdict(rank, count)
+            elif spec.program == "run_check.py":
+                verdict = sample_verdicts.run_check_verdict(rank, count)
             elif spec.program == "sharding.py":
                 verdict = sample_verdicts.sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":

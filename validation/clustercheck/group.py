@@ -16,6 +16,7 @@ from clustercheck.checks import (
     inference_latency,
     nccl_tests,
     of_nccl,
+    paddle_run_check,
     pairs,
     peer_ports,
     rdma_write,
@@ -76,10 +77,11 @@ def _together(
         evidence = runner.without_framework(evidence, nccl_tests.JOB, left)
     if rdma_write.JOB in wanted and (with_rdma := rdma_write.with_ports(evidence, left)):
         evidence = runner.rdma_writes(evidence, with_rdma)
-    if data_parallel.JOB in wanted:
-        evidence = runner.once(evidence, data_parallel.JOB, left)
-    if sharding.JOB in wanted:
-        evidence = runner.once(evidence, sharding.JOB, left)
+    if paddle_run_check.JOB in wanted:
+        evidence = runner.without_framework(evidence, paddle_run_check.JOB, left)
+    for job in (data_parallel.JOB, sharding.JOB):
+        if job in wanted:
+            evidence = runner.once(evidence, job, left)
     for job in training.JOBS:
         if job in wanted:
             evidence = runner.training(evidence, job, left)
@@ -239,7 +241,7 @@ class _Runner:
         timeout_s: float | None = None,
         **more: Any,
     ) -> Evidence:
-        """A rank a node, which meet by a secret of their own."""
+        """A rank a node, which meet by a secret of their own or not at all."""
         if not nodes:
             return replace(evidence, skipped={**evidence.skipped, job: "no node could take part"})
         arguments = {**self._suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}

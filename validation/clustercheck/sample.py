@@ -40,6 +40,7 @@ from clustercheck.sample_verdicts import (
     inference_verdict,
     pairs_verdict,
     peer_ports_verdict,
+    run_check_verdict,
     sharding_verdict,
     training_verdict,
 )
@@ -256,6 +257,7 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
             "data_parallel": job(
                 "data_parallel", names, [data_parallel_verdict(r, nodes) for r in range(nodes)]
             ),
+            "run_check": job("run_check", names, [run_check_verdict(r, nodes) for r in range(nodes)]),
             "sharding": job("sharding", names, [sharding_verdict(r, nodes) for r in range(nodes)]),
             **{
                 name: sample_gpus.outcome(name, names, [f"0000:{bus}:00.0" for bus in BUSES])

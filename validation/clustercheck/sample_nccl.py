@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 
 GPUS = 8
+SHOWN = 20  # ranks of a ring that NCCL prints [NCCL, src/graph/rings.cc, MAXWIDTH]
 HEADS = (0, 4)  # of each channel: the GPU next to its rail, where data leaves a node
 ADAPTERS = "[0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE"
 
@@ -76,7 +77,7 @@ def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
     ]
     if rank == 0:
         said.insert(0, "NCCL version 2.22.3+cuda12.5")
-        said += [f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring)}" for c in channels]
+        said += [f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels]
     said.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
     for channel in channels:
         for sender, receiver in channel.joins[rank]:

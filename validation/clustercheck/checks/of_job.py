@@ -87,7 +87,7 @@ def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, 
     """By node with fewer ranks over NCCL than GPUs: (ranks, GPUs). With MIG the devices are others."""
     short: dict[str | None, tuple[int, int]] = {}
     for node, ranks in outcome.by_node.items():
-        if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or _has_mig(
+        if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or has_mig(
             evidence, node
         ):
             continue
@@ -96,7 +96,8 @@ def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, 
     return short
 
 
-def _has_mig(evidence: Evidence, node: str) -> bool:
+def has_mig(evidence: Evidence, node: str) -> bool:
+    """Whether a GPU of the node is split: its devices are not its GPUs then."""
     try:
         return any(gpu.mig == "Enabled" for gpu in evidence.nodes[node].smi().gpus)
     except CannotReadError:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from clustercheck.jobs import meeting
@@ -26,6 +26,15 @@ else:  # shipped to a node they lie side by side, and are no package
 OFF = Path("/usr/local/share/clusterctl/nccl-tests.off")  # where the image's build left why there are none
 LARGEST = 512 * 1024  # characters of what a program printed or wrote
 ASK_S = 30.0
+
+
+class Measuring(Protocol):
+    """Who runs a program: what it was told, and where it notes that it gets on."""
+
+    arguments: Mapping[str, Any]
+
+    def at(self, phase: str, *, collective: bool = False) -> None:
+        """Note where this rank is."""
 
 
 class World:
@@ -111,7 +120,7 @@ def words_of(program: str, arguments: Mapping[str, Any], gpus_a_process: int, fi
     return [*words, "-J", str(file)] if known else words
 
 
-def measured(world: World, phase: str, words: Sequence[str], file: Path, **more: str) -> dict[str, Any]:
+def measured(world: Measuring, phase: str, words: Sequence[str], file: Path, **more: str) -> dict[str, Any]:
     """Run one program to its end, or to its limit; what it printed and wrote."""
     limit_s, begun = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:

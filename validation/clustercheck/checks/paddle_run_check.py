@@ -1,0 +1,94 @@
+"""Paddle's own check of its installation, on each node with all its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.of_job import broken, has_mig, outcome_of, ranks_of
+from clustercheck.evidence import Evidence
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.paddle_check import parse_run_check
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+JOB = "run_check"
+SAID = 600  # characters of what it printed, the last
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """It must end well, on every GPU that the node should have."""
+    node = str(subject.node)
+    outcome = outcome_of(evidence, JOB)
+    ranks = ranks_of(outcome, node)
+    if not ranks:
+        raise NotDoneError(evidence.dropped.get(node, "no rank ran on this node"))
+    if not outcome.good:
+        return broken(outcome, subject)
+    run = (ranks[0].verdict or {}).get("check")
+    if not isinstance(run, Mapping) or "exit_code" not in run:
+        raise CannotReadError("the rank does not say how run_check ended")
+    text = str(run.get("text") or "")
+    expected, more = "works well", {"printed": text[-SAID:]}
+    if run["exit_code"] is None:
+        return bad(f"run_check did not end within {run.get('limit_s')} s", "no end", expected, evidence=more)
+    if run["exit_code"] != 0:
+        because = f"run_check ended with {run['exit_code']}: {_last_line(text) or 'it said nothing'}"
+        return bad(because, f"exit code {run['exit_code']}", expected, evidence=more)
+    found = parse_run_check(text)
+    if found.device != "GPU":
+        return good(f"{found.devices} {found.device}", expected)
+    gpus = evidence.gpu_count(node)
+    if (found.alone or found.devices < gpus) and not has_mig(evidence, node):
+        because = f"Paddle works on {1 if found.alone else found.devices} of {gpus} GPUs"
+        return bad(because, found.devices, gpus, unit="GPUs", evidence=more)
+    return good(found.devices, gpus, unit="GPUs")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def _ends(exit_code: int | None, text: str) -> seeding.Inject:
+    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+        if rank.node == "gpu02":
+            said["check"].update(exit_code=exit_code, text=text)
+
+    return seeding.verdicts(JOB, change)
+
+
+def _forget(_rank: RankOutcome, said: dict[str, Any]) -> None:
+    said.pop("check")
+
+
+RAISED = "Traceback (most recent call last):\nOSError: (External) NCCL error(2), unhandled system error."
+SEVEN = "PaddlePaddle works well on 1 GPU.\nPaddlePaddle works well on 7 GPUs.\n"
+INSTALLED = "PaddlePaddle is installed successfully! Let's start deep learning with PaddlePaddle now.\n"
+SINGLE = "PaddlePaddle works well on 1 GPU.\nPaddlePaddle is installed successfully ONLY for single GPU!\n"
+GPU02 = Subject("gpu02")
+CHECK = Check(
+    id="paddle-run-check",
+    title="Paddle's own check",
+    scope=Scope.HOST,
+    measures="whether Paddle trains a step on one device of the node, and on all of them together",
+    method="paddle.utils.run_check() once a node, as a plain process in the training image",
+    requires="a training image with Paddle",
+    expectation="it ends well and names every GPU of the node",
+    remedy="See what it printed: NCCL or the driver where GPUs together fail, the image (CUDA, compute "
+    "capability) where one GPU does; container-gpus where it sees too few.",
+    subjects=every_node,
+    judge=judge,
+    job=JOB,
+    faults=(
+        Fault("raises", _ends(1, RAISED), GPU02),
+        Fault("hangs", _ends(None, "Running verify PaddlePaddle program ...\n"), GPU02),
+        Fault("too-few-gpus", _ends(0, SEVEN + INSTALLED), GPU02),
+        Fault("one-gpu-alone", _ends(0, SINGLE), GPU02),
+        Fault("says-something-else", _ends(0, "PaddlePaddle is fine.\n"), GPU02, Verdict.NOT_RUN),
+        Fault("says-nothing", seeding.verdicts(JOB, _forget), Subject("gpu01"), Verdict.NOT_RUN),
+        Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGKILL"), GPU02),
+    ),
+)
