@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -30,13 +31,15 @@ EXAMPLES = r"""
 RETURN = r"""
 engine:
   description: >-
-    version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, image store
+    version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, the one that
+    daemon.json asks for, image store
   returned: always
   type: dict
 """
 
 
 LOOK_S = 60
+CONFIG = Path("/etc/docker/daemon.json")
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
@@ -53,8 +56,19 @@ def cdi_support(version: str) -> str:
     return "option" if numbers >= (25,) else "never"
 
 
-def facts(client_version: str, info: dict[str, Any]) -> dict[str, Any]:
-    """The answer, from `docker --version` and `docker info`."""
+def asked_cgroup_driver(path: Path) -> str:
+    """The cgroup driver that daemon.json asks for, "" where it does not, or cannot be read."""
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        words = [str(word) for word in config.get("exec-opts") or []]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return ""
+    found = [word.partition("=")[2] for word in words if word.startswith("native.cgroupdriver=")]
+    return found[-1] if found else ""
+
+
+def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[str, Any]:
+    """The answer, from `docker --version`, `docker info`, and the cgroup driver that daemon.json asks for."""
     found = re.search(r"version ([^,\s]+)", client_version)
     version = info.get("ServerVersion") or (found.group(1) if found else "")
     storage = dict(row for row in info.get("DriverStatus") or [] if len(row) == 2)
@@ -64,6 +78,7 @@ def facts(client_version: str, info: dict[str, Any]) -> dict[str, Any]:
         "cdi": cdi_support(version),
         "runtimes": sorted(info.get("Runtimes") or {}),
         "cgroup_driver": str(info.get("CgroupDriver") or ""),
+        "cgroup_driver_asked": asked,
         "containers_running": int(info.get("ContainersRunning") or 0),
         "live_restore": bool(info.get("LiveRestoreEnabled")),
         "image_store_containerd": "containerd" in storage.get("driver-type", ""),
@@ -81,7 +96,7 @@ def main() -> None:
         if rc == TIMED_OUT:  # not to be taken for an engine without containers
             module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
         info = json.loads(out) if rc == 0 and out.startswith("{") else {}
-    module.exit_json(changed=False, engine=facts(client, info))
+    module.exit_json(changed=False, engine=facts(client, info, asked_cgroup_driver(CONFIG)))
 
 
 if __name__ == "__main__":

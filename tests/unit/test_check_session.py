@@ -143,7 +143,7 @@ def test_on_gpus_the_large_sizes_are_run_and_judged_by_the_profile() -> None:
         "training_paddle.py",
         "inference.py",
     ]
-    assert [job.ranks_per_node for job in launcher.jobs[7:]] == [None, 1, None]
+    assert [job.ranks_per_node for job in launcher.jobs[8:]] == [None, 1, None]
 
 
 def test_evidence_reads_each_node_once() -> None:

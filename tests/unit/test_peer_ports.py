@@ -203,12 +203,12 @@ def test_a_firewall_is_blamed_on_its_node_and_the_others_go_on(closed: int) -> N
     assert of_node["because"].startswith("left out after peer-ports: 3 of 3 nodes cannot connect to it")
 
 
-def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_stops_nobody() -> None:
-    launcher = Network([(2, 1)])
-    document = run(launcher=launcher)
+def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_one_of_them_is_left_out() -> None:
+    """A ring that went by this way would wait in vain, and blame who waited."""
+    document = run(launcher=Network([(2, 1)]))
     assert blamed(document) == [("link", "gpu02", None, "gpu03")]
     assert document["culprits"][0]["remedy"] == ON_THE_WAY
-    assert set(verdicts(document, "all-reduce").values()) == {"pass"}
+    assert verdicts(document, "all-reduce") == {"gpu01": "pass", "gpu02": "not_run", "gpu03": "pass"}
 
 
 def test_of_ways_into_one_node_that_are_not_most_of_them_all_are_named() -> None:
@@ -221,6 +221,36 @@ def test_a_node_that_connects_to_nobody_is_blamed_itself() -> None:
     document = run(launcher=Network([(0, 1), (0, 2)]))
     assert blamed(document) == [("node", "gpu01", None, None)]
     assert document["culprits"][0]["remedy"] == OUTWARD
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_container_that_starts_when_the_others_have_gone_blames_nobody(nodes: int) -> None:
+    refused = "10.77.0.2:41000 cannot be reached: [Errno 111] Connection refused"
+
+    def late(spec: JobSpec, _node: str, verdict: dict[str, Any]) -> None:
+        last = len(spec.nodes) - 1
+        for peer in verdict.get("reached", {}):
+            if last in (verdict["rank"], int(peer)):
+                verdict["reached"][peer] = refused
+        if "listened" in verdict and verdict["rank"] == last:
+            verdict["listened"] = [time + 60 for time in verdict["listened"]]
+
+    document = run(records(nodes), FakeLauncher(change=late))
+    assert (document["verdict"], blamed(document)) == ("incomplete", [])
+    ports, reduced = verdicts(document, "peer-ports"), verdicts(document, "all-reduce")
+    assert ports.pop(f"gpu0{nodes}") == reduced.pop(f"gpu0{nodes}") == "not_run"
+    assert set(ports.values()) == set(reduced.values()) == {"pass" if nodes > 2 else "not_run"}
+
+
+def test_a_firewall_that_resets_is_no_late_container() -> None:
+    refused = "10.77.0.2:41000 cannot be reached: [Errno 111] Connection refused"
+
+    class Resets(Network):
+        def _cut(self, spec: JobSpec, node: str, verdict: dict[str, Any]) -> None:
+            for peer in verdict.get("reached", {}):
+                verdict["reached"][peer] = refused
+
+    assert [place[1] for place in blamed(run(launcher=Resets([])))] == ["gpu01", "gpu02", "gpu03"]
 
 
 def test_where_nobody_can_connect_no_job_waits_in_vain() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import container_engine_facts as engine
 import nvidia_cdi_spec as module
 import pytest
@@ -108,3 +110,20 @@ def test_the_units_state_is_that_after_a_run_under_way(
     monkeypatch.setattr(module, "run_bounded", run)
     assert module.settled_state() == expected
     assert ("start" in asked) == ("activating" in shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        (None, ""), ("", ""), ("{", ""), ("[]", ""), ('{"exec-opts": 3}', ""), ("{}", ""),
+        ('{"exec-opts": ["isolation=default"]}', ""),
+        ('{"exec-opts": ["native.cgroupdriver=systemd"]}', "systemd"),
+        ('{"exec-opts": ["native.cgroupdriver=systemd", "native.cgroupdriver=cgroupfs"]}', "cgroupfs"),
+    ],
+)  # fmt: skip
+def test_the_cgroup_driver_that_an_operator_asked_for_is_known(
+    tmp_path: Path, text: str | None, asked: str
+) -> None:
+    if text is not None:
+        (tmp_path / "daemon.json").write_text(text, encoding="utf-8")
+    assert engine.asked_cgroup_driver(tmp_path / "daemon.json") == asked

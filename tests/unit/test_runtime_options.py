@@ -84,6 +84,8 @@ SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriv
         (("option", "systemd"), {"nvidia_container_toolkit_mode": "cdi"}, CDI),
         (("never", "systemd"), {"nvidia_container_toolkit_cgroup_driver": ""}, {}),
         (("never", "systemd"), SYSTEMD, {}),
+        (("never", "systemd"), {"asked": "systemd"}, {}),
+        (("never", "systemd"), {"asked": "cgroupfs"}, CGROUPFS),  # written, and the restart is yet to come
         (("never", "systemd"), ANOTHER, CGROUPFS),
         (("never", "systemd"), {"container_runtime_daemon_options": {"log-driver": "journald"}}, CGROUPFS),
     ],
@@ -91,10 +93,13 @@ SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriv
 def test_docker_keeps_cgroups_itself_where_a_hook_gives_gpus_and_systemd_would_take_them(
     repository: Path, engine: tuple[str, str], settings: dict[str, Any], expected: dict[str, Any]
 ) -> None:
+    asked = settings.pop("asked", "")
     variables = {
         "nvidia_container_toolkit_mode": "auto",
         "nvidia_container_toolkit_cgroup_driver": "cgroupfs",
-        "__nvidia_container_toolkit_engine": {"engine": {"cdi": engine[0], "cgroup_driver": engine[1]}},
+        "__nvidia_container_toolkit_engine": {
+            "engine": {"cdi": engine[0], "cgroup_driver": engine[1], "cgroup_driver_asked": asked}
+        },
         **settings,
     }
     made = templated(repository, "nvidia_container_toolkit", "_nvidia_container_toolkit_options", variables)

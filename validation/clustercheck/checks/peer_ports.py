@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ METHOD = "TCP from node to node at free ports of the ephemeral range, over the i
 START_S = 4.0  # a container on each node, as many at once as the launcher starts: assumed
 AT_ONCE = 64
 MOST = 0.5  # of the ways that were tried, failed: more are the node's own fault
-TIMED_OUT = "timed out"
+TIMED_OUT, REFUSED = "timed out", "Connection refused"
+LATE = "its container started when those of the other nodes had ended"
+LATE_REMEDY = (
+    "See what holds Docker up on this node (journalctl -u docker, the disk below /var/lib/docker), and "
+    "validate again."
+)
 INWARD = (
     "Let the cluster's nodes connect to each other at every TCP port (nftables, firewalld, access lists of "
     "switches): NCCL, gloo and MPI choose theirs freely. `nft list ruleset` shows the rules of the node."
@@ -43,6 +49,7 @@ class Ways:
     """Every way that was tried, with the error of those that failed, and who is to blame for which.
 
     ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
+    ``late`` are those whose container ran when no other's did: nothing was tried of them.
     """
 
     into: Mapping[str, int]
@@ -52,6 +59,7 @@ class Ways:
     inward: Mapping[str, Sequence[str]]
     outward: Mapping[str, Sequence[str]]
     between: Sequence[Way]
+    late: Sequence[str]
 
 
 def arguments_of(given: Mapping[str, Any], nodes: int) -> dict[str, Any]:
@@ -78,7 +86,11 @@ def closed(evidence: Evidence) -> dict[str, str]:
     except CannotReadError:
         return {}
     said = {node: _inward(node, ways) for node in ways.inward}
-    return said | {node: _outward(node, ways) for node in ways.outward}
+    said |= {node: _outward(node, ways) for node in ways.outward}
+    for by, to in ways.between:
+        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait in vain
+            said[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
+    return said | dict.fromkeys(ways.late, LATE)
 
 
 def ways_of(outcome: JobOutcome) -> Ways:
@@ -89,14 +101,19 @@ def ways_of(outcome: JobOutcome) -> Ways:
     between two nodes.
     """
     names = {rank.rank: rank.node for rank in outcome.ranks}
-    tried, failed = set[Way](), dict[Way, str]()
+    listened = {rank.node: _listened(rank) for rank in outcome.ranks}
+    tried, failed, missed_each_other = set[Way](), dict[Way, str](), set[Way]()
     for rank in outcome.ranks:
         for peer, because in _reached(rank).items():
             if peer not in names:
                 raise CannotReadError(f"rank {rank.rank} names a rank that there is not: {peer}")
-            tried.add((rank.node, names[peer]))
+            way = rank.node, names[peer]
+            if REFUSED in because and _apart(listened[way[0]], listened[way[1]]):
+                missed_each_other.add(way)
+                continue
+            tried.add(way)
             if because:
-                failed[rank.node, names[peer]] = because
+                failed[way] = because
     blamed, between = _blamed(tried, failed)
     inward = {node: by for (end, node), by in blamed.items() if end == INTO}
     outward = {node: to for (end, node), to in blamed.items() if end == OUT_OF}
@@ -104,7 +121,20 @@ def ways_of(outcome: JobOutcome) -> Ways:
     for by, to in sorted(failed):
         missed[to].append(by)
     into, out_of = Counter(to for _, to in tried), Counter(by for by, _ in tried)
-    return Ways(into, out_of, failed, missed, inward, outward, between)
+    late = sorted({node for way in missed_each_other for node in way if not into[node] + out_of[node]})
+    return Ways(into, out_of, failed, missed, inward, outward, between, late)
+
+
+def _listened(rank: RankOutcome) -> tuple[float, float]:
+    """From when until when it could be connected to, in seconds since 1970; always where it does not say."""
+    said = (rank.verdict or {}).get("listened")
+    if isinstance(said, list) and len(said) == 2 and all(isinstance(time, float) for time in said):
+        return said[0], said[1]
+    return -math.inf, math.inf
+
+
+def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[1] < other[0] or other[1] < one[0]
 
 
 def _blamed(
@@ -172,7 +202,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError(ways)
     tried = ways.into.get(node, 0)
     if not tried:
+        if node in ways.late:
+            return unknown(LATE, remedy=LATE_REMEDY)
         raise NotDoneError(f"only {node} took part: nobody tried to connect to it")
+    return _verdict(node, ways, tried)
+
+
+def _verdict(node: str, ways: Ways, tried: int) -> Finding:
     missed = ways.missed.get(node, ())
     more: dict[str, Any] = {"cannot_connect": list(missed[:8])} if missed else {}
     count, expected = tried - len(missed), tried
@@ -212,7 +248,18 @@ def _fails(by: str, to: str, because: str = "") -> seeding.Inject:
     return inject
 
 
-REFUSED = "10.77.0.2:41000 cannot be reached: [Errno 113] No route to host"
+def _late(node: str) -> seeding.Inject:
+    """Its container starts an hour after all others'."""
+
+    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+        if rank.node == node:
+            said["listened"] = [time + 3600.0 for time in said["listened"]]
+
+    refused = f"10.77.0.2:41000 cannot be reached: [Errno 111] {REFUSED}"
+    return seeding.chain(_fails("", node, refused), _fails(node, "", refused), seeding.verdicts(JOB, change))
+
+
+REJECTED = "10.77.0.2:41000 cannot be reached: [Errno 113] No route to host"
 CHECK = Check(
     id="peer-ports",
     title="Ports between nodes",
@@ -227,7 +274,7 @@ CHECK = Check(
     job=JOB,
     faults=(
         Fault("firewall-drops", _fails("", "gpu02"), Subject("gpu02")),
-        Fault("firewall-rejects", _fails("", "gpu01", REFUSED), Subject("gpu01")),
+        Fault("firewall-rejects", _fails("", "gpu01", REJECTED), Subject("gpu01")),
         Fault("firewall-everywhere", _fails("", ""), Subject("gpu03")),
         Fault("outgoing-filtered", _fails("gpu03", ""), Subject("gpu03")),
         Fault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu02")),
@@ -243,6 +290,7 @@ CHECK = Check(
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
+        Fault("started-late", _late("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
         Fault("no-other-node", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

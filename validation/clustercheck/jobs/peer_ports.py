@@ -68,13 +68,18 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     after, before = partners(world.rank, len(world.endpoints), int(arguments["peers"]))
     limit_s, secret = float(arguments["limit_s"]), str(arguments["secret"])
     world.at(PHASE, collective=True)
+    begun = time.time()
     with contextlib.closing(listener), ThreadPoolExecutor(max(1, len(after))) as pool:
         asked = {
             peer: pool.submit(_connect, world.endpoints[peer], world.rank, secret, limit_s) for peer in after
         }
         heard = _greeted(listener, secret, before, limit_s)
         reached = {str(peer): future.result() for peer, future in asked.items()}
-    return {"ok": True, "because": "", "reached": reached, "heard": sorted(heard)}
+    listened = [
+        begun,
+        time.time(),
+    ]  # by this node's clock: who comes when the others have gone was not closed
+    return {"ok": True, "because": "", "reached": reached, "heard": sorted(heard), "listened": listened}
 
 
 def _connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: float) -> str:
