@@ -190,3 +190,29 @@ def test_a_cpu_cluster_has_no_gpus_to_take_part() -> None:
     document = run(launcher=OverGloo(), spec=bare)
     assert verdicts(document, "all-reduce") == dict.fromkeys(records(), "pass")
     assert view.notes(document) == []
+
+
+def test_with_pytorch_what_needs_no_paddle_is_judged_and_the_rest_says_why_not() -> None:
+    spec = sample.spec(3).with_framework("torch")
+    launcher = FakeLauncher()
+    document = run(launcher=launcher, spec=spec, suite="full")
+    assert {job.framework for job in (*launcher.connections, *launcher.jobs, *launcher.alone)} == {"torch"}
+    assert {job.program for job in launcher.jobs} == {"rdma_write.py", "training_torch.py"}
+    assert set(verdicts(document, "peer-ports").values()) == {"pass"}
+    assert set(verdicts(document, "training-numerics-pytorch").values()) == {"pass"}
+    assert set(verdicts(document, "data-parallel").values()) == {"not_run"}
+    because = {r["because"] for r in document["results"] if r["check"] == "data-parallel"}
+    assert because == {"the job is written for Paddle, and validation_framework is torch"}
+
+
+def test_nodes_that_compute_with_different_frameworks_make_no_group() -> None:
+    spec = sample.spec(2)
+    settings = replace(spec.settings_of("gpu02"), framework="torch")
+    mixed = replace(spec, nodes=(spec.nodes[0], replace(spec.nodes[1], settings=settings)))
+    launcher = FakeLauncher()
+    document = run(records(2), launcher, mixed)
+    assert (launcher.connections, launcher.jobs) == ([], [])
+    because = {r["because"] for r in document["results"] if r["check"] == "all-reduce"}
+    assert because == {"the nodes are to compute with different frameworks: paddle, torch"}
+    again = mixed.with_framework("paddle")
+    assert {again.settings_of(node.name).framework for node in again.nodes} == {"paddle"}

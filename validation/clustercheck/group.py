@@ -35,6 +35,7 @@ from clustercheck.suites import Suite
 from clustercheck.suspects import RankEnvironment, Rounds
 
 FRAMEWORK = "paddle"
+WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, "training_torch"}
 CLOSED = "fewer than two nodes can connect to each other (peer-ports)"
 CONFIRMATIONS = 3  # of a slow size: enough for a median, and bearable over a link that is slow indeed
 
@@ -49,7 +50,12 @@ def run_jobs(
     nodes = [name for name in evidence.reachable if name not in evidence.left_out]
     if because := _cannot_run(evidence, nodes):
         return replace(evidence, skipped=dict.fromkeys(wanted, because)), None
-    runner = _Runner(suite, launcher, on_event)
+    framework = evidence.spec.settings_of(nodes[0]).framework
+    if framework != FRAMEWORK:
+        because = f"the job is written for Paddle, and validation_framework is {framework}"
+        evidence = replace(evidence, skipped=dict.fromkeys(wanted - WITHOUT_PADDLE, because))
+        wanted &= WITHOUT_PADDLE
+    runner = _Runner(suite, launcher, on_event, framework)
     if peer_ports.JOB in wanted and len(nodes) > 1:
         evidence = runner.connections(evidence, nodes)
         nodes = [node for node in nodes if node not in evidence.dropped]
@@ -98,8 +104,8 @@ def _cannot_run(evidence: Evidence, nodes: Sequence[str]) -> str:
         where = "" if len(without) == len(nodes) else f" for {', '.join(without)}"
         return f"no training image is declared{where}: set training_image_source and training_image_digest"
     digests = {image.rpartition("@")[2] for image in images.values()}
-    if other := sorted({evidence.spec.settings_of(node).framework for node in nodes} - {FRAMEWORK}):
-        return f"the distributed jobs are written for Paddle, and validation_framework is {', '.join(other)}"
+    if len(frameworks := {evidence.spec.settings_of(node).framework for node in nodes}) > 1:
+        return f"the nodes are to compute with different frameworks: {', '.join(sorted(frameworks))}"
     if len(digests) > 1:
         return f"the nodes are declared with different training images: {', '.join(sorted(digests))}"
     return ""
@@ -121,8 +127,9 @@ def _troubled(evidence: Evidence) -> bool:
 class _Runner:
     """What every job of one validation shares."""
 
-    def __init__(self, suite: Suite, launcher: Launcher, on_event: OnEvent) -> None:
+    def __init__(self, suite: Suite, launcher: Launcher, on_event: OnEvent, framework: str) -> None:
         self._suite = suite
+        self._framework = framework  # what the launcher asks the image for; a job may import another
         self._launcher = launcher
         self._on_event = on_event
 
@@ -292,6 +299,7 @@ class _Runner:
             arguments=arguments,
             container_arguments=container_arguments,
             own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+            framework=self._framework,
             ranks_per_node=ranks_per_node,
             environment=environment or {},
             nccl_log=job == all_reduce.JOB,

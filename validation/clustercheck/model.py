@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -217,6 +217,14 @@ class ClusterSpec:
             self.mounts,
             self.framework,
         )
+
+    def with_framework(self, framework: str) -> ClusterSpec:
+        """The same cluster, asked to compute with this framework on every node."""
+        nodes = tuple(
+            replace(node, settings=node.settings and replace(node.settings, framework=framework))
+            for node in self.nodes
+        )
+        return replace(self, framework=framework, nodes=nodes)
 
     @cached_property
     def _settings(self) -> Mapping[str, NodeSettings]:

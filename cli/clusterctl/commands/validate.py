@@ -58,6 +58,11 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
     metavar="CHECKS",
     help="Only these of the suite's checks: ids or globs, comma-separated, as xid,gpu-*.",
 )
+@click.option(
+    "--framework",
+    type=click.Choice(["paddle", "torch"]),
+    help="What jobs compute with, whatever validation_framework says.",
+)
 @click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
 @click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
 @click.option(
@@ -84,6 +89,7 @@ def command(
     *,
     suite: str,
     only: str | None,
+    framework: str | None,
     baseline: str | None,
     save_baseline: bool,
     acknowledge: str | None,
@@ -118,8 +124,8 @@ def command(
     inventory = found.inventory
     directory = inventory.directory
     spec = limited(cluster_spec(inventory), inventory, limit)
-    if since_ack:
-        spec = acknowledged_in(spec, directory)
+    spec = spec.with_framework(framework) if framework else spec
+    spec = acknowledged_in(spec, directory) if since_ack else spec
     before = baselines.chosen(directory, baseline)
     announcement.say(spec, chosen, before)
     if force_busy and not (yes or _agreed()):
@@ -127,6 +133,7 @@ def command(
         return EXIT_INCOMPLETE
     arguments = ["--suite", suite, *(["--limit", limit] if limit else [])]
     arguments += ["--check", ",".join(patterns)] if patterns else []
+    arguments += ["--framework", framework] if framework else []
     arguments += ["--since-ack"] if since_ack else []
     store = RunStore(directory)
     with mutex.held(directory, "validate"):
