@@ -1,4 +1,4 @@
-"""`validate --list`, `--self-test` and `--framework`, as a person and a script call them: no host is asked."""
+"""`validate --list`, `--self-test` and `--framework` as a person and a script call them: no host is asked."""
 
 from __future__ import annotations
 
