@@ -27,7 +27,8 @@ from rich.text import Text
 ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / ".lab" / "cluster"
 PICTURES = ROOT / "docs" / "pictures"
-COLUMNS, ROWS = 104, 60
+COLUMNS, ROWS = 104, 200  # of the terminal: as long as what is said
+SHOWN = 44  # lines of what one command says: the verdict and who is to blame come first
 PATIENCE_S = 900
 SESSION = (
     "clusterctl lab fault inject gpu02 gpu-missing --gpu 3",
@@ -101,8 +102,10 @@ def terminal_svg(session: list[tuple[str, list[Text]]], title: str) -> str:
         if number:
             console.print()
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        for line in said:
+        for line in said[:SHOWN]:
             console.print(line)
+        if len(said) > SHOWN:
+            console.print(Text(f"({len(said) - SHOWN} lines more)", "dim"))
     return console.export_svg(
         title=title, theme=SVG_EXPORT_THEME, code_format=SVG_FORMAT, unique_id="terminal"
     )
@@ -157,8 +160,9 @@ def main() -> None:
     commands = "".join(f"    {command}\n" for command in (*SESSION, "clusterctl report --format html"))
     (PICTURES / "README.md").write_text(
         "# Pictures\n\n"
-        f"`script/pictures` made them on {datetime.now(UTC):%Y-%m-%d} of what these commands said in a lab, "
-        f"where the GPUs are simulated:\n\n{commands}\n"
+        f"`script/pictures` made all but `locate.svg` on {datetime.now(UTC):%Y-%m-%d} of what these commands "
+        f"said in a lab, where the GPUs are simulated:\n\n{commands}\n"
+        "`locate.svg` is drawn by `tests/bench/test_locate.py` from its figures (docs/performance.md).\n\n"
         "Nothing in them is drawn by hand; run it again after a change of what they show. Speeds in them\n"
         "are those of containers on the machine where it ran.\n",
         encoding="utf-8",

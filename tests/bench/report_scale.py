@@ -18,6 +18,7 @@ from typing import Any
 from judged import large_evidence
 
 from clustercheck import collector, suites
+from clustercheck.checks import nccl_transport, pairs
 from clustercheck.checks.base import evaluate
 from clustercheck.document import Document
 from clustercheck.environment import describe
@@ -49,8 +50,9 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     """Seconds of CPU and MiB of memory: ``judging_mib`` the most until the verdict, ``most_mib`` of all."""
     taken: dict[str, Any] = {"nodes": nodes, "suite": suite}
     evidence = large_evidence(nodes)
-    # A group that is not slow is not asked pair by pair.
-    evidence = replace(evidence, jobs={name: job for name, job in evidence.jobs.items() if name != "pairs"})
+    # What the suite runs; a group that is not slow is not asked pair by pair.
+    wanted = {check.job for check in suites.load(suite).selected()} - {pairs.JOB} | {nccl_transport.HEARD}
+    evidence = replace(evidence, jobs={name: job for name, job in evidence.jobs.items() if name in wanted})
     gc.collect()
     taken["evidence_mib"] = _now_mib()
     began = time.process_time()

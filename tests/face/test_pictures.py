@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 import pyte
 import render_pictures
 from PIL import Image
+from rich.text import Text
 
 MOST_BYTES = 300_000
 
@@ -29,13 +30,21 @@ def test_a_terminal_is_drawn_as_it_looked_and_fetches_nothing():
     assert "@font-face" not in drawn
 
 
+def test_what_is_long_is_cut_at_its_end_and_that_is_said():
+    said = [Text(f"line-{number}") for number in range(render_pictures.SHOWN + 7)]
+    drawn = render_pictures.terminal_svg([("clusterctl validate", said)], "a title").replace("&#160;", " ")
+    assert "line-0<" in drawn and f"line-{render_pictures.SHOWN - 1}<" in drawn
+    assert f"line-{render_pictures.SHOWN}<" not in drawn
+    assert "(7 lines more)" in drawn
+
+
 def test_the_pictures_are_there_small_and_say_what_is_simulated(repository: Path):
     folder = repository / "docs" / "pictures"
     names = {path.name for path in folder.iterdir()}
     assert {"terminal.svg", "report.png", "report-phone.png", "README.md"} <= names
     assert sum(path.stat().st_size for path in folder.iterdir()) < MOST_BYTES
     drawn = (folder / "terminal.svg").read_text(encoding="utf-8").replace("&#160;", " ")
-    assert "SIMULATED HARDWARE" in drawn
+    assert "SIMULATED HARDWARE" in drawn and "gpu02, GPU 3" in drawn
     assert "GPUs are simulated" in drawn
     for command in render_pictures.SESSION:
         assert command in (folder / "README.md").read_text(encoding="utf-8")
