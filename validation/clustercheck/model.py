@@ -66,6 +66,8 @@ class Subject:
     peer: str | None = None
 
 
+# Shared by the many that have nothing to add: nobody writes to a Mapping.
+NOTHING: Mapping[str, Any] = {}
 # In a result's evidence: a part of the node is gone, and which one cannot be told.
 PLACE_UNKNOWN = "place_unknown"
 # The other end, where what failed lies between a node and that one.
@@ -94,7 +96,7 @@ class Result:
     method: str = ""
     because: str = ""
     remedy: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     simulated: bool = False
     severity: Severity = Severity.MAJOR
     margin: float | None = None

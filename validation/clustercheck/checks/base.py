@@ -12,7 +12,7 @@ from clustercheck.comparison import before_of
 from clustercheck.evidence import GPUS_IDLE, Evidence
 from clustercheck.expect.figures import Figure, Judged
 from clustercheck.expect.judge import judge_all
-from clustercheck.model import Result, Scope, Severity, Subject, Verdict
+from clustercheck.model import NOTHING, Result, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
@@ -38,7 +38,7 @@ class Finding:
     source: str = ""
     method: str = ""
     remedy: str = ""
-    evidence: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     figures: tuple[Figure, ...] = ()
     margin: float | None = None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from clustercheck.model import Verdict
+from clustercheck.model import NOTHING, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -68,7 +68,7 @@ class Figure:
     among: Limit | None = None
     nominal: float | None = None
     effect: Effect | None = None
-    conditions: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
     def __post_init__(self) -> None:
         if isinstance(self.measured, bool) or not math.isfinite(self.measured):

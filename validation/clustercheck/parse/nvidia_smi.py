@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,7 +154,7 @@ def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
             if len(child):
                 pending.append((at, child))
             else:
-                leaves[at] = (child.text or "").strip()
+                leaves[sys.intern(at)] = sys.intern((child.text or "").strip())  # alike on most GPUs
     return leaves
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 
 from clustercheck.parse.reading import CannotReadError
@@ -90,7 +91,7 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
         if down:
             found[-1].counts.setdefault(int(down[1]), {})
         elif count:
-            counts, name = found[-1].counts.setdefault(int(count[1]), {}), count[2].lower()
+            counts, name = found[-1].counts.setdefault(int(count[1]), {}), sys.intern(count[2].lower())
             if name in counts:
                 raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
             counts[name] = None if count[3] == "N/A" else int(count[3])
