@@ -203,6 +203,12 @@ def test_a_firewall_is_blamed_on_its_node_and_the_others_go_on(closed: int) -> N
     assert of_node["because"].startswith("left out after peer-ports: 3 of 3 nodes cannot connect to it")
 
 
+def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:
+    document = run(records(2), Network([(0, 1)]))
+    assert blamed(document) == [("node", "gpu02", None, None)]
+    assert document["culprits"][0]["remedy"] == INWARD + ONE_OTHER
+
+
 def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_one_of_them_is_left_out() -> None:
     """A ring that went by this way would wait in vain, and blame who waited."""
     document = run(launcher=Network([(2, 1)]))

@@ -32,6 +32,7 @@ INWARD = (
     "Let the cluster's nodes connect to each other at every TCP port (nftables, firewalld, access lists of "
     "switches): NCCL, gloo and MPI choose theirs freely. `nft list ruleset` shows the rules of the node."
 )
+ONE_OTHER = " Where there is one other node alone, rules for outgoing connections there look the same."
 OUTWARD = (
     "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
 )
@@ -213,7 +214,8 @@ def _verdict(node: str, ways: Ways, tried: int) -> Finding:
     more: dict[str, Any] = {"cannot_connect": list(missed[:8])} if missed else {}
     count, expected = tried - len(missed), tried
     if node in ways.inward:
-        return bad(_inward(node, ways), count, expected, unit="nodes", remedy=INWARD, evidence=more)
+        remedy = INWARD + ONE_OTHER * (tried == 1)
+        return bad(_inward(node, ways), count, expected, unit="nodes", remedy=remedy, evidence=more)
     if node in ways.outward:
         return bad(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
     for by, to in ways.between:
