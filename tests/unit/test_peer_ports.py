@@ -21,6 +21,7 @@ from clustercheck.checks.peer_ports import (
     INWARD,
     JOB,
     ON_THE_WAY,
+    ONE_OTHER,
     OUTWARD,
     arguments_of,
     timeout_of,
