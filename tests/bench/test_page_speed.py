@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ BEGIN, END = "<!-- pages: written by the bench -->", "<!-- end of pages -->"
 LOADS = 15
 DESKTOP, PHONE = 1280, 390
 LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
-PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINTED = "performance.getEntriesByType('paint').at(-1)?.startTime ?? 0"
 ELEMENTS = "document.querySelectorAll('*').length"
 
 
@@ -55,15 +54,15 @@ def loads(browser: Browser, page: Path, width: int) -> dict[str, list[float]]:
     for _ in range(LOADS):
         browser.open(page, width, phone=width == PHONE)
         found["loaded"].append(browser.evaluate(LOADED))
-        found["painted"].append(browser.evaluate(f"{PAINTED}"))
+        found["painted"].append(browser.evaluate(PAINTED))
     return found
 
 
 def written(known: dict[str, Any]) -> str:
     """The table, and what it was measured on."""
     lines = [
-        f"{LOADS} loads each, milliseconds, median and worst, by `{COMMAND}`; {os.cpu_count()} cores, Python "
-        f"{sys.version.split()[0]}; load of the machine then {os.getloadavg()[0]:.1f}.",
+        f"{figures.machine()}, its load {os.getloadavg()[0]:.1f}. {LOADS} loads each, milliseconds, median and "
+        f"worst, by `{COMMAND}`.",
         "",
         "| nodes | page | elements | loaded | first paint | loaded, as a phone | first paint | measured |",
         "|---|---|---|---|---|---|---|---|",
