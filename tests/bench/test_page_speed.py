@@ -61,8 +61,8 @@ def loads(browser: Browser, page: Path, width: int) -> dict[str, list[float]]:
 def written(known: dict[str, Any]) -> str:
     """The table, and what it was measured on."""
     lines = [
-        f"{figures.machine()}, its load {os.getloadavg()[0]:.1f}. {LOADS} loads each, milliseconds, median and "
-        f"worst, by `{COMMAND}`.",
+        f"{figures.machine()}, its load {os.getloadavg()[0]:.1f}. {LOADS} loads each, milliseconds, median "
+        f"and worst, by `{COMMAND}`.",
         "",
         "| nodes | page | elements | loaded | first paint | loaded, as a phone | first paint | measured |",
         "|---|---|---|---|---|---|---|---|",
