@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from clustercheck.expect import peers
@@ -142,16 +143,24 @@ def _part(
     bound = _applied(limit, at_most=upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
     distance = bound - figure.measured if upper else figure.measured - bound
-    return JudgedPart(
-        part,
-        limit=round(bound, 6),
-        source=limit.source,
-        method=limit.method,
-        tolerance=round(limit.tolerance, 6),
-        verdict=Verdict.PASS if inside else otherwise,
-        margin=round(distance / bound, 4) if bound else 0.0,
-        because="" if inside else because(bound),
+    return _alike(
+        JudgedPart(
+            part,
+            limit=round(bound, 6),
+            source=limit.source,
+            method=limit.method,
+            tolerance=round(limit.tolerance, 6),
+            verdict=Verdict.PASS if inside else otherwise,
+            margin=round(distance / bound, 4) if bound else 0.0,
+            because="" if inside else because(bound),
+        )
     )
+
+
+@lru_cache(maxsize=65536)
+def _alike(judged: JudgedPart) -> JudgedPart:
+    """One object for the many that are alike: thousands of GPUs have one limit, margins have four digits."""
+    return judged
 
 
 def _applied(limit: Limit, *, at_most: bool) -> float:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from clustercheck.parse.reading import CannotReadError
 
@@ -13,6 +15,7 @@ _LINK = re.compile(r"\s+Link (\d{1,4}): (?:(\d+(?:\.\d+)?) GB/s|<?(inactive)>?)\
 _COUNT = re.compile(r"\s+Link (\d{1,4}): ([A-Za-z][A-Za-z0-9 _-]{1,60}): (\d{1,20}|N/A)\s*$")
 _INACTIVE = re.compile(r"\s+Link (\d{1,4}): <?inactive>?\s*$", re.IGNORECASE)
 _NONE = re.compile(r"NVML: Unable to retrieve NVLink information|does not support NVLink", re.IGNORECASE)
+_rate = lru_cache(maxsize=256)(float)  # few rates, of thousands of links
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,15 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
             number = int(match[1])
             if number in found[-1].rates:
                 raise CannotReadError(f"nvidia-smi nvlink -s lists link {number} of a GPU twice")
-            found[-1].rates[number] = float(match[2] or 0)
+            found[-1].rates[number] = _rate(match[2] or "0")
         elif not _NONE.search(line):
             raise CannotReadError(f"nvidia-smi nvlink -s says {line.strip()[:80]!r}")
     if not found:
         raise CannotReadError("nvidia-smi nvlink -s lists no GPU")
     if len({links.index for links in found}) != len(found):
         raise CannotReadError("nvidia-smi nvlink -s lists one GPU twice")
-    return tuple(found)
+    rates: dict[Hashable, dict[int, float]] = {}
+    return tuple(replace(gpu, rates=rates.setdefault(tuple(gpu.rates.items()), gpu.rates)) for gpu in found)
 
 
 @dataclass(frozen=True)
@@ -101,4 +105,12 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
         raise CannotReadError(f"{what} lists no GPU")
     if len({links.index for links in found}) != len(found):
         raise CannotReadError(f"{what} lists one GPU twice")
-    return tuple(found)
+    alike: dict[Hashable, dict[str, int | None]] = {}
+    together: dict[Hashable, dict[int, dict[str, int | None]]] = {}
+    for gpu in found:  # nearly all links and GPUs have counted the same: nothing
+        gpu.counts.update({n: alike.setdefault(tuple(one.items()), one) for n, one in gpu.counts.items()})
+    said = [tuple((n, tuple(one.items())) for n, one in gpu.counts.items()) for gpu in found]
+    return tuple(
+        replace(gpu, counts=together.setdefault(key, gpu.counts))
+        for key, gpu in zip(said, found, strict=True)
+    )
