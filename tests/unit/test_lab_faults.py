@@ -65,15 +65,15 @@ def test_what_a_fault_leaves_behind_is_not_on_the_node_of_the_next() -> None:
 
 @given(st.text())
 def test_a_seed_draws_of_every_family_and_the_same_again(seed: str) -> None:
-    cases = fault_cases.sample(seed, 6)
-    assert cases == fault_cases.sample(seed, 6)
+    cases = fault_cases.sample(seed, 4)
+    assert cases == fault_cases.sample(seed, 4)
     assert len({case.kind for case in cases}) == 6
     assert {case.family for case in cases} == set(fault_cases.FAMILIES)
     assert {case.fault.suite for case in cases} == {"quick"}
 
 
 def test_in_a_year_of_days_every_fault_that_takes_no_minutes_is_drawn() -> None:
-    drawn = {case.kind for day in range(365) for case in fault_cases.sample(str(day), 6)}
+    drawn = {case.kind for day in range(365) for case in fault_cases.sample(str(day), 4)}
     assert set(faults.known()) - drawn == {"gpu-memory-errors", "nvlink-slow", "packet-loss"}
 
 
