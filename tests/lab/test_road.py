@@ -1,4 +1,4 @@
-"""The whole road over real SSH: apply, apply again, plain Ansible, validate, three faults, wrong settings."""
+"""The whole road over real SSH: apply, apply again, plain Ansible, validate, four faults, wrong settings."""
 
 from __future__ import annotations
 
@@ -107,13 +107,14 @@ def test_a_good_cluster_is_validated(applied_lab: Any, repository: Path) -> None
     assert json.loads((run / "result.json").read_text()) == document
 
 
-def validate_with(lab: Any, *fault: str) -> tuple[int, dict[str, Any], str]:
-    """Inject one fault, validate, take it back. Returns exit code, document and messages.
+def validate_with(lab: Any, *faults: tuple[str, ...]) -> tuple[int, dict[str, Any], str]:
+    """Inject faults, validate, take them back. Returns exit code, document and messages.
 
     What one leaves behind would be blamed beside the next, which is put on another node.
     """
-    injected = lab.clusterctl("lab", "fault", "inject", *fault, at_cluster=False)
-    assert injected.returncode == 0, injected.stderr
+    for fault in faults:
+        injected = lab.clusterctl("lab", "fault", "inject", *fault, at_cluster=False)
+        assert injected.returncode == 0, injected.stderr
     try:
         begun = time.monotonic()
         done = lab.clusterctl("validate", "--json", timeout=BOUND_S)
@@ -128,31 +129,26 @@ def named(document: dict[str, Any]) -> set[tuple[str, str | None, int | None]]:
     return {(c["scope"], c["node"], c["gpu"]) for c in document["culprits"]}
 
 
-def test_a_missing_gpu_is_blamed_on_its_node_and_number(applied_lab: Any) -> None:
-    code, document, words = validate_with(applied_lab, "gpu02", "gpu-missing", "--gpu", "3")
-    assert code == 1, words
-    assert document["verdict"] == "fail"
-    assert {c["node"] for c in document["culprits"]} == {"gpu02"}
-    assert ("gpu", "gpu02", 3) in named(document)
-    assert all(c["remedy"] and c["because"] for c in document["culprits"])
-
-
 def advised(document: dict[str, Any]) -> str:
     """Every remedy of the culprits."""
     return " ".join(culprit["remedy"] for culprit in document["culprits"])
 
 
-def test_a_driver_of_another_version_is_blamed_on_its_node(applied_lab: Any) -> None:
-    code, document, words = validate_with(applied_lab, "gpu03", "driver-version-skew")
+def test_a_missing_gpu_and_another_driver_are_each_blamed_on_their_node(applied_lab: Any) -> None:
+    code, document, words = validate_with(
+        applied_lab, ("gpu02", "gpu-missing", "--gpu", "3"), ("gpu03", "driver-version-skew")
+    )
     assert code == 1, words
-    assert {c["node"] for c in document["culprits"]} == {"gpu03"}
+    assert document["verdict"] == "fail"
+    assert named(document) == {("gpu", "gpu02", 3), ("node", "gpu03", None)}
+    assert all(c["remedy"] and c["because"] for c in document["culprits"])
     assert "clusterctl apply --only driver --limit" in advised(document)
     failed = {r["check"] for r in document["results"] if r["verdict"] == "fail"}
     assert any("driver" in check for check in failed)
 
 
 def test_a_dead_node_is_named_and_what_could_not_be_judged_is_not_green(applied_lab: Any) -> None:
-    code, document, words = validate_with(applied_lab, "gpu01", "node-down")
+    code, document, words = validate_with(applied_lab, ("gpu01", "node-down"))
     assert code == 1, words
     assert ("node", "gpu01", None) in named(document)
     assert {c["node"] for c in document["culprits"]} == {"gpu01"}
@@ -163,7 +159,7 @@ def test_a_dead_node_is_named_and_what_could_not_be_judged_is_not_green(applied_
 
 
 def test_a_slow_link_is_blamed_on_its_node(applied_lab: Any) -> None:
-    code, document, words = validate_with(applied_lab, "gpu02", "slow-link")
+    code, document, words = validate_with(applied_lab, ("gpu02", "slow-link"))
     assert code == 1, words
     (culprit,) = document["culprits"]
     assert (culprit["scope"], culprit["node"], culprit["gpu"]) == ("node", "gpu02", None)
