@@ -28,17 +28,18 @@ from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.way import Way
 
 UNPACKED = Path(__file__).resolve().parents[2] / ".tools" / "usr" / "bin" / "docker-registry"
+# docker-registry, from PATH or as script/test unpacked it; None where there is none.
+PROGRAM = shutil.which("docker-registry") or (str(UNPACKED) if UNPACKED.is_file() else None)
 QUICK = Patience(attempts=4, first_s=0.01, most_s=0.05)
 START_S = 20.0
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 def program() -> str:
-    """docker-registry, from PATH or as script/test unpacked it."""
-    found = shutil.which("docker-registry") or (str(UNPACKED) if UNPACKED.is_file() else "")
-    if not found:
+    """docker-registry; the test is left out where there is none."""
+    if PROGRAM is None:
         pytest.skip("docker-registry is not here: script/test brings it, or apt-get install docker-registry")
-    return found
+    return PROGRAM
 
 
 def free_port() -> int:

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tarfile
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registries import PROGRAM
 
-PROGRAM = shutil.which("docker-registry")
-needs_registry = pytest.mark.skipif(PROGRAM is None, reason="the package docker-registry is not installed")
+needs_registry = pytest.mark.skipif(
+    PROGRAM is None, reason="docker-registry is not here: script/test brings it"
+)
 
 
 @dataclass(frozen=True)
