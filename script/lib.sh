@@ -83,6 +83,9 @@ venv() { # venv runtime|dev: .venv with the locked dependencies, and clusterctl 
 # What the lab builds its images and package sources with.
 LAB_PACKAGES=(mmdebstrap debian-archive-keyring gnupg iptables iproute2 openssh-client ca-certificates)
 
+# What tests use beside that.
+TEST_PACKAGES=(skopeo openssl gnupg apt-utils dpkg-dev)
+
 lab_packages() { # the tools of the lab, and an engine where none answers
     apt_install "${LAB_PACKAGES[@]}"
     # An engine that is there and does not answer is the operator's: lab up starts it, nothing replaces it.
@@ -92,13 +95,12 @@ lab_packages() { # the tools of the lab, and an engine where none answers
 registry_program() { # the registry that tests of images run on loopback: unpacked, since the package starts a service
     local program=$ROOT/.tools/usr/bin/docker-registry downloaded
     ! command -v docker-registry >/dev/null && [ ! -x "$program" ] || return 0
-    command -v apt-get >/dev/null || return 0 # its tests say that they were left out, and why
     step "bringing docker-registry for the tests of images"
     downloaded=$(mktemp -d)
     chmod 755 "$downloaded"
     (cd "$downloaded" && apt-get -qq download docker-registry >/dev/null 2>&1 ||
         { apt-get -qq update && apt-get -qq download docker-registry; }) >&2 ||
-        printf 'docker-registry could not be had: the tests of images will be left out\n' >&2
+        die "docker-registry could not be downloaded" "$(hostname): apt-get" "See apt's message above; is the network there?"
     find "$downloaded" -name '*.deb' -exec dpkg-deb -x {} "$ROOT/.tools" \;
     rm -rf "$downloaded"
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 import ansible.module_utils
 import pytest
 from hypothesis import HealthCheck, settings
+from lanes import LABS
 from tests.support import drawn
 
 from clusterlab.engine import ensure_engine
@@ -39,19 +40,8 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)  # of what -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     drawn.deselect_undrawn(config, items)
-    items.sort(key=lambda item: (item.get_closest_marker("lab") is not None, _place(item.path.stem)))
-
-
-def _place(file: str) -> int:
-    """What looks at hosts as the lab makes them comes before what applies a site to them.
-
-    Then what judges no bandwidth: beside it Harbor's road runs, in a lab of its own (script/test).
-    """
-    early = (
-        "test_bare_nodes", "test_lab_lifecycle", "test_apply_manners", "test_driver_role", "test_failures",
-        "test_fast_apply",
-    )  # fmt: skip
-    return early.index(file) if file in early else len(early)
+    order = [name for names in LABS.values() for name in names]
+    items.sort(key=lambda item: order.index(item.path.stem) + 1 if item.path.stem in order else 0)
 
 
 @pytest.fixture(scope="session")

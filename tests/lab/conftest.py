@@ -1,4 +1,4 @@
-"""One lab of three nodes for all lab tests, and what tests do with it."""
+"""A lab of three nodes for the lab tests of one pytest process, and what tests do with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("clusterctl")
-# Set to anything, the lab stays up after the tests: the next run is a minute shorter.
+# "after" leaves the lab up after the tests, "before" takes over one that is up, anything else does both: the
+# next run is two minutes shorter.
 KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
+# The lane of script/test that this process is: each lane has a lab of its own.
+LAB_VARIABLE = "CLUSTERCTL_TEST_LAB"
 COMMAND_S = 900
 
 
@@ -99,29 +102,33 @@ def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
 
 
-def bring_up(directory: Path, *options: str, keep: bool = False) -> Iterator[RunningLab]:
-    """A lab for as long as it is wanted; taken down first where an earlier run has left one."""
+def bring_up(directory: Path, *options: str, keep: str = "") -> Iterator[RunningLab]:
+    """A lab for as long as it is needed; one that an earlier run left is taken down first.
+
+    ``keep`` is a value of KEEP_VARIABLE.
+    """
     if os.geteuid() != 0:
-        pytest.skip("the lab needs root")
+        pytest.fail("the lab needs root")
     running = RunningLab(directory)
-    if not keep:
+    if keep in ("", "after"):
         running.lab("down")
     running.lab("up", *options)
     yield running
-    if not keep:
+    if keep in ("", "before"):
         running.lab("down")
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[RunningLab]:
     """Three bare GPU nodes and a registry host, reached over SSH; nothing is applied."""
-    yield from bring_up(REPOSITORY / ".lab-test", "--nodes", "3", keep=KEEP_VARIABLE in os.environ)
+    name = "-".join(filter(None, (".lab-test", os.environ.get(LAB_VARIABLE))))
+    yield from bring_up(REPOSITORY / name, "--nodes", "3", keep=os.environ.get(KEEP_VARIABLE, ""))
 
 
 @pytest.fixture(scope="session")
 def applied_lab(lab: RunningLab) -> RunningLab:
     """The same lab with the whole site applied: tests leave it as they found it."""
-    lab.done("apply", "--yes")
+    lab.done("apply", "--yes", "--canary", "0")
     return lab
 
 

@@ -112,10 +112,11 @@ BY_KIND = {case.kind: case for case in CASES}
 
 
 def sample(seed: str, count: int) -> list[Case]:
-    """That many ordinary cases, of each family one at least; the same for the same seed."""
+    """That many ordinary cases, of as many families as there can be; the same for the same seed."""
     chosen = random.Random(seed)  # noqa: S311 - a choice that can be repeated, and no secret
     ordinary = [case for case in CASES if case.ordinary]
-    first = [chosen.choice(_of(ordinary, family)) for family in FAMILIES]
+    families = FAMILIES if count >= len(FAMILIES) else chosen.sample(FAMILIES, count)
+    first = [chosen.choice(_of(ordinary, family)) for family in families]
     others = [case for case in ordinary if case not in first]
     return [*first, *chosen.sample(others, count - len(first))]
 

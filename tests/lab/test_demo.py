@@ -65,6 +65,7 @@ def test_the_demo_ends_with_a_validated_cluster_and_says_where_the_report_is(clo
         assert re.search(rf"==> \[ *\d+s\] {step}:", done.stderr), step
 
 
+@pytest.mark.drawn("demo")
 def test_running_it_again_is_safe_and_changes_nothing(clone: Path) -> None:
     run(clone, "script/demo")
     program = str(clone / ".venv/bin/clusterctl")
@@ -77,6 +78,7 @@ def test_running_it_again_is_safe_and_changes_nothing(clone: Path) -> None:
     assert applied[-1]["summary"]["changed"] == 0
 
 
+@pytest.mark.drawn("demo")
 def test_with_two_nodes_a_slow_link_cannot_be_told_and_both_are_suspected(clone: Path) -> None:
     program = str(clone / ".venv/bin/clusterctl")
     run(clone, program, "lab", "fault", "inject", "gpu02", "slow-link")

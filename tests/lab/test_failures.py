@@ -150,17 +150,22 @@ def converges(lab: RunningLab, part: str) -> None:
         assert "paddle" in inside(lab, "docker image ls")
 
 
+def in_group(group: str, *values: Any) -> Any:
+    """A case of which an ordinary run draws one per group."""
+    return pytest.param(*values, marks=pytest.mark.drawn(group))
+
+
 @pytest.mark.parametrize(
     ("cause", "part", "code", "hint"),
     [
-        (authorized_keys_gone, "driver", "host.login-refused", "authorized_keys"),
-        (other_host_keys, "driver", "host.key-changed", f"clusterctl hosts replace {NODE}"),
-        (sshd_stopped, "driver", "host.unreachable", f"clusterctl hosts quarantine {NODE}"),
-        (sudo_wants_a_password, "driver", "host.sudo-password", "password"),
-        (disk_full, "runtime", "host.disk-full", "Free disk space"),
-        (read_only, "runtime", "host.read-only", "Mend it"),
-        (lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
-        (registry_stopped, "images", "registry.unreachable", "apply --only registry"),
+        in_group("access", authorized_keys_gone, "driver", "host.login-refused", "authorized_keys"),
+        in_group("access", other_host_keys, "driver", "host.key-changed", f"clusterctl hosts replace {NODE}"),
+        in_group("access", sshd_stopped, "driver", "host.unreachable", f"clusterctl hosts quarantine {NODE}"),
+        in_group("access", sudo_wants_a_password, "driver", "host.sudo-password", "password"),
+        in_group("packages", disk_full, "runtime", "host.disk-full", "Free disk space"),
+        in_group("packages", read_only, "runtime", "host.read-only", "Mend it"),
+        in_group("packages", lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
+        in_group("images", registry_stopped, "images", "registry.unreachable", "apply --only registry"),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -181,6 +186,7 @@ def test_a_cause_is_said_by_its_code_and_the_next_apply_converges(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.drawn("packages")
 def test_a_package_source_that_goes_half_way_is_named(applied_lab: RunningLab) -> None:
     refused = "OUTPUT -p tcp -d depot --dport 80 -j REJECT --reject-with tcp-reset"
     try:
@@ -198,6 +204,7 @@ def test_a_package_source_that_goes_half_way_is_named(applied_lab: RunningLab) -
     assert "Failed to fetch http://depot/" in messages
 
 
+@pytest.mark.drawn("packages")
 def test_a_node_that_loses_power_in_the_middle_of_apt_is_completed(applied_lab: RunningLab) -> None:
     hang = f"#!/bin/sh\\ntouch {IN_POSTINST}\\nexec sleep 600\\n"
     try:

@@ -24,7 +24,8 @@ from .validating import assert_found, assert_good, failed_of, power_cycle, valid
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
 SEED = os.environ.get("CLUSTERCTL_FAULT_SEED") or f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
-SAMPLE = 4  # of each family one
+SAMPLE = 2  # two families a day
+POWER_CYCLED = 4  # of each family one, in place at once
 CLEAN_RUNS = int(os.environ.get("CLUSTERCTL_CLEAN_RUNS", "50"))
 # These cannot be put in place beside others on one node, or nothing can beside them.
 NOT_BESIDE_OTHERS = (
@@ -50,6 +51,7 @@ def seen(lab: Any, *cases: Case) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("case", sample(SEED, SAMPLE), ids=lambda case: f"seed {SEED}: {case.kind}")
 def test_a_fault_of_the_sample_is_found_and_blamed_on_its_place(broken: Any, case: Case) -> None:
     document = seen(broken, case)
@@ -84,6 +86,8 @@ def test_clean_runs_raise_no_alarm(applied_lab: Any) -> None:
     reliability.keep(REPOSITORY / "docs", "clean runs", "quick", record)
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     "kinds",
     [
@@ -122,9 +126,11 @@ def test_a_gpu_falls_off_the_bus_as_a_real_one_does(broken: Any) -> None:
     assert broken.ssh("gpu02", "sudo journalctl -k -b --quiet | grep Xid", check=False) == ""
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     "cases",
-    [sample(SEED, SAMPLE), pytest.param(CASES, marks=pytest.mark.campaign)],
+    [sample(SEED, POWER_CYCLED), pytest.param(CASES, marks=pytest.mark.campaign)],
     ids=[f"sample of {SEED}", "all"],
 )
 def test_faults_are_cleared_after_a_power_cycle_and_twice(broken: Any, cases: list[Case]) -> None:

@@ -32,7 +32,7 @@ from .harbor_host import (
 )
 from .on_node import Apply, inside
 
-pytestmark = [pytest.mark.lab, pytest.mark.beside]
+pytestmark = pytest.mark.lab
 
 NODE = "gpu01"
 PULL, PUSH = "repository:pull", "repository:push"

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
 
 @pytest.fixture(scope="module")
 def small_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """One node of Debian 13 and a registry host, beside the lab of the other tests: to be broken freely."""
-    yield from bring_up(tmp_path_factory.mktemp("clone") / ".lab", "--nodes", "1", "--os", "debian13")
+    """One node and a registry host, next to the lab of the other tests: to be broken freely."""
+    yield from bring_up(tmp_path_factory.mktemp("clone") / ".lab", "--nodes", "1")
 
 
 def docker(*arguments: str) -> str:
@@ -107,6 +107,7 @@ def test_a_host_of_another_inventory_is_refused(lab: RunningLab, tmp_path: Path)
     assert hosts(lab)["gpu01"]["state"] == "running"
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_slow_link_is_slow_and_whole_again_when_cleared(small_lab: RunningLab) -> None:
     small_lab.inject("gpu01", "slow-link")
     assert "tbf c1ab: root" in small_lab.ssh("gpu01", "/usr/sbin/tc qdisc show dev eth0")
@@ -122,18 +123,20 @@ def test_a_slow_link_is_slow_and_whole_again_when_cleared(small_lab: RunningLab)
     assert "tbf" not in small_lab.ssh("gpu01", "/usr/sbin/tc qdisc show dev eth0")
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_node_that_is_down_stays_down_until_it_is_cleared(small_lab: RunningLab) -> None:
     small_lab.inject("gpu01", "node-down")
     done = small_lab.lab("status", check=False)
     assert done.returncode == 1
     assert hosts(small_lab)["gpu01"]["state"] == "stopped"
-    said = small_lab.lab("up", "--nodes", "1", "--os", "debian13").stderr
+    said = small_lab.lab("up", "--nodes", "1").stderr
     assert "gpu01: stays down" in said
     assert hosts(small_lab)["gpu01"]["state"] == "stopped"
     small_lab.clear_faults()
     assert small_lab.ssh("gpu01", "hostname") == "gpu01"
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_reboot_is_a_reboot_and_the_disk_stays(small_lab: RunningLab) -> None:
     before = small_lab.ssh("gpu01", "cat /proc/sys/kernel/random/boot_id")
     small_lab.ssh(
@@ -152,15 +155,17 @@ def test_a_reboot_is_a_reboot_and_the_disk_stays(small_lab: RunningLab) -> None:
     assert small_lab.ssh("gpu01", "sudo ls /var/lib/docker/kept") == "/var/lib/docker/kept"
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_host_that_is_missing_is_made_again_and_pinned_again(small_lab: RunningLab) -> None:
     key = "cat /etc/ssh/ssh_host_ed25519_key.pub"
     before = small_lab.ssh("gpu01", key)
     docker("rm", "--force", small_lab.container("gpu01"))
     assert hosts(small_lab)["gpu01"]["state"] == "missing"
-    small_lab.lab("up", "--nodes", "1", "--os", "debian13")
+    small_lab.lab("up", "--nodes", "1")
     assert small_lab.ssh("gpu01", key) != before, "a host made again is another host"
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_two_labs_do_not_meet(lab: RunningLab, small_lab: RunningLab) -> None:
     one, other = (json.loads((each.directory / "state.json").read_text()) for each in (lab, small_lab))
     assert one["suffix"] != other["suffix"]
@@ -169,6 +174,7 @@ def test_two_labs_do_not_meet(lab: RunningLab, small_lab: RunningLab) -> None:
     assert small_lab.ssh("gpu01", "getent hosts registry01").split()[0] != hosts(lab)["registry01"]["address"]
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_copied_lab_is_refused_and_never_takes_down_the_original(
     small_lab: RunningLab, tmp_path: Path
 ) -> None:
@@ -183,6 +189,7 @@ def test_a_copied_lab_is_refused_and_never_takes_down_the_original(
     assert {row["state"] for row in hosts(small_lab).values()} == {"running"}
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_simulated_devices_say_so_before_there_is_a_driver(small_lab: RunningLab) -> None:
     labels = small_lab.ssh(
         "gpu01", "sort -u /sys/bus/pci/devices/*/label; test -e /sys/module/nvidia || echo bare"
@@ -190,12 +197,14 @@ def test_simulated_devices_say_so_before_there_is_a_driver(small_lab: RunningLab
     assert labels.splitlines() == ["Simulated by clusterlab", "bare"]
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_a_lab_cannot_become_another(small_lab: RunningLab) -> None:
-    done = small_lab.lab("up", "--nodes", "1", "--os", "debian12", check=False)
+    done = small_lab.lab("up", "--nodes", "1", "--os", "debian13", check=False)
     assert done.returncode == 2
     assert "clusterctl lab down" in done.stderr
 
 
+@pytest.mark.drawn("a lab of its own")
 def test_down_leaves_nothing_even_without_the_state_file(small_lab: RunningLab) -> None:
     """Last in this file: it ends the small lab."""
     suffix = json.loads((small_lab.directory / "state.json").read_text())["suffix"]

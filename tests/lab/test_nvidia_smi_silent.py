@@ -53,6 +53,8 @@ def nvidia_smi_replaced(lab: Any, scripts: Mapping[str, str]) -> Iterator[None]:
             lab.ssh(node, f"sudo sh -c {shlex.quote(PUT_BACK)}")
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 @pytest.mark.parametrize(
     ("scripts", "failed"),
     [

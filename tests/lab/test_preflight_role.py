@@ -49,6 +49,7 @@ def sudo_wants_a_password(faults: Any) -> Iterator[None]:
     )
 
 
+@pytest.mark.drawn("preflight")
 def test_every_trouble_of_a_node_is_said_at_once(faults: Any, preflight: Any) -> None:
     faults.inject(NODE, "gpu-missing", "--gpu", "3")
     faults.ssh(NODE, "sudo mkdir -p /snap/docker")
@@ -83,6 +84,7 @@ def test_a_good_node_has_no_errors(preflight: Any) -> None:
     assert "error " not in printed
 
 
+@pytest.mark.drawn("preflight")
 @pytest.mark.usefixtures("sudo_wants_a_password")
 def test_sudo_is_one_finding_among_others_and_takes_a_password(preflight: Any) -> None:
     code, printed = preflight(preflight_dns_names=["no-such-host.invalid"])

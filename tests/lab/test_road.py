@@ -55,6 +55,7 @@ def test_plan_finds_nothing_to_change_and_says_so(applied_lab: Any) -> None:
     assert records(done.stdout)[-1]["changed"] == 0
 
 
+@pytest.mark.drawn("plain ansible")
 def test_plain_ansible_does_the_same(applied_lab: Any, repository: Path) -> None:
     done = subprocess.run(
         [
@@ -82,6 +83,7 @@ def test_plain_ansible_does_the_same(applied_lab: Any, repository: Path) -> None
         assert "unreachable=0" in line, line
 
 
+@pytest.mark.quiet
 def test_a_good_cluster_is_validated(applied_lab: Any, repository: Path) -> None:
     done = applied_lab.clusterctl("validate", "--json")
     assert done.returncode == 0, done.stderr
@@ -134,6 +136,8 @@ def advised(document: dict[str, Any]) -> str:
     return " ".join(culprit["remedy"] for culprit in document["culprits"])
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 def test_a_missing_gpu_and_another_driver_are_each_blamed_on_their_node(applied_lab: Any) -> None:
     code, document, words = validate_with(
         applied_lab, ("gpu02", "gpu-missing", "--gpu", "3"), ("gpu03", "driver-version-skew")
@@ -147,6 +151,8 @@ def test_a_missing_gpu_and_another_driver_are_each_blamed_on_their_node(applied_
     assert any("driver" in check for check in failed)
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 def test_a_dead_node_is_named_and_what_could_not_be_judged_is_not_green(applied_lab: Any) -> None:
     code, document, words = validate_with(applied_lab, ("gpu01", "node-down"))
     assert code == 1, words
@@ -158,17 +164,14 @@ def test_a_dead_node_is_named_and_what_could_not_be_judged_is_not_green(applied_
     assert green == []
 
 
+@pytest.mark.drawn("several faults")
+@pytest.mark.quiet
 def test_a_slow_link_is_blamed_on_its_node(applied_lab: Any) -> None:
     code, document, words = validate_with(applied_lab, ("gpu02", "slow-link"))
     assert code == 1, words
     (culprit,) = document["culprits"]
     assert (culprit["scope"], culprit["node"], culprit["gpu"]) == ("node", "gpu02", None)
     assert culprit["remedy"]
-
-
-def test_with_all_faults_taken_back_the_cluster_is_good_again(applied_lab: Any) -> None:
-    good = applied_lab.clusterctl("validate", timeout=BOUND_S)
-    assert good.returncode == 0, good.stderr
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def changes(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(line["host"], titles[line["task_id"]]) for line in results if line["status"] == "changed"}
 
 
+@pytest.mark.drawn("dead node")
 def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> None:
     died, others, lost = "gpu01", ("gpu02", "gpu03"), "/etc/modprobe.d/clusterctl-nouveau.conf"
     for host in (died, *others):
@@ -103,6 +104,7 @@ def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> N
     assert "later waves were not begun" in messages
 
 
+@pytest.mark.drawn("interrupted apply")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_controllers_task_is_never_run_beside_its_twin(
     applied_lab: RunningLab, tmp_path: Path, number: signal.Signals
@@ -145,6 +147,7 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
     assert lines[-1]["exit"] == 0
 
 
+@pytest.mark.drawn("traps")
 def test_plan_says_what_apply_then_changes(applied_lab: RunningLab) -> None:
     hosts = ("--limit", f"{NODE},registry01")
     for command in LOSSES:
@@ -223,6 +226,7 @@ def secrets_declared(lab: RunningLab, directory: Path) -> Iterator[tuple[Path, P
         inside(lab, f"echo '{rule}' >/etc/sudoers.d/ops")
 
 
+@pytest.mark.drawn("traps")
 def test_a_secret_is_seen_nowhere(applied_lab: RunningLab, tmp_path: Path) -> None:
     state = applied_lab.cluster / ".clusterctl"
     push = json.loads((state / "secrets" / "registry-push.auth.json").read_text())

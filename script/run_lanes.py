@@ -1,0 +1,258 @@
+"""Runs the lanes of a tier beside each other, says what failed and where the time went.
+
+``run_lanes.py TIER [PYTEST ARGUMENT ...]`` exits with 0 if every lane passed, 1 if a test failed, a lane
+could not run or a test was skipped for a program that its tier brings, 130 when interrupted. The logs of the
+lanes and ``times.json`` are in ``.test-logs/``. ``CLUSTERCTL_STEPS`` has ``NAME SECONDS`` lines of what came
+before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lanes import ROOT, Lane, lanes
+from test_record import VARIABLE
+
+LOGS = ROOT / ".test-logs"
+LINT = "lint"
+STATUS_S = 60.0
+SLOWEST = 15
+NO_TESTS = 5  # pytest's exit code where none was chosen
+# What a machine may lack that no tier can bring.
+EXCUSED = re.compile(
+    r"not beside this clone|no disk can be mounted|no network of its own here|little-endian|two blocks"
+)
+
+
+@dataclass
+class Running:
+    """A lane under way or ended: what its process was given, and what its tests recorded."""
+
+    lane: Lane
+    command: list[str]
+    started: float = 0.0
+    pid: int | None = None
+    code: int | None = None
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    tests: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return LOGS / f"{self.lane.name}.log"
+
+    def start(self) -> None:
+        """Start the process in a group of its own, and wait for it in a thread."""
+        self.started = time.monotonic()
+        record = self.log.with_suffix(".jsonl")
+        environment = {**os.environ, VARIABLE: str(record)}
+        if self.lane.lab:
+            environment |= {"CLUSTERCTL_TEST_LAB": self.lane.lab, "CLUSTERCTL_KEEP_TEST_LAB": self.lane.keep}
+        with self.log.open("wb") as log:
+            process = subprocess.Popen(
+                self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                process_group=0,
+            )  # fmt: skip
+        self.pid = process.pid
+
+    def wait(self) -> None:
+        """Wait until it has ended, and read what it left."""
+        _, status, usage = os.wait4(self.pid or 0, 0)
+        self.seconds = time.monotonic() - self.started
+        self.cpu_s = usage.ru_utime + usage.ru_stime
+        record = self.log.with_suffix(".jsonl")
+        if record.exists():
+            self.tests = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+        self.code = os.waitstatus_to_exitcode(status)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self.pid is not None and self.code is None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it ended with all its tests passed, be there none."""
+        return self.code in (0, NO_TESTS)
+
+    def counts(self) -> Counter[str]:
+        """Tests by outcome."""
+        return Counter(test["outcome"] for test in self.tests)
+
+
+class Runner:
+    """Starts each lane as soon as those before it have ended."""
+
+    def __init__(self, tier: str, arguments: Sequence[str]) -> None:
+        self.tier = tier
+        base = [sys.executable, "-m", "pytest", "-v", "-p", "test_record"]
+        self.lanes = {
+            lane.name: Running(lane, [*base, "-m", lane.marks, *lane.options, *lane.paths, *arguments])
+            for lane in lanes(tier)
+        }
+        self.lanes[LINT] = Running(Lane(LINT, (), ""), ["bash", "script/lint"])
+        self._changed = threading.Condition()
+        self._begun = time.monotonic()
+
+    def run(self) -> int:
+        """Run all lanes; print what happens. Returns the exit code."""
+        LOGS.mkdir(exist_ok=True)
+        for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*")):
+            old.unlink()
+        try:
+            with self._changed:
+                self._start_ready()
+                while any(one.code is None for one in self.lanes.values()):
+                    if not self._changed.wait(STATUS_S):
+                        self._print_status()
+                    self._start_ready()
+        except KeyboardInterrupt:
+            self._interrupt()
+            return 130
+        return self._report()
+
+    def _start_ready(self) -> None:
+        for one in self.lanes.values():
+            if one.pid is None and all(self.lanes[name].code is not None for name in one.lane.after):
+                one.start()
+                threading.Thread(target=self._wait, args=(one,), daemon=True).start()
+
+    def _wait(self, one: Running) -> None:
+        one.wait()
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.counts().items()))
+        result = "done" if one.is_good else f"FAILED (exit code {one.code})"
+        say(f"{self._elapsed()} {one.lane.name}: {result} in {clock(one.seconds)}: {counts or 'no tests'}")
+        with self._changed:
+            self._changed.notify()
+
+    def _elapsed(self) -> str:
+        return f"[{clock(time.monotonic() - self._begun)}]"
+
+    def _print_status(self) -> None:
+        active = "; ".join(
+            f"{one.lane.name} {last_test(one.log)}" for one in self.lanes.values() if one.is_active
+        )
+        say(f"{self._elapsed()} load {os.getloadavg()[0]:.1f}; running: {active}")
+
+    def _interrupt(self) -> None:
+        """Ctrl-C for every lane; each takes its lab down, as it would on its own."""
+        active = [one for one in self.lanes.values() if one.is_active]
+        say("interrupted: waiting for the lanes to clean up (Ctrl-C again ends them immediately)")
+        signal_all(active, signal.SIGINT)
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not any(one.is_active for one in active))
+        except KeyboardInterrupt:
+            signal_all(active, signal.SIGKILL)
+
+    def _report(self) -> int:
+        bad = [one for one in self.lanes.values() if not one.is_good]
+        for one in bad:
+            print(f"\n--- {one.lane.name}: {one.log}\n{failures(one.log)}")
+        tests = [(one.lane.name, test) for one in self.lanes.values() for test in one.tests]
+        skipped = [(lane, test) for lane, test in tests if test["outcome"] == "skipped"]
+        unexcused = [(lane, test) for lane, test in skipped if not EXCUSED.search(test["because"])]
+        for lane, test in skipped:
+            mark = "" if EXCUSED.search(test["because"]) else "  <- its tier should have brought this"
+            print(f"skipped ({lane}): {test['test']}: {test['because']}{mark}")
+        times = self._times(tests)
+        (LOGS / "times.json").write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+        print_times(times)
+        counts = Counter(test["outcome"] for _, test in tests)
+        print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+        return 1 if bad or unexcused else 0
+
+    def _times(self, tests: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+        files: dict[tuple[str, str], list[float]] = defaultdict(list)
+        single = []
+        for lane, test in tests:
+            seconds = sum(test.get(phase, 0.0) for phase in ("setup", "call", "teardown"))
+            single.append((round(seconds, 1), lane, test["test"]))
+            if lane != "unit":
+                files[lane, test["test"].partition("::")[0]].append(seconds)
+        before = [line.rsplit(" ", 1) for line in os.environ.get("CLUSTERCTL_STEPS", "").splitlines() if line]
+        return {
+            "tier": self.tier,
+            "steps": {name: float(seconds) for name, seconds in before},
+            "tests_s": round(time.monotonic() - self._begun, 1),
+            "lanes": {
+                name: {
+                    "start_s": round(one.started - self._begun, 1), "wall_s": round(one.seconds, 1),
+                    "cpu_s": round(one.cpu_s, 1), **one.counts(),
+                }
+                for name, one in self.lanes.items()
+            },
+            "files": [
+                {"lane": lane, "file": file, "tests": len(spent), "seconds": round(sum(spent), 1)}
+                for (lane, file), spent in sorted(files.items(), key=lambda item: -sum(item[1]))
+            ],
+            "slowest": [
+                {"seconds": seconds, "lane": lane, "test": test}
+                for seconds, lane, test in sorted(single, reverse=True)[:SLOWEST]
+            ],
+        }  # fmt: skip
+
+
+def print_times(times: dict[str, Any]) -> None:
+    """Print where the time went."""
+    total = times["tests_s"] + sum(times["steps"].values())
+    print(f"\nwhere the time went ({times['tier']}): {clock(total)}; {LOGS.name}/times.json has it all")
+    for name, seconds in times["steps"].items():
+        print(f"  {clock(seconds)}  {name}")
+    print("  start  wall   CPU    lane")
+    for name, lane in sorted(times["lanes"].items(), key=lambda item: item[1]["start_s"]):
+        print(f"  {clock(lane['start_s'])}  {clock(lane['wall_s'])}  {clock(lane['cpu_s'])}  {name}")
+    for title, rows in (("files", times["files"][:25]), ("slowest tests", times["slowest"])):
+        print(f"  {title}")
+        for row in rows:
+            what = row.get("test") or f"{row['file']} ({row['tests']} tests)"
+            print(f"  {row['seconds']:7.1f} s  {row['lane']}: {what}")
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds // 60):2d}:{int(seconds % 60):02d}"
+
+
+def signal_all(active: Sequence[Running], number: signal.Signals) -> None:
+    """Signal the process groups of lanes that have not ended."""
+    for one in active:
+        if one.pid is not None and one.is_active:
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, number)
+
+
+def last_test(log: Path) -> str:
+    """The newest test that a log names."""
+    found = re.findall(r"::(test_\w+)", log.read_text(encoding="utf-8", errors="replace")[-4000:])
+    return found[-1] if found else ""
+
+
+def failures(log: Path) -> str:
+    """What a log has from its first failure on, at most 30,000 characters; its end if it names none."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = re.search(r"^=+ (FAILURES|ERRORS) =+$", text, flags=re.MULTILINE)
+    return text[found.start() if found else 0 :][-30_000:]
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(Runner(sys.argv[1], sys.argv[2:]).run())
