@@ -1,4 +1,8 @@
-"""Tests of a drawn group: the ordinary run has one of each group, another one on another day."""
+"""Tests of a drawn group: the ordinary run has one of each group, another one on another day.
+
+``drawn(group)`` is a test by itself; the tests of one ``drawn(group, part)`` build on each other and are
+drawn together.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +34,21 @@ def deselect_undrawn(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects the items of drawn groups but one each, unless all are asked for or an item is named."""
     if config.getoption("all_drawn") or any("::" in argument for argument in config.args):
         return
-    groups: dict[str, list[str]] = {}
+    groups: dict[str, set[str]] = {}
     for item in items:
-        if (group := group_of(item)) is not None:
-            groups.setdefault(group, []).append(item.nodeid)
+        if (place := place_of(item)) is not None:
+            groups.setdefault(place[0], set()).add(place[1])
     drawn = draw(groups, seed_of_the_day())
-    undrawn = [item for item in items if group_of(item) is not None and item.nodeid not in drawn]
+    undrawn = [item for item in items if (place := place_of(item)) is not None and place[1] not in drawn]
     if undrawn:
         config.hook.pytest_deselected(items=undrawn)
         items[:] = [item for item in items if item not in undrawn]
 
 
-def group_of(item: pytest.Item) -> str | None:
-    """Returns the group that an item is drawn from, if it is."""
+def place_of(item: pytest.Item) -> tuple[str, str] | None:
+    """Returns the group that an item is drawn from and what is drawn there: its part, or the item itself."""
     marker = item.get_closest_marker("drawn")
-    return None if marker is None else str(marker.args[0])
+    if marker is None:
+        return None
+    group, *part = (str(argument) for argument in marker.args)
+    return group, f"{group}/{part[0]}" if part else item.nodeid

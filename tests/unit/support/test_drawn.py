@@ -35,9 +35,9 @@ def test_the_seed_is_the_date_unless_it_is_named(monkeypatch):
 class Item:
     """As much of a test item as drawing wants."""
 
-    def __init__(self, nodeid: str, group: str | None) -> None:
+    def __init__(self, nodeid: str, *place: str) -> None:
         self.nodeid = nodeid
-        self._marker = None if group is None else SimpleNamespace(args=(group,))
+        self._marker = SimpleNamespace(args=place) if place else None
 
     def get_closest_marker(self, name: str) -> SimpleNamespace | None:
         assert name == "drawn"
@@ -54,7 +54,7 @@ class Item:
     ids=["ordinary", "all drawn", "an item is named"],
 )
 def test_those_not_drawn_are_deselected(arguments, all_drawn, kept):
-    items = [Item("x::plain", None), *(Item(f"x::{number}", "group") for number in range(3))]
+    items = [Item("x::plain"), *(Item(f"x::{number}", "group") for number in range(3))]
     before, deselected = list(items), []
     config = SimpleNamespace(
         args=arguments,
@@ -65,3 +65,14 @@ def test_those_not_drawn_are_deselected(arguments, all_drawn, kept):
     assert len(items) == kept
     assert before[0] in items
     assert set(before) == {*items, *deselected}
+
+
+def test_tests_of_a_part_are_drawn_together():
+    items = [Item(f"x::{part}{number}", "group", part) for part in "ab" for number in range(3)]
+    config = SimpleNamespace(
+        args=[],
+        getoption=lambda name: False,
+        hook=SimpleNamespace(pytest_deselected=lambda *, items: None),
+    )
+    drawn.deselect_undrawn(config, items)
+    assert [item.nodeid for item in items] in (["x::a0", "x::a1", "x::a2"], ["x::b0", "x::b1", "x::b2"])
