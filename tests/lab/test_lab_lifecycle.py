@@ -61,6 +61,7 @@ def test_a_second_up_changes_nothing(lab: RunningLab) -> None:
     )
     before = docker(*asked)
     lab.lab("up", "--nodes", "3")
+    assert lab.lab("ssh", "gpu02", "hostname").stdout == "gpu02\n"
     after = docker(*asked)
     assert set(before.splitlines()) == set(after.splitlines())
 
