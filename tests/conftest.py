@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
 import ansible.module_utils
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support import drawn
 
 from clusterlab.engine import ensure_engine
 from clusterlab.progress import Progress
@@ -22,13 +24,21 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-drawn", action="store_true", help="run all tests of drawn groups")
+
+
 def pytest_configure() -> None:
     """Ctrl-C works in what the tests start, also where this was started in the background."""
+    # All workers draw the same, also over midnight.
+    os.environ.setdefault(drawn.SEED, drawn.seed_of_the_day())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)  # of what -m and -k leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    drawn.deselect_undrawn(config, items)
     items.sort(key=lambda item: (item.get_closest_marker("lab") is not None, _place(item.path.stem)))
 
 
