@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
-import ansible.module_utils
 import pytest
-from hypothesis import HealthCheck, settings
-from lanes import LABS
 from tests.support import drawn
+from tests.support.tree import ROOT
 
-from clusterlab.engine import ensure_engine
-from clusterlab.progress import Progress
+# The tests of jobs run in a training image, too, which has pytest, the framework and none of these.
+if find_spec("ansible"):
+    import ansible.module_utils
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+    # Our modules are imported as Ansible does it: our module_utils beside its own.
+    ansible.module_utils.__path__.append(str(ROOT / "plugins" / "module_utils"))
+if find_spec("hypothesis"):
+    from tests.support import examples
 
-# Our modules are imported as Ansible does it: our module_utils beside its own.
-ansible.module_utils.__path__.append(str(REPOSITORY / "plugins" / "module_utils"))
-
-# A test asserts no absolute time, and the machine may be doing other things.
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("here")
+    examples.register_profiles()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,26 +39,36 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)  # of what -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     drawn.deselect_undrawn(config, items)
-    order = [name for names in LABS.values() for name in names]
-    items.sort(key=lambda item: order.index(item.path.stem) + 1 if item.path.stem in order else 0)
+
+
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """Programs that are called in this process may close their umask; the next test wants its own."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """The root of the tree under test."""
-    return REPOSITORY
+    return ROOT
 
 
 @pytest.fixture(scope="session")
 def engine() -> None:
     """A container engine on this machine, as for a lab: started where none answers, and left to it."""
+    from clusterlab.engine import ensure_engine
+    from clusterlab.progress import Progress
+
     ensure_engine(Progress(lambda _: None))
 
 
 @pytest.fixture(scope="session")
 def fixtures_dir() -> Path:
     """Real captures, where the machine has them beside the clone; tests that want them skip elsewhere."""
-    directory = REPOSITORY.parent / "shared" / "fixtures"
+    directory = ROOT.parent / "shared" / "fixtures"
     if not directory.is_dir():
         pytest.skip("the captures are not beside this clone")
     return directory

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from labs import BenchLab
-from taken import Taken, taken_by
-
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.rollout.probe import records
+
+from .labs import BenchLab
+from .taken import Taken, taken_by
 
 HERE = Path(__file__).parent
 PYINFRA = "pyinfra==3.10"

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from certificates import DAY, own_authority
 from cryptography import x509
-from registries import Running, registry
+from tests.support.certificates import DAY, own_authority
+from tests.support.registries import Running, registry
 
 # Of the block that is set aside for measuring network devices (RFC 2544): no network of anybody's.
 NEAR, FAR = "198.18.111.1", "198.18.111.2"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from figures import machine, place
+from .figures import machine, place
 
 MARKS = ("<!-- locate: written by the bench -->", "<!-- end of locate -->")
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 360, 50, 20, 190, 40

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import NOT_MEASURED, machine, middle, place, seconds
+from .figures import NOT_MEASURED, machine, middle, place, seconds
 
 MARKS = ("<!-- pulls: written by the bench -->", "<!-- end of pulls -->")
 

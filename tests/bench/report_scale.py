@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from judged import large_evidence
+from tests.support.judged import large_evidence
 
 from clustercheck import collector, suites
 from clustercheck.checks import nccl_transport, pairs
@@ -61,7 +61,9 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         made_up = Path(folder) / "evidence"
         # Made in another process: what making it leaves behind is no part of judging it.
-        subprocess.run([sys.executable, __file__, str(nodes), suite, str(made_up)], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "tests.bench.report_scale", str(nodes), suite, str(made_up)], check=True
+        )
         with made_up.open("rb") as stream:
             evidence: Evidence = pickle.load(stream)  # noqa: S301 - our own
     gc.collect()

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import figures
-import locate_figures
 import pytest
-from simulated_fabric import HARSH, OF_FEW, RDMA, drawn, layout_of
+from tests.support.simulated_fabric import HARSH, OF_FEW, RDMA, drawn, layout_of
+
+from . import figures, locate_figures
 
 pytestmark = pytest.mark.bench
 

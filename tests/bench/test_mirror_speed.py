@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from linked_registry import Link, link, payload_rate
-from registries import Running, bytes_of, cluster_directory, environment, put_image, registry
+from tests.support.registries import Running, bytes_of, cluster_directory, environment, put_image, registry
+
+from .linked_registry import Link, link, payload_rate
 
 pytestmark = pytest.mark.bench
 

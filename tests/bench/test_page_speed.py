@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import figures
 import pytest
 from browser import Browser, is_installed
-from judged import judged, large_evidence
+from tests.support.judged import judged, large_evidence
 
 from clusterctl.report import html
+
+from . import figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.skipif(not is_installed(), reason="there is no chromium")]
 

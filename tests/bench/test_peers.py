@@ -9,11 +9,12 @@ import datetime
 import sys
 from pathlib import Path
 
-import figures
 import pytest
-from peer_noise import Noise, alarms, copies_here, detections, noises
 
 from clustercheck.expect.effects import effect
+
+from . import figures
+from .peer_noise import Noise, alarms, copies_here, detections, noises
 
 pytestmark = pytest.mark.bench
 

@@ -16,15 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import contenders
-import fat_image
-import figures
-import pull_figures
 import pytest
 import yaml
-from labs import BenchLab, fresh_lab
-from linked_registry import payload_rate
-from registries import registry
+from tests.support.registries import registry
+
+from . import contenders, fat_image, figures, pull_figures
+from .labs import BenchLab, fresh_lab
+from .linked_registry import payload_rate
 
 pytestmark = pytest.mark.bench
 

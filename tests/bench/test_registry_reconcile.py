@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import figures
 import pytest
-from harbor_play import site_of
+from tests.support.harbor_play import site_of
 
 from clusterctl.registry.harbor import reconcile
 from clusterctl.registry.harbor.client import CONNECTIONS
 from clusterctl.registry.harbor.declared import Declared
+
+from . import figures
 
 pytestmark = pytest.mark.bench
 PROJECTS, ROBOTS = 200, 500

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import figures
 import pytest
+
+from . import figures
 
 pytestmark = pytest.mark.bench
 
@@ -23,7 +24,6 @@ SIZES = (8, 64, 512, 1000)
 SUITE = "quick"
 COMMAND = "script/test --bench -- tests/bench/test_report_scale.py -s"
 BEGIN, END = "<!-- reports: written by the bench -->", "<!-- end of reports -->"
-HERE = Path(__file__).parent
 FEW = 64  # nodes: of fewer the program's own start is most of it
 STEEPER = 1.6  # times as long a node with many nodes as with few: sorting, and caches that no longer hold all
 
@@ -54,7 +54,7 @@ def measured(nodes: int, repository: Path) -> dict[str, Any]:
     """In a process of its own, since memory that was once taken is not given back."""
     environment = {**os.environ, "PYTHONPATH": str(repository / "tests" / "face")}
     done = subprocess.run(
-        [sys.executable, str(HERE / "report_scale.py"), str(nodes), SUITE],
+        [sys.executable, "-m", "tests.bench.report_scale", str(nodes), SUITE],
         check=True,
         capture_output=True,
         text=True,

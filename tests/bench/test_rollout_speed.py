@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import contenders
-import figures
 import pytest
-from labs import BenchLab, fresh_lab
-from taken import Taken
+
+from . import contenders, figures
+from .labs import BenchLab, fresh_lab
+from .taken import Taken
 
 pytestmark = pytest.mark.bench
 

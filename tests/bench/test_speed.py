@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from taken import taken_by
 
 from clustercheck import ledger, sample
 from clustercheck.checks.all import CHECKS
@@ -21,6 +20,8 @@ from clustercheck.evidence import Evidence
 from clustercheck.model import Scope
 from clusterctl.content import content_root
 from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+
+from .taken import taken_by
 
 pytestmark = pytest.mark.bench
 ROUNDS = 5

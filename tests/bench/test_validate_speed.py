@@ -17,11 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import contenders
-import figures
 import pytest
-import validation_parts
-from labs import BenchLab, fresh_lab
+
+from . import contenders, figures, validation_parts
+from .labs import BenchLab, fresh_lab
 
 pytestmark = pytest.mark.bench
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from figures import machine, middle, place, seconds
+from .figures import machine, middle, place, seconds
 
 MARKS = ("<!-- validate: written by the bench -->", "<!-- end of validate -->")
 PARTS = ("program", "looking", "jobs at work", "containers", "judging")

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harbor_exchanges import Recorder
 
 from clusterlab.simulated.harbor.api import server
 from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+from .harbor_exchanges import Recorder
 
 LAST = "test_harbor_exchanges.py"
 

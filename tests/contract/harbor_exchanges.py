@@ -14,11 +14,12 @@ from threading import Thread
 from typing import Any
 
 import httpx
-from harbor_play import PASSWORD
-from prism_proxy import violations
+from tests.support.harbor_play import PASSWORD
 
 from clusterlab.simulated.harbor.api import asked as api
 from clusterlab.simulated.harbor.api.asked import Answer, Asked
+
+from .prism_proxy import violations
 
 NUMBER = "x-exchange"
 # The client sends it with everything; what tests ask by themselves may well be wrong.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-from harbor_play import PASSWORD
+from tests.support.harbor_play import PASSWORD
 
 from clusterlab.simulated.harbor.api.server import StandIn
 

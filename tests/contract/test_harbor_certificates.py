@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import DAY, certificate_pem, key_pem, named, unsigned
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from harbor_play import PASSWORD
+from tests.support.certificates import DAY, certificate_pem, key_pem, named, unsigned
+from tests.support.harbor_play import PASSWORD
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access, Client

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from harbor_exchanges import Recorder, replaying
-from prism_proxy import between, described
-from test_harbor_swagger import DESCRIPTION, KNOWN
+from .harbor_exchanges import Recorder, replaying
+from .prism_proxy import between, described
+from .test_harbor_swagger import DESCRIPTION, KNOWN
 
 UNKNOWN_STATUS = r"Unable to match the returned status code.*"
 # Beyond what one run meets: what tests do on purpose, and refusals of Harbor's source that are not described.

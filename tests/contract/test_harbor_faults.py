@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_play import PASSWORD, applied, changes, everything, site_of, states
+from tests.support.harbor_play import PASSWORD, applied, changes, everything, site_of, states
+from tests.support.tree import ROOT
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import client, reconcile
@@ -152,7 +153,7 @@ def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
 OURS = """
 import sys
 from pathlib import Path
-from harbor_play import applied, everything
+from tests.support.harbor_play import applied, everything
 applied(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
 """
 
@@ -163,7 +164,7 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
 ) -> None:
     """kill -9 when the n-th change has come in, which is then served with nobody left to hear of it."""
     harbor.latency_s = 0.05
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     ours = subprocess.Popen(
         [sys.executable, "-c", OURS, harbor.url, str(tmp_path), upstream],
         env={**os.environ, "PYTHONPATH": path},
@@ -180,7 +181,7 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
 ROTATION = """
 import sys
 from pathlib import Path
-from harbor_play import everything, rotated
+from tests.support.harbor_play import everything, rotated
 rotated(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
 """
 
@@ -193,7 +194,7 @@ def test_a_rotation_that_is_killed_is_completed_by_the_next_apply(
     raw = everything(upstream)
     applied(harbor.url, tmp_path, raw)
     before = harbor.calls["PATCH"]
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     harbor.latency_s = 0.05
     ours = subprocess.Popen(
         [sys.executable, "-c", ROTATION, harbor.url, str(tmp_path), upstream],
@@ -212,7 +213,7 @@ def test_a_rotation_that_is_killed_is_completed_by_the_next_apply(
 def test_an_interruption_begins_nothing_more(harbor: StandIn, upstream: str, tmp_path: Path) -> None:
     raw = {"registry_projects": [{"name": f"p{number}"} for number in range(400)]}
     script = OURS.replace("everything(sys.argv[3])", repr(raw))
-    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), *sys.path]))
+    path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     # All of it would take ten seconds: a busy machine's delay of the signal is far from that.
     harbor.latency_s = 0.2
     ours = subprocess.Popen(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_play import applied, changes, states
+from tests.support.harbor_play import applied, changes, states
 
 from clusterctl.registry.harbor import preheat
 from clusterlab.simulated.harbor.api.server import StandIn

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_meddling import MEDDLING
-from harbor_play import applied, changes, everything
-from harbor_states import anything, at, write_secrets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.support.harbor_play import applied, changes, everything
 
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots
 from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+from .harbor_meddling import MEDDLING
+from .harbor_states import anything, at, write_secrets
 
 ordinary = settings(
     max_examples=20,

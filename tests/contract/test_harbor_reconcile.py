@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import NOTHING, applied, ask, changes, everything, site_of, states
+from tests.support.harbor_play import NOTHING, applied, ask, changes, everything, site_of, states
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import reconcile

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from harbor_play import applied, changes, site_of, states
+from tests.support.harbor_play import applied, changes, site_of, states
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import projects

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_play import applied, changes, rotated, states
+from tests.support.harbor_play import applied, changes, rotated, states
 
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harbor_play import applied, changes, states
+from tests.support.harbor_play import applied, changes, states
 
 from clusterlab.simulated.harbor.api import preheat as preheat_api
 from clusterlab.simulated.harbor.api.server import StandIn

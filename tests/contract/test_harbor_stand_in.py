@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import PASSWORD
+from tests.support.harbor_play import PASSWORD
 
 from clusterlab.simulated.harbor.api.server import StandIn
 

@@ -12,9 +12,7 @@ from typing import Any
 import harbor_api
 import httpx
 import pytest
-from harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
-from harbor_states import PEM, SECRETS, write_secrets
-from prism_proxy import between, described, violations
+from tests.support.harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
 
 from clusterctl.registry.harbor import (
     client,
@@ -30,6 +28,9 @@ from clusterctl.registry.harbor.change import Change
 from clusterctl.registry.harbor.declared import Declared
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn, serving
+
+from .harbor_states import PEM, SECRETS, write_secrets
+from .prism_proxy import between, described, violations
 
 DESCRIPTION = Path(__file__).resolve().parents[3] / "shared" / "harbor" / "swagger-v2.15.2.yaml"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from harbor_play import applied
+from tests.support.harbor_play import applied
 
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor import tokens

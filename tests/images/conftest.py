@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from registries import Proxy, Running, proxy, registry
+from tests.support.registries import Proxy, Running, proxy, registry
 
 from clusterctl.registry.oci import patience
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner, Result
-from registries import Proxy, Running, cluster_directory
+from tests.support.registries import Proxy, Running, cluster_directory
 
 from clusterctl.cluster.inventory import forget_cached
 from clusterctl.errors import ClusterctlError

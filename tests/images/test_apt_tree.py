@@ -12,12 +12,13 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from driving import MB, call, error, good, locked_site, records, site
-from registries import Running, bytes_of, put_image
+from tests.support.registries import Running, bytes_of, put_image
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images import apt_tree
 from clusterlab.sources import deb, repository, signing
+
+from .driving import MB, call, error, good, locked_site, records, site
 
 
 @pytest.fixture(scope="module")

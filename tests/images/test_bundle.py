@@ -13,8 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driving import MB, call, error, good, locked_site, records, site
-from registries import Fault, Proxy, Running, bytes_of, cluster_directory, environment, put_image, put_index
+from tests.support.registries import (
+    Fault,
+    Proxy,
+    Running,
+    bytes_of,
+    cluster_directory,
+    environment,
+    put_image,
+    put_index,
+)
+
+from .driving import MB, call, error, good, locked_site, records, site
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from driving import MB, call, error, good, records, site
-from registries import Proxy, Running, bytes_of, put_image
+from tests.support.registries import Proxy, Running, bytes_of, put_image
 
 from clusterctl.registry.images.trees import Tree
+
+from .driving import MB, call, error, good, records, site
 
 
 @pytest.fixture

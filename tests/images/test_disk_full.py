@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, locked_site, mirror, records
-from registries import Proxy, Running, bytes_of, put_image, registry
+from tests.support.registries import Proxy, Running, bytes_of, put_image, registry
+
+from .driving import MB, call, good, locked_site, mirror, records
 
 
 @pytest.fixture

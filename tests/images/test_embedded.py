@@ -16,12 +16,13 @@ from pathlib import Path
 import bcrypt
 import pytest
 import yaml
-from driving import MB, call, error, good, records
-from registries import Running, bytes_of, program, put_image, registry
+from tests.support.registries import Running, bytes_of, program, put_image, registry
 
 from clustercheck.transport import Completed
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.collecting import collect
+
+from .driving import MB, call, error, good, records
 
 # -L SOCKET:127.0.0.1:PORT is served until it is ended; a file beside it says to refuse, or to fall once.
 SSH = f"""#!{sys.executable}

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from driving import MB, call, error, good, locked_site, mirror, site
-from registries import (
+from tests.support.registries import (
     Proxy,
     Running,
     bytes_of,
     cluster_directory,
     put_image,
 )
+
+from .driving import MB, call, error, good, locked_site, mirror, site
 
 
 def test_a_lock_that_is_not_that_of_the_settings_is_refused(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, locked_site, mirror, records
-from registries import Made, Proxy, Running, bytes_of, put_image, put_index, registry
+from tests.support.registries import Made, Proxy, Running, bytes_of, put_image, put_index, registry
+
+from .driving import MB, call, good, locked_site, mirror, records
 
 
 def verify(directory: Path, to: Running, *more: str) -> dict:
@@ -64,7 +65,7 @@ def test_a_blob_that_the_storage_has_lost_comes_again_and_nothing_else_does(
 def test_a_blob_of_any_image_of_a_list_comes_again(
     tmp_path: Path, source: Running, destination: Running
 ) -> None:
-    from registries import cluster_directory
+    from tests.support.registries import cluster_directory
 
     made = {
         f"linux/{name}": put_image(source.host, "t/many", name, [bytes_of(name, MB)], architecture=name)

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 import yaml
-from driving import MB, call, error, good, locked_site, mirror, records, site, spooled
-from registries import (
+from tests.support.registries import (
     Proxy,
     Running,
     bytes_of,
@@ -19,6 +18,8 @@ from registries import (
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
+
+from .driving import MB, call, error, good, locked_site, mirror, records, site, spooled
 
 
 def test_an_image_goes_from_tag_to_lock_to_registry_and_a_second_time_nothing_moves(

@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, journal, locked_site, mirror, records, site, spooled
-from registries import (
+from tests.support.registries import (
     Fault,
     Proxy,
     Running,
@@ -21,6 +20,8 @@ from registries import (
 )
 
 from clusterctl.registry.oci.patience import Patience
+
+from .driving import MB, call, good, journal, locked_site, mirror, records, site, spooled
 
 
 def test_a_mirror_that_was_killed_goes_on_where_it_was(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, mirror, records, site
-from registries import Fault, Proxy, Running, bytes_of, put_image
+from tests.support.registries import Fault, Proxy, Running, bytes_of, put_image
+
+from .driving import MB, call, good, mirror, records, site
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_nobody_makes_us_wait_for_ever(
 def test_a_registry_of_ours_is_asked_again_when_it_says(
     directory: Path, destination: Running, pauses: list[float]
 ) -> None:
-    from registries import proxy
+    from tests.support.registries import proxy
 
     refused: list[str] = []
 

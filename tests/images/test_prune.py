@@ -7,8 +7,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from driving import MB, call, error, good, mirror, records
-from registries import Proxy, Running, bytes_of, cluster_directory, put_image, put_index, registry
+from tests.support.registries import (
+    Proxy,
+    Running,
+    bytes_of,
+    cluster_directory,
+    put_image,
+    put_index,
+    registry,
+)
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
@@ -16,6 +23,8 @@ from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Manifest
 from clusterctl.runs.store import RunStore
+
+from .driving import MB, call, error, good, mirror, records
 
 
 def prune(directory: Path, to: Running, *more: str):

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from driving import MB, call, good, journal, locked_site, mirror, records, site
-from registries import Proxy, Running, bytes_of, environment, proxy, put_image
+from tests.support.registries import Proxy, Running, bytes_of, environment, proxy, put_image
+
+from .driving import MB, call, good, journal, locked_site, mirror, records, site
 
 # Of the program's own end; what stalls would take minutes.
 PROMPT_S = 15.0

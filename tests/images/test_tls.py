@@ -13,15 +13,16 @@ import bcrypt
 import httpx
 import pytest
 import yaml
-from certificates import DAY, own_authority
 from cryptography import x509
-from driving import MB, call, error, good, records
-from registries import Running, bytes_of, put_image, registry
+from tests.support.certificates import DAY, own_authority
+from tests.support.registries import Running, bytes_of, put_image, registry
 
 from clusterctl.registry.harbor import vault
 from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.way import Way
+
+from .driving import MB, call, error, good, records
 
 NAME = "harbor.lan"
 PASSWORD = "of the administrator"

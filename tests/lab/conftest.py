@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lanes import LABS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("clusterctl")
@@ -22,6 +23,12 @@ KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
 # The lane of script/test that this process is: each lane has a lab of its own.
 LAB_VARIABLE = "CLUSTERCTL_TEST_LAB"
 COMMAND_S = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files in the order of their lane: what needs bare nodes comes before what applies a site to them."""
+    order = [name for names in LABS.values() for name in names]
+    items.sort(key=lambda item: order.index(item.path.stem) + 1 if item.path.stem in order else 0)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,10 @@ class RunningLab:
         return done
 
     def ssh(self, node: str, command: str, *, check: bool = True) -> str:
-        """What ``command`` prints on the node, as its operator over SSH; without clusterctl, whose start takes
-        longer than most commands."""
+        """What ``command`` prints on the node, as its operator over SSH.
+
+        Without ``clusterctl lab ssh``, whose start takes longer than most commands.
+        """
         done = subprocess.run(
             [
                 "ssh", "-F", "none", "-i", str(self.cluster / "ssh/id_ed25519"), "-o", "IdentitiesOnly=yes",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_fabric import (
+from tests.support.simulated_fabric import (
     OF_FEW,
     PAIR_GBPS,
     QUIET,

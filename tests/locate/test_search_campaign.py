@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulated_fabric import KINDS, OF_FEW, ONE_A_CLUSTER, RDMA, TCP, Noise, drawn, layout_of
+from tests.support.simulated_fabric import KINDS, OF_FEW, ONE_A_CLUSTER, RDMA, TCP, Noise, drawn, layout_of
 
 pytestmark = pytest.mark.campaign
 SEARCHES = 1000

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.node_files import sha256_of
+from tests.support.tree import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAY = """
 - hosts: localhost
   gather_facts: false

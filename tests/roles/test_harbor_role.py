@@ -13,7 +13,7 @@ from pathlib import Path
 import cluster_certificate
 import pytest
 import yaml
-from tests.unit.test_harbor_modules import tarball
+from tests.unit.plugins.modules.test_harbor_installer import tarball
 
 from .harbor_plays import BACKUP, PORTS, ROOT, backed_up, installed, play_registry, render, said
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.tree import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted([*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").glob("*/tasks/**/*.yml")])
 NESTED = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
 COMMANDS = ("command", "shell", "raw", "script")

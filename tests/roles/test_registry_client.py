@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.tree import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 HUB = {"upstream": "docker.io", "url": "https://harbor.lan"}
 HARBOR = {"registry_hostname": "harbor.lan", "registry_port": 443}
 ROBOT = {"registry_client_auth": "robot", "registry_client_robot": "nodes"}

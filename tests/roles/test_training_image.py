@@ -12,13 +12,11 @@ from typing import Any
 
 import cluster_certificate
 import pytest
+from tests.support.loopback_registry import push_tiny, registry
+from tests.support.tree import ROOT
 
 from clusterctl.engine.events import parse
 from clusterctl.engine.ledger import Ledger
-
-from ..unit.loopback_registry import push_tiny, registry
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def played(tmp_path: Path, address: str, digest: str, *words: str) -> Ledger:

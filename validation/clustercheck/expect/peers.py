@@ -4,7 +4,7 @@ The rule is Iglewicz and Hoaglin's modified z-score (median and median absolute 
 changes. Their cut-off of 3.5 is for one value: among four equals with normal noise it raises an alarm in 8 of
 100 groups, among 8,000 in 88. So the cut-off depends on the number of equals, such that at most one group in
 a hundred has an alarm by noise alone, however large the noise. And nobody is an outlier who is not further
-from the median than the least effect that counts. tests/unit/test_expect_peers.py measures both.
+from the median than the least effect that counts. tests/unit/clustercheck/expect/test_peers.py measures both.
 """
 
 from __future__ import annotations

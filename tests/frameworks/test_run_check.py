@@ -1,0 +1,19 @@
+"""Paddle's own check, run and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from clustercheck.jobs import run_check
+from clustercheck.parse.paddle_check import parse_run_check
+
+
+@pytest.mark.paddle
+def test_paddle_itself_says_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run_check.run(SimpleNamespace(at=lambda phase, **_: None), {"limit_each_s": 120})["check"]  # type: ignore[arg-type]
+    assert said["exit_code"] == 0, said["text"]
+    assert parse_run_check(said["text"]).devices >= 1

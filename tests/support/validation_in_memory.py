@@ -1,0 +1,186 @@
+"""What the tests of a whole validation share: nodes and a launcher that answer from memory, and their run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from tests.support.tree import ROOT
+
+from clustercheck import sample, sample_gpus, sample_smi, sample_verdicts
+from clustercheck.checks.base import every_node
+from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
+from clustercheck.model import ClusterSpec, NodeSpec, Scope
+from clustercheck.sample_rdma import rdma_write_verdict
+from clustercheck.session import validate
+from clustercheck.suites import load
+from clustercheck.transport import Completed
+
+SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")))
+
+
+# Cells of the coverage by what they are of; a node is a subject of some checks of the group, too.
+SELECTED = load("quick").selected()
+OF_EVERY_NODE = [check for check in SELECTED if check.scope is Scope.GROUP and check.subjects is every_node]
+PER_NODE = sum(check.scope is Scope.HOST for check in SELECTED) + len(OF_EVERY_NODE)
+PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in SELECTED)
+CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
+
+
+class FakeTransport:
+    """Answers the probe from records; a callable record may raise or hang."""
+
+    def __init__(self, records: Mapping[str, Any]) -> None:
+        self.records = records
+
+    def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
+        assert argv[:2] == ["python3", "-"]
+        asked = json.loads(argv[2])
+        assert asked.get("parts") == ["dcgm"] or asked["gpu_arguments"] == ["--gpus", "all"]
+        assert "nvidia-smi" in stdin
+        record = self.records[node]
+        if callable(record):
+            record = record()
+        now = time.time()
+        record = {**record, "clock_began": now, "clock_ended": now} if isinstance(record, dict) else record
+        return Completed(0, f"Welcome to {node}\n{json.dumps(record)}\n", "")
+
+
+class FakeLauncher:
+    """Runs no job: makes the outcome that a cluster with these bandwidths (GB/s) between nodes would give."""
+
+    def __init__(
+        self,
+        slow: Mapping[frozenset[str], float] | None = None,
+        fail: Callable[[JobSpec], tuple[str, RankState] | None] = lambda spec: None,
+        change: Callable[[JobSpec, str, dict[str, Any]], None] = lambda spec, node, verdict: None,
+    ) -> None:
+        self.slow, self.fail, self.change, self.jobs = slow or {}, fail, change, list[JobSpec]()
+        self.alone: list[JobSpec] = []
+        self.connections: list[JobSpec] = []  # what comes before every other job
+
+    def _gbps(self, *nodes: str) -> float:
+        mine = [gbps for who, gbps in self.slow.items() if who <= set(nodes)]
+        return min(mine, default=2.0)
+
+    def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
+        connections = self.connections if spec.program == "peer_ports.py" else self.jobs
+        (self.alone if spec.alone else connections).append(spec)
+        on_event({"type": "job_placed"})
+        if spec.alone:
+            return self._of_gpus(spec)
+        count = len(spec.nodes)
+        verdicts = []
+        for rank, node in enumerate(spec.nodes):
+            if spec.program == "all_reduce.py":
+                pairs = [(a, b) for a in spec.nodes for b in spec.nodes if a < b]
+                gbps = min((self._gbps(a, b) for a, b in pairs), default=2.0)
+                verdict = sample_verdicts.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
+            elif spec.program == "collectives.py":
+                verdict = sample_verdicts.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+            elif spec.program == "peer_ports.py":
+                verdict = sample_verdicts.peer_ports_verdict(rank, count)
+            elif spec.program == "run_check.py":
+                verdict = sample_verdicts.run_check_verdict(rank, count)
+            elif spec.program == "sharding.py":
+                verdict = sample_verdicts.sharding_verdict(rank, count)
+            elif spec.program == "rdma_write.py":
+                verdict = dict(rdma_write_verdict(rank, spec.nodes))
+            elif spec.program == "pairs.py":
+                verdict = sample_verdicts.pairs_verdict(rank, count, spec.arguments["rounds"])
+                for point in verdict["trials"]:
+                    point["busbw_gbps"] = self._gbps(*(spec.nodes[rank] for rank in point["ranks"]))
+            elif spec.program.startswith("training"):
+                verdict = sample_verdicts.training_verdict(rank, count)
+            elif spec.program == "inference.py":
+                verdict = sample_verdicts.inference_verdict(rank, count)
+            else:
+                verdict = sample_verdicts.data_parallel_verdict(rank, count)
+            self.change(spec, node, verdict)
+            verdicts.append(verdict)
+        outcome = sample.job(spec.name, spec.nodes, verdicts)
+        if (broken := self.fail(spec)) is not None:
+            node, state = broken
+            ranks = tuple(
+                replace(r, state=state if r.node == node else RankState.KILLED, verdict=None, because="test")
+                for r in outcome.ranks
+            )
+            return replace(outcome, ranks=ranks, first_failure=next(r for r in ranks if r.node == node))
+        return outcome
+
+    def _of_gpus(self, spec: JobSpec) -> JobOutcome:
+        jobs = [each["job"] for each in spec.arguments["programs"]]
+        ranks = []
+        for seat in range(sample_gpus.GPUS * len(spec.nodes)):
+            node, gpu = spec.nodes[seat // sample_gpus.GPUS], seat % sample_gpus.GPUS
+            verdict = {
+                **sample_gpus.described(seat, gpu, f"0000:{sample_smi.BUSES[gpu]}:00.0"),
+                **sample_gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in sample_smi.BUSES]),
+            }
+            self.change(spec, node, verdict)
+            state = RankState.OK
+            if (broken := self.fail(spec)) is not None and broken[0] == node:
+                state = broken[1]
+            ranks.append(RankOutcome(seat, node, state, gpu=gpu, verdict=verdict))
+        return JobOutcome(spec.name, tuple(ranks), 20.0, facts={"backend": "gpu"})
+
+
+def records(count: int = 3) -> dict[str, Any]:
+    return {f"gpu{n:02d}": sample.probe_record(n) for n in range(1, count + 1)}
+
+
+def run(
+    found: Mapping[str, Any] | None = None,
+    launcher: FakeLauncher | None = None,
+    spec: ClusterSpec | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    found = found or records()
+    document = validate(
+        spec or sample.spec(len(found)),
+        transport=FakeTransport(found),
+        launcher=launcher or FakeLauncher(),
+        run_id="test",
+        **more,
+    )
+    assert document.exit_code == {"pass": 0, "fail": 1, "incomplete": 3}[document.verdict]
+    made = json.loads(json.dumps(document.as_json(), allow_nan=False))
+    different = {(r["check"], r["verdict"]): r for r in made["results"]}
+    SCHEMA.validate({**made, "results": list(different.values())})
+    coverage = made["coverage"]
+    assert coverage["expected"] == sum(coverage[word] for word in ("pass", "fail", "not_run", "excluded"))
+    assert sorted(document.raw) == sorted(node.name for node in document_nodes(spec, found))
+    return dict(made)
+
+
+def document_nodes(spec: ClusterSpec | None, found: Mapping[str, Any]) -> list[NodeSpec]:
+    return [node for node in (spec or sample.spec(len(found))).nodes if not node.excluded]
+
+
+def verdicts(document: Mapping[str, Any], check: str) -> dict[str, str]:
+    named = {}
+    for result in document["results"]:
+        if result["check"] == check:
+            subject = result["subject"]
+            named["/".join(str(v) for v in subject.values() if v is not None)] = result["verdict"]
+    return named
+
+
+def blamed(document: Mapping[str, Any]) -> list[tuple[str, str | None, int | None, str | None]]:
+    return [(c["scope"], c["node"], c["gpu"], c["peer"]) for c in document["culprits"]]
+
+
+def lost_gpu(gpu: int) -> dict[str, Any]:
+    from clustercheck.checks import seeding
+
+    evidence = seeding.lose_gpu("gpu02", gpu, from_bus=True)(sample.healthy())
+    record = copy.deepcopy(dict(evidence.nodes["gpu02"].raw))
+    for part in ("nvlink", "nvlink_errors", "container_gpus", "container_gpus_as_user"):
+        lines = record[part]["stdout"].split("GPU ")
+        record[part]["stdout"] = "GPU ".join(line for n, line in enumerate(lines) if n != gpu + 1)
+    return record

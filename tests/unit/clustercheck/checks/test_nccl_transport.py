@@ -1,0 +1,136 @@
+"""What NCCL says, from a rank's file on a node to the verdict on the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.validation_in_memory import FakeLauncher, run, verdicts
+from tests.unit.clustercheck.launch.test_placement import report
+
+from clustercheck import sample
+from clustercheck.checks import seeding
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.of_nccl import HEARD
+from clustercheck.evidence import Evidence
+from clustercheck.launch import on_node
+from clustercheck.launch.model import JobOutcome, JobSpec
+from clustercheck.launch.placement import place
+from clustercheck.model import Verdict
+
+CHECK = BY_ID["nccl-transport"]
+SAYS = "gpu01:1:2 [0] NCCL INFO "
+
+
+def judged(evidence: Evidence) -> dict[str, Verdict]:
+    return {str(result.subject.node): result.verdict for result in evaluate(CHECK, evidence)}
+
+
+def changed(change: Callable[[str, str], str], *, job: str = HEARD) -> Evidence:
+    """The healthy group, its logs changed by node."""
+    evidence = sample.healthy()
+    outcome = evidence.jobs[job]
+    ranks = tuple(replace(rank, nccl_log=change(rank.node, rank.nccl_log)) for rank in outcome.ranks)
+    return seeding.with_job(evidence, replace(outcome, ranks=ranks))
+
+
+# --- from the rank to the controller
+
+
+def test_a_rank_on_a_gpu_writes_what_nccl_says_where_it_runs() -> None:
+    over_nccl = place([report("gpu01", cuda=True, gpus=2)]).ranks
+    said = [(p.environment["NCCL_DEBUG"], p.environment["NCCL_DEBUG_FILE"]) for p in over_nccl]
+    assert said == [("INFO", "rank-0.nccl"), ("INFO", "rank-1.nccl")]
+    assert "NCCL_DEBUG" not in place([report("gpu01")]).ranks[0].environment
+
+
+def test_of_the_log_comes_what_is_read_and_nothing_else(tmp_path: Path) -> None:
+    kept = [f"{SAYS}Using network IB\n", f"{SAYS}NCCL_IB_HCA set by environment to mlx5_0.\n"]
+    warned = "gpu01:1:2 [0] init.cc:1 NCCL WARN out of luck\n"
+    lines = [*kept, f"{SAYS}ncclConfig token=hunter2\n", "AWS_SECRET=hunter2\n", warned]
+    (tmp_path / "rank-0.nccl").write_text("".join(lines), encoding="utf-8")
+    (tmp_path / "rank-0.log").write_text("last words\n", encoding="utf-8")
+    left = on_node.gather(tmp_path, [0, 1], nccl_log=True)
+    assert left["0"]["nccl_log"] == "".join([*kept, warned])
+    assert left["0"]["log_tail"] == f"{warned}last words\n"
+    assert left["1"]["nccl_log"] == ""
+    assert "nccl_log" not in on_node.gather(tmp_path, [0])["0"]
+
+
+def test_a_log_without_end_is_cut_off_and_says_so(tmp_path: Path) -> None:
+    line = f"{SAYS}Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
+    (tmp_path / "rank-0.nccl").write_text(line * (2 * on_node.NCCL_LOG_BYTES // len(line)), encoding="utf-8")
+    (text,) = (left["nccl_log"] for left in on_node.gather(tmp_path, [0], nccl_log=True).values())
+    assert len(text) <= on_node.NCCL_LOG_BYTES + 100
+    assert text.endswith(f"{on_node.NCCL_LOG_CUT}\n")
+
+
+def test_the_launch_whose_log_is_judged_is_the_last_one_of_the_all_reduce() -> None:
+    class OverNccl(FakeLauncher):
+        def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
+            if spec.nccl_log:
+                self.jobs.append(spec)
+                return sample.transport_job(spec.nodes)
+            return super().run(spec, on_event=on_event)
+
+    launcher = OverNccl()
+    document = run(launcher=launcher)
+    assert {job.program for job in launcher.jobs if job.nccl_log} == {"all_reduce.py"}
+    assert set(verdicts(document, "nccl-transport").values()) == {"pass"}
+    (first, *_) = (r for r in document["results"] if r["check"] == "nccl-transport")
+    assert first["evidence"]["gpudirect"] == "used by 8 of 8"
+    assert first["evidence"]["adapters"] == ["mlx5_0", "mlx5_1"]
+
+
+# --- on which node it is wrong
+
+
+@pytest.mark.parametrize("of", ["gpu01", "gpu02"])
+def test_nodes_that_call_themselves_the_same_are_told_apart(of: str) -> None:
+    def alike(node: str, text: str) -> str:
+        text = text.replace(f"{node}:", "localhost:")
+        return text.replace("/GDRDMA", "") if node == of else text
+
+    assert judged(changed(alike)) == {
+        node: Verdict.FAIL if node == of else Verdict.PASS for node in ("gpu01", "gpu02", "gpu03")
+    }
+
+
+def test_gpudirect_is_asked_of_nobody_whose_adapters_are_far_from_the_gpus() -> None:
+    without = changed(lambda node, text: text.replace("/GDRDMA", ""))
+    assert set(judged(without).values()) == {Verdict.FAIL}
+    for node in without.nodes:
+        without = seeding.edit(
+            node, lambda raw: raw["topology"].update(stdout=raw["topology"]["stdout"].replace("PXB", "PHB"))
+        )(without)
+    assert set(judged(without).values()) == {Verdict.PASS}
+
+
+def test_sockets_are_right_where_no_rdma_port_is_declared() -> None:
+    def sockets(node: str, text: str) -> str:
+        for adapter in "01":
+            text = text.replace(f"NET/IB/{adapter}/GDRDMA", "NET/Socket/0")
+        return text
+
+    over_sockets = changed(sockets)
+    assert set(judged(over_sockets).values()) == {Verdict.FAIL}
+    nodes = tuple(replace(node, rdma_ports=0) for node in over_sockets.spec.nodes)
+    assert set(judged(replace(over_sockets, spec=replace(over_sockets.spec, nodes=nodes))).values()) == {
+        Verdict.PASS
+    }
+
+
+def test_two_nodes_of_two_versions_are_both_named_and_it_is_said_that_none_is_known_to_be_right() -> None:
+    two = sample.healthy(nodes=2)
+    outcome = two.jobs[HEARD]
+    said = "Mismatched NCCL version detected : rank 8 version 22005 rank 0 version 22203"
+    warned = f"gpu01:1:1 [0] init.cc:9 NCCL WARN {said}"
+    ranks = tuple(replace(rank, nccl_log=warned if rank.rank == 0 else "") for rank in outcome.ranks)
+    failed = replace(two, attempts={"all_reduce": (replace(outcome, job="all_reduce", ranks=ranks),)})
+    results = evaluate(CHECK, failed)
+    assert [result.verdict for result in results] == [Verdict.FAIL, Verdict.FAIL]
+    assert all("cannot be told" in result.because for result in results)

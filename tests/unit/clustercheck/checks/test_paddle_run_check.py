@@ -1,0 +1,128 @@
+"""Paddle's own check: started outside of any group, read, and judged."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clustercheck import sample
+from clustercheck.checks import seeding
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.paddle_run_check import CHECK, INSTALLED, JOB
+from clustercheck.jobs import run_check
+from clustercheck.model import Result, Verdict
+from clustercheck.parse.paddle_check import PaddleCheck, parse_run_check
+from clustercheck.parse.reading import CannotReadError
+
+# Printed by Paddle 3.3.1 on a processor, 2026-11-22.
+ON_CPU = (
+    "Running verify PaddlePaddle program ... \n"
+    "I1122 14:57:57.777624 25846 pir_interpreter.cc:1529] New Executor is Running ...\n"
+    f"PaddlePaddle works well on 1 CPU.\n{INSTALLED}"
+)
+
+
+class World(SimpleNamespace):
+    """What the program needs of a rank."""
+
+    def at(self, phase: str, *, collective: bool = False) -> None:
+        self.phase = phase
+
+
+@pytest.fixture
+def paddle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module called paddle whose check is what the test writes there."""
+    (tmp_path / "paddle").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "3")
+    monkeypatch.setenv("FLAGS_selected_gpus", "3")
+    monkeypatch.setenv("NCCL_DEBUG_FILE", "x")
+    return tmp_path / "paddle/__init__.py"
+
+
+def asked(paddle: Path, body: str, limit_s: float = 30) -> dict[str, Any]:
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    paddle.write_text(
+        f"import os, sys, time\nclass utils:\n    @staticmethod\n    def run_check():\n{lines}", "utf-8"
+    )
+    return dict(run_check.run(World(), {"limit_each_s": limit_s})["check"])  # type: ignore[arg-type]
+
+
+def test_it_runs_as_a_plain_process_that_is_no_rank(paddle: Path) -> None:
+    names = "[n for n in os.environ if n.startswith(('PADDLE_', 'FLAGS_sel', 'NCCL_'))]"
+    said = asked(paddle, f"print({names})\nprint('to the other stream', file=sys.stderr)")
+    assert said["exit_code"] == 0
+    assert sorted(said["text"].splitlines()) == ["[]", "to the other stream"]
+    assert said["command"].endswith(f"{sys.executable} -c {run_check.PROGRAM}")
+
+
+def test_what_raises_or_hangs_is_told_and_ended(paddle: Path) -> None:
+    raised = asked(paddle, "raise OSError('unhandled system error')")
+    assert raised["exit_code"] == 1
+    assert "OSError: unhandled system error" in raised["text"]
+    hung = asked(paddle, "print('begun', flush=True)\ntime.sleep(600)", limit_s=2)
+    assert (hung["exit_code"], hung["text"]) == (None, "begun\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (ON_CPU, PaddleCheck("CPU", 1, alone=False)),
+        (f"PaddlePaddle works well on 1 GPU.\nPaddlePaddle works well on 8 GPUs.\n{INSTALLED}",
+         PaddleCheck("GPU", 8, alone=False)),
+        ("PaddlePaddle works well on 1 GPU.\nPaddlePaddle is installed successfully ONLY for single GPU!",
+         PaddleCheck("GPU", 1, alone=True)),
+    ],
+)  # fmt: skip
+def test_what_it_prints_is_read(text: str, found: PaddleCheck) -> None:
+    assert parse_run_check(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", INSTALLED, "PaddlePaddle works well on 8 GPUs.\n", ON_CPU.replace("well", "")]
+)
+def test_what_says_less_is_not_read(text: str) -> None:
+    with pytest.raises(CannotReadError):
+        parse_run_check(text)
+
+
+@given(st.text() | st.sampled_from(ON_CPU.splitlines()).map(lambda line: line * 3))
+def test_no_text_is_a_traceback(text: str) -> None:
+    try:
+        parse_run_check(text)
+    except CannotReadError as error:
+        assert str(error)
+
+
+def judged(**said: Any) -> Result:
+    def change(_rank: Any, verdict: seeding.Raw) -> None:
+        verdict["check"].update(said)
+
+    return evaluate(CHECK, seeding.verdicts(JOB, change)(sample.healthy(1)))[0]
+
+
+def test_one_node_is_judged_by_itself_and_on_every_gpu() -> None:
+    good = judged()
+    assert (good.verdict, good.measured, good.expected) == (Verdict.PASS, 8, 8)
+    few = judged(text=f"PaddlePaddle works well on 1 GPU.\nPaddlePaddle works well on 6 GPUs.\n{INSTALLED}")
+    assert (few.verdict, few.because) == (Verdict.FAIL, "Paddle works on 6 of 8 GPUs")
+
+
+def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where GPUs took no part, what passed on the CPU proves nothing of them: as for every job."""
+    evidence = sample.healthy(1)
+    evidence = seeding.with_facts(evidence, JOB, backend="gloo")
+
+    def change(_rank: Any, verdict: seeding.Raw) -> None:
+        verdict["check"]["text"] = ON_CPU
+
+    result = evaluate(CHECK, seeding.verdicts(JOB, change)(evidence))[0]
+    assert result.verdict is Verdict.NOT_RUN
+    assert "GPUs took no part" in result.because

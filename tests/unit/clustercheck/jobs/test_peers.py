@@ -1,0 +1,289 @@
+"""Copies between GPUs: the calls of CUDA's driver, the program, and whose fault a bad link is."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.phases import Phases
+from tests.support.played_device import PlayedDevice
+
+from clustercheck import sample
+from clustercheck.checks import gpu_peer_bandwidth
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.evidence import Evidence
+from clustercheck.jobs import bench as benches
+from clustercheck.jobs import gpu_peers
+from clustercheck.jobs.backends.peers import CudaPeers, PeerError
+from clustercheck.launch.model import RankOutcome, RankState
+from clustercheck.model import Result, Verdict
+
+ADDRESSES = ["0000:07:00.0", "0000:0f:00.0", "0000:47:00.0"]
+SMALL = {"samples": 2, "peer_bytes": 1 << 20}
+OUT_OF_MEMORY, NOT_SUPPORTED = 2, 217
+
+
+class Cuda:
+    """CUDA's driver with three devices: memory that holds what is copied, contexts that are balanced."""
+
+    def __init__(self, *, refuses: str = "", code: int = 999, loses: int = 0, ms: float = 2.0) -> None:
+        self.refuses, self.code, self.loses, self.ms = refuses, code, loses, ms
+        self.memory: dict[int, bytearray] = {}
+        self.homes: dict[int, int] = {}
+        self.current: list[int] = []
+        self.retained: dict[int, int] = {}
+        self.alive: set[int] = set()
+        self.calls: list[str] = []
+        self._next = 0x1000
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            self.calls.append(name)
+            if name == self.refuses:
+                return self.code
+            getattr(self, f"_{name}")(*arguments)
+            return 0
+
+        return call
+
+    def _made(self, pointer: Any) -> None:
+        self._next += 1
+        pointer._obj.value = self._next
+        self.alive.add(self._next)
+
+    def _cuInit(self, flags: int) -> None: ...
+
+    def _cuDeviceGet(self, device: Any, number: int) -> None:
+        device._obj.value = number
+
+    def _cuDeviceGetCount(self, count: Any) -> None:
+        count._obj.value = len(ADDRESSES)
+
+    def _cuDeviceGetPCIBusId(self, text: Any, length: int, device: Any) -> None:
+        text.value = ADDRESSES[device.value].upper().encode()
+
+    def _cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> None:
+        context._obj.value = 100 + device.value
+        self.retained[device.value] = self.retained.get(device.value, 0) + 1
+
+    def _cuDevicePrimaryCtxRelease_v2(self, device: Any) -> None:
+        self.retained[device.value] -= 1
+
+    def _cuCtxPushCurrent_v2(self, context: Any) -> None:
+        self.current.append(context.value)
+
+    def _cuCtxPopCurrent_v2(self, context: Any) -> None:
+        self.current.pop()
+
+    def _cuCtxSynchronize(self) -> None: ...
+
+    def _cuCtxEnablePeerAccess(self, peer: Any, flags: int) -> None:
+        assert peer.value != self.current[-1]
+
+    def _cuMemAlloc_v2(self, address: Any, size: Any) -> None:
+        self._made(address)
+        self.memory[address._obj.value] = bytearray(size.value)
+        self.homes[address._obj.value] = self.current[-1]
+
+    def _cuMemFree_v2(self, address: Any) -> None:
+        assert self.homes[address.value] == self.current[-1]
+        self.alive.remove(address.value)
+
+    def _cuEventCreate(self, event: Any, flags: int) -> None:
+        self._made(event)
+
+    _cuStreamCreate = _cuEventCreate
+
+    def _cuEventDestroy_v2(self, event: Any) -> None:
+        self.alive.remove(event.value)
+
+    _cuStreamDestroy_v2 = _cuEventDestroy_v2
+
+    def _cuEventRecord(self, event: Any, stream: Any) -> None:
+        assert self.current[-1] == 100  # the stream is the own device's
+
+    def _cuEventSynchronize(self, event: Any) -> None: ...
+
+    def _cuEventElapsedTime(self, ms: Any, start: Any, end: Any) -> None:
+        assert start.value < end.value
+        ms._obj.value = self.ms
+
+    def _cuStreamSynchronize(self, stream: Any) -> None: ...
+
+    def _cuMemcpyHtoD_v2(self, address: Any, sent: bytes, size: Any) -> None:
+        self.memory[address.value] = bytearray(sent[: size.value])
+
+    def _cuMemsetD8_v2(self, address: Any, value: Any, size: Any) -> None:
+        assert self.homes[address.value] == self.current[-1]
+        self.memory[address.value] = bytearray([value.value]) * size.value
+
+    def _cuMemcpyPeerAsync(self, *arguments: Any) -> None:
+        to, to_ctx, of, of_ctx, size, _stream = arguments
+        assert (self.homes[to.value], self.homes[of.value]) == (to_ctx.value, of_ctx.value)
+        arrives = slice(min(self.loses, size.value), size.value)
+        self.memory[to.value][arrives] = self.memory[of.value][arrives]
+
+    def _cuMemcpyDtoH_v2(self, back: Any, address: Any, size: Any) -> None:
+        assert self.homes[address.value] == self.current[-1]
+        ctypes.memmove(back, bytes(self.memory[address.value]), size.value)
+
+    def is_tidy(self) -> bool:
+        """Whether all that was taken was given back."""
+        return not self.alive and not self.current and not any(self.retained.values())
+
+
+def test_a_device_names_the_others_and_copies_to_each() -> None:
+    cuda = Cuda()
+    peers = CudaPeers(0, cuda)
+    assert peers.others() == ADDRESSES[1:]
+    with peers.link(ADDRESSES[2], 4096) as link:
+        assert link.direct is True
+        assert link.elapsed_s(4096, 8) == pytest.approx(0.002)
+        assert cuda.calls.count("cuMemcpyPeerAsync") == 8
+        assert link.wrong_bytes(seed=3) == 0
+    assert cuda.is_tidy()
+
+
+def test_bytes_that_stay_behind_are_counted() -> None:
+    with CudaPeers(0, Cuda(loses=100)).link(ADDRESSES[1], 4096) as link:
+        assert 95 <= link.wrong_bytes(seed=3) <= 100  # a random byte may equal the poison
+
+
+def test_devices_without_access_to_each_other_copy_through_the_host_and_say_so() -> None:
+    cuda = Cuda(refuses="cuCtxEnablePeerAccess", code=NOT_SUPPORTED)
+    with CudaPeers(0, cuda).link(ADDRESSES[1], 64) as link:
+        assert link.direct is False and link.wrong_bytes(seed=1) == 0
+    with CudaPeers(0, Cuda(refuses="cuCtxEnablePeerAccess", code=704)).link(ADDRESSES[1], 64) as link:
+        assert link.direct is True
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuCtxEnablePeerAccess"],
+)
+def test_what_the_driver_refuses_is_said_and_nothing_stays_behind(name: str) -> None:
+    cuda = Cuda(refuses=name, code=OUT_OF_MEMORY)
+    with pytest.raises(PeerError, match=f"{name}: CUDA error 2"), CudaPeers(0, cuda).link(ADDRESSES[1], 64):
+        pass
+    assert cuda.is_tidy()
+
+
+class Joined(PlayedDevice):
+    """A played device with others beside it."""
+
+    def __init__(self, cuda: Cuda | None) -> None:
+        super().__init__()
+        self._links = CudaPeers(0, cuda) if cuda else None
+
+    def peers(self) -> Any:
+        return self._links
+
+
+def run(device: Joined, **more: Any) -> dict[str, Any]:
+    bench = benches.Bench(device, Phases(), place="gpu:0")  # type: ignore[arg-type]
+    return gpu_peers.run(bench, {**SMALL, **more})
+
+
+def test_the_program_tells_every_link_and_the_worst_of_them() -> None:
+    said = run(Joined(Cuda(ms=20.0)))  # one copy takes 20 ms, and so fills a sample
+    assert said["ok"] is True and list(said["peers"]) == ADDRESSES[1:]
+    figures = {each["metric"]: each for each in said["figures"]}
+    assert figures["peer_to_peer"]["value"] == pytest.approx((1 << 20) / 0.020 / 1e9)
+    assert figures["peer_latency"]["value"] == pytest.approx(20.0)  # 20 ms for a thousand
+    assert "straight" in figures["peer_to_peer"]["method"]
+
+
+def test_the_program_says_which_bytes_were_lost_and_refuses_a_time_of_nothing() -> None:
+    said = run(Joined(Cuda(loses=4096)))
+    assert said["ok"] is False and f"bytes reached {ADDRESSES[1]} otherwise" in said["because"]
+    with pytest.raises(benches.MeasurementError):
+        run(Joined(Cuda(ms=0.0)))
+
+
+def test_a_device_without_others_measures_nothing() -> None:
+    assert run(Joined(None)) == {"ok": True, "because": "", "figures": [], "peers": {}}
+
+
+def judged(evidence: Evidence) -> dict[tuple[str, int], Result]:
+    found = evaluate(BY_ID["gpu-p2p-bandwidth"], evidence)
+    return {(str(each.subject.node), int(each.subject.gpu or 0)): each for each in found}
+
+
+def failed(evidence: Evidence) -> list[tuple[str, int]]:
+    return [place for place, result in judged(evidence).items() if result.verdict is Verdict.FAIL]
+
+
+def test_a_slow_gpu_is_blamed_alone_and_its_peers_are_judged_by_their_other_links() -> None:
+    evidence = gpu_peer_bandwidth._of_gpu("gpu02", 3, gbps=90.0)(sample.healthy())
+    assert failed(evidence) == [("gpu02", 3)]
+    other = judged(evidence)["gpu02", 0]
+    assert other.verdict is Verdict.PASS and other.evidence["not_its_own"] == [3]
+
+
+def test_one_bad_link_is_both_ends() -> None:
+    evidence = gpu_peer_bandwidth._changed("gpu01", {(2, 5): {"gbps": 40.0}})(sample.healthy())
+    assert failed(evidence) == [("gpu01", 2), ("gpu01", 5)]
+    lost = gpu_peer_bandwidth._changed("gpu01", {(2, 5): {"wrong_bytes": 7}})(sample.healthy())
+    assert failed(lost) == [("gpu01", 2), ("gpu01", 5)]
+    assert "GPU 5 (7 bytes)" in judged(lost)["gpu01", 2].because
+
+
+def test_a_gpu_that_gets_wrong_bytes_from_all_is_blamed_alone() -> None:
+    evidence = gpu_peer_bandwidth._of_gpu("gpu03", 6, wrong_bytes=12)(sample.healthy())
+    assert failed(evidence) == [("gpu03", 6)]
+
+
+def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None:
+    sound = sample.healthy()
+
+    def alone(rank: RankOutcome) -> RankOutcome:
+        if (rank.node, rank.gpu) == ("gpu01", 0) or rank.node != "gpu01":
+            return rank
+        return replace(rank, state=RankState.KILLED, verdict=None)
+
+    job = sound.jobs[gpu_peer_bandwidth.JOB]
+    others_gone = replace(job, ranks=tuple(map(alone, job.ranks)))
+    evidence = replace(sound, jobs={**sound.jobs, gpu_peer_bandwidth.JOB: others_gone})
+    result = judged(evidence)["gpu01", 0]
+    assert result.verdict is Verdict.NOT_RUN
+    assert "is no GPU of this node that told its own PCI address" in result.because
+    assert judged(evidence)["gpu02", 0].verdict is Verdict.PASS
+
+
+def test_the_node_is_taken_when_all_others_have_ended_and_is_nobody_elses_then(tmp_path: Path) -> None:
+    order: list[str] = []
+    at_work, end = threading.Event(), threading.Event()
+    first, second = (benches.Bench(PlayedDevice(), Phases(), place=f"gpu:{n}") for n in (0, 1))  # type: ignore[arg-type]
+
+    @contextmanager
+    def told(name: str) -> Iterator[None]:
+        order.append(f"{name} begins")
+        yield
+        order.append(f"{name} ends")
+
+    def busy() -> None:
+        with first.in_use(tmp_path), told("own work"):
+            at_work.set()
+            assert end.wait(30)
+
+    def whole() -> None:
+        with second.whole_node(tmp_path), told("whole node"):
+            pass
+
+    threads = [threading.Thread(target=busy), threading.Thread(target=whole)]
+    threads[0].start()
+    assert at_work.wait(30)
+    threads[1].start()
+    threads[1].join(0.3)
+    assert threads[1].is_alive() and order == ["own work begins"]
+    end.set()
+    for thread in threads:
+        thread.join(30)
+    assert order == ["own work begins", "own work ends", "whole node begins", "whole node ends"]

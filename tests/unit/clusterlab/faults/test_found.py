@@ -1,0 +1,118 @@
+"""What nvidia-smi prints of a fault of the simulated hardware, read and judged as on a node of the lab."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.fault_cases import BY_KIND, Case
+
+from clustercheck import sample
+from clustercheck.checks import seeding
+from clustercheck.checks.all import BY_ID, CHECKS
+from clustercheck.checks.base import evaluate
+from clustercheck.evidence import Evidence
+from clustercheck.locate.culprits import culprits
+from clustercheck.model import Result, Scope, Subject, Verdict
+from clusterlab import cluster_files, hardware
+from clusterlab.simulated.nvml import node as nvml
+from clusterlab.simulated.nvml import smi
+from clusterlab.state import State
+
+from .test_simulated_hardware import StoppedNode
+
+VERSION = "580.95.05"
+NODES = ("gpu01", "gpu02", "gpu03")
+PROGRAMS = {
+    "nvidia_smi": ["-q", "-x"],
+    "gpu_list": ["-L"],
+    "topology": ["topo", "-m"],
+    "nvlink": ["nvlink", "-s"],
+    "nvlink_errors": ["nvlink", "-e"],
+}
+# All that is said of one GPU by nvidia-smi alone.
+KINDS = (
+    "gpu-model-wrong", "ecc-uncorrectable", "ecc-off", "sram-threshold", "remap-pending", "remap-failed",
+    "recovery-reboot", "vbios-skew", "mig-enabled", "throttled", "power-brake", "nvlink-down",
+    "nvlink-errors",
+)  # fmt: skip
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
+    """Three nodes of the lab whose driver is loaded."""
+    found = {name: nvml.Paths(tmp_path / name) for name in NODES}
+    for name, paths in found.items():
+        hardware.save(hardware.build("hgx-a100-80gb", name), paths.hardware)
+        module = paths.kernel / "modules/nvidia"
+        module.parent.mkdir(parents=True)
+        module.write_text(json.dumps({"version": VERSION, "flavor": "open"}))
+    return found
+
+
+def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
+    """The healthy sample, with what these nodes print, and declared as the lab's settings have it."""
+    state = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
+    offer = cluster_files.Offer("NVIDIA A100-SXM4-80GB", 8, "repository", "sha256:0")
+    declared = cluster_files.settings(state, offer)["gpu_nodes"]
+    found = sample.healthy(len(lab))
+    for name, paths in lab.items():
+
+        def said(raw: dict[str, Any], paths: nvml.Paths = paths) -> None:
+            for part, arguments in PROGRAMS.items():
+                raw[part]["stdout"] = smi.answer(arguments, VERSION, paths)
+
+        found = seeding.edit(name, said)(found)
+    nodes = tuple(replace(node, mig=declared["hardware_mig"]) for node in found.spec.nodes)
+    return replace(found, spec=replace(found.spec, nodes=nodes))
+
+
+def judged(found: Evidence) -> list[Result]:
+    """What checks of one GPU or link without a job say."""
+    checks = [check for check in CHECKS if check.scope in (Scope.GPU, Scope.LINK) and not check.job]
+    return [result for check in checks for result in evaluate(check, found)]
+
+
+def failed(results: list[Result]) -> list[tuple[str, Subject]]:
+    return [(result.check, result.subject) for result in results if result.verdict is Verdict.FAIL]
+
+
+def inject(lab: dict[str, nvml.Paths], case: Case) -> StoppedNode:
+    target = StoppedNode(case.node, "none", lab[case.node].hardware, gpu=case.gpu)
+    case.fault.inject(target)
+    return target
+
+
+def test_nobody_is_to_blame_where_nothing_is_wrong(lab: dict[str, nvml.Paths]) -> None:
+    results = judged(evidence_of(lab))
+    assert failed(results) == []
+    of = {
+        check: {each.verdict for each in results if each.check == check} for check in ("gpu-mig", "gpu-vbios")
+    }
+    assert of == {"gpu-mig": {Verdict.PASS}, "gpu-vbios": {Verdict.PASS}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case(
+    lab: dict[str, nvml.Paths], kind: str
+) -> None:
+    case = BY_KIND[kind]
+    target = inject(lab, case)
+    results = judged(evidence_of(lab))
+    place = Subject(case.node, case.gpu)
+    assert {subject for _, subject in failed(results)} == {place}
+    assert {check for check, _ in failed(results)} >= set(case.fault.caught_by)
+    (culprit,) = culprits(results, None, group_is_slow=False)
+    assert (culprit.node, culprit.gpu) == (case.node, case.gpu)
+    assert case.because in culprit.because and case.remedy in culprit.remedy, culprit
+    case.fault.clear(target)
+    assert failed(judged(evidence_of(lab))) == []
+
+
+def test_every_other_gpu_is_judged_beside_one_with_mig(lab: dict[str, nvml.Paths]) -> None:
+    inject(lab, BY_KIND["mig-enabled"])
+    results = evaluate(BY_ID["gpu-mig"], evidence_of(lab))
+    assert [result.verdict for result in results].count(Verdict.PASS) == 23

@@ -1,0 +1,150 @@
+"""What apt says, read as data; what a transaction may not do; proxies and sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nvidia_driver_packages
+import pytest
+import yaml
+from ansible.module_utils.apt_packages import matching, parse_madison, parse_simulation, upstream
+from ansible.module_utils.apt_view import Proxies, find_source, make_view, proxy_configuration, source_stanza
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.tree import ROOT
+
+COMPAT = yaml.safe_load((ROOT / "cli/clusterctl/cluster/compat/nvidia_driver.yml").read_text())
+PARAMS = {"compat": COMPAT, "source": "cuda", "version": "580.105.08", "hold": True, "hold_kernel": True}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("580.95.05-1", "580.95.05"),
+        ("535.309.01-1~deb12u1", "535.309.01"),
+        ("1:2.3-4ubuntu1", "2.3"),
+        ("580", "580"),
+        ("", ""),
+    ],
+)
+def test_upstream_is_the_version_without_epoch_and_revision(version: str, expected: str) -> None:
+    assert upstream(version) == expected
+
+
+def test_madison_is_read_for_one_source_alone() -> None:
+    printed = (
+        " nvidia-open-580 | 580.105.08-1 | http://depot/cuda/repos/debian12/x86_64  Packages\n"
+        " nvidia-open-580 | 580.95.05-1 | http://depot/cuda/repos/debian12/x86_64  Packages\n"
+        "      libcuda1 | 535.309.01-1~deb12u1 | http://deb.debian.org/debian bookworm/non-free Packages\n"
+    )
+    assert parse_madison(printed, "http://depot/") == {"nvidia-open-580": ["580.105.08-1", "580.95.05-1"]}
+    assert parse_madison(printed)["libcuda1"] == ["535.309.01-1~deb12u1"]
+
+
+def test_a_simulation_is_read_with_installs_upgrades_and_removals() -> None:
+    printed = (
+        "Reading package lists...\n"
+        "Remv nvidia-open-570 [570.148.08-1]\n"
+        "Inst libcuda1 [570.148.08-1] (580.95.05-1 depot [amd64]) []\n"
+        "Inst nvidia-open-580 (580.95.05-1 depot [amd64])\n"
+        "Conf nvidia-open-580 (580.95.05-1 depot [amd64])\n"
+    )
+    assert parse_simulation(printed) == {
+        "nvidia-open-570": ("570.148.08-1", ""),
+        "libcuda1": ("570.148.08-1", "580.95.05-1"),
+        "nvidia-open-580": ("", "580.95.05-1"),
+    }
+
+
+def test_the_drivers_packages_are_told_from_their_namesakes() -> None:
+    names = ["libcuda1", "libnvidia-container1", "libnvidia-ml1", "nvidia-container-toolkit", "nvidia-smi"]
+    found = matching(names, COMPAT["driver_packages"], COMPAT["other_packages"])
+    assert found == ["libcuda1", "libnvidia-ml1", "nvidia-smi"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "held", "words"),
+    [
+        ({"libcuda1": ("580.95.05-1", "580.105.08-1")}, set(), ""),
+        ({"nvidia-fabricmanager-570": ("570.148.08-1", "")}, set(), ""),
+        ({"docker.io": ("20.10.24", "")}, set(), "would remove docker.io"),
+        ({"libcuda1": ("580.95.05-1", "570.148.08-1")}, set(), "mix versions: libcuda1 570.148.08-1"),
+        ({"libcuda1": ("580.95.05-1", "580.105.08-1")}, {"libcuda1"}, "held by someone else: libcuda1"),
+        ({"nvidia-container-toolkit": ("1.18.1-1", "")}, set(), "would remove nvidia-container-toolkit"),
+    ],
+)
+def test_a_transaction_is_refused_for_what_it_would_break(changes, held, words: str) -> None:
+    reasons = nvidia_driver_packages.refusals(changes, PARAMS, held, {"held": []})
+    assert (words in "; ".join(reasons)) if words else reasons == []
+
+
+def test_our_own_hold_is_no_reason_to_refuse() -> None:
+    changes = {"libcuda1": ("580.95.05-1", "580.105.08-1")}
+    assert nvidia_driver_packages.refusals(changes, PARAMS, {"libcuda1"}, {"held": ["libcuda1"]}) == []
+
+
+def test_the_kernel_is_held_with_the_driver_unless_told_otherwise() -> None:
+    installed = {"libcuda1": "1", "linux-image-amd64": "1", "nvidia-container-toolkit": "1", "bash": "1"}
+    assert nvidia_driver_packages.wanted_holds(PARAMS, installed) == {"libcuda1", "linux-image-amd64"}
+    assert nvidia_driver_packages.wanted_holds({**PARAMS, "hold_kernel": False}, installed) == {"libcuda1"}
+    assert nvidia_driver_packages.wanted_holds({**PARAMS, "hold": False}, installed) == set()
+
+
+def test_a_proxy_is_for_one_host_and_not_for_those_named() -> None:
+    proxies = Proxies("http://proxy:3128", "", "depot, .internal")
+    assert proxy_configuration("http://mirror.example/cuda/", proxies) == (
+        'Acquire::http::Proxy::mirror.example "http://proxy:3128";\n'
+    )
+    for url in ("http://depot/cuda/", "http://apt.internal/x", "https://mirror.example/"):
+        assert proxy_configuration(url, proxies) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "direct"),
+    [("10.1.2.3", True), ("192.168.1.9", False), ("[fd00::7]", True), ("10.1.2.3.example", False)],
+)
+def test_a_network_in_no_proxy_holds_for_addresses_in_it(host: str, direct: bool) -> None:
+    proxies = Proxies("http://proxy:3128", "", "10.0.0.0/8, fd00::/8, nonsense/99")
+    assert (proxies.for_url(f"http://{host}/cuda/") == "") is direct
+
+
+@given(st.text(alphabet="abc.", min_size=1, max_size=12))
+def test_a_host_named_in_no_proxy_is_never_proxied(host: str) -> None:
+    name = host.strip(".") or "a"
+    assert Proxies("http://p", "http://p", f"x,{name}").for_url(f"http://sub.{name}/") == ""
+
+
+def test_a_source_that_the_operator_has_is_found_in_either_format(tmp_path: Path) -> None:
+    lists = tmp_path / "etc/apt/sources.list.d"
+    lists.mkdir(parents=True)
+    url = "http://mirror/cuda/debian12/x86_64/"
+    assert find_source(tmp_path, url) == ""
+    (lists / "old.list").write_text(f"# deb {url} /\ndeb http://other/ /\n")
+    assert find_source(tmp_path, url) == ""
+    (lists / "old.list").write_text("deb [signed-by=/k.gpg] http://mirror/cuda/debian12/x86_64 /\n")
+    assert find_source(tmp_path, url) == str(lists / "old.list")
+    (lists / "old.list").unlink()
+    (lists / "ours.sources").write_text(source_stanza(url, "/", "", "Signed-By: /k"))
+    assert find_source(tmp_path, url) == str(lists / "ours.sources")
+    assert find_source(tmp_path, url, but_not="ours.sources") == ""
+
+
+def test_a_view_keeps_the_nodes_sources_and_its_secrets_to_itself(tmp_path: Path) -> None:
+    lists = tmp_path / "root/etc/apt/sources.list.d"
+    lists.mkdir(parents=True)
+    (lists / "site.sources").write_text("Types: deb\n")
+    view = tmp_path / "view"
+    view.mkdir()
+    options = make_view(
+        tmp_path / "root",
+        view,
+        preferences="Package: *\n",
+        source="Types: deb\n",
+        proxy="Acquire;\n",
+        fresh_lists=True,
+    )
+    assert options == ["-c", str(view / "apt.conf")]
+    assert (view / "apt.conf").stat().st_mode & 0o777 == 0o600
+    assert f'Dir::State::lists "{view}/lists";' in (view / "apt.conf").read_text()
+    assert sorted(p.name for p in (view / "sources.list.d").iterdir()) == ["site.sources", "view.sources"]
+    assert [p.name for p in lists.iterdir()] == ["site.sources"]

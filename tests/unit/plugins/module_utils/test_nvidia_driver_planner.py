@@ -1,0 +1,262 @@
+"""Driver plans as data: facts and a request in, packages, removals, holds and refusals out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from ansible.module_utils.nvidia_driver_planner import Facts, Request, make_plan
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.tree import ROOT
+
+COMPAT = yaml.safe_load((ROOT / "cli/clusterctl/cluster/compat/nvidia_driver.yml").read_text())
+VERSIONS = ["580.95.05-1", "580.105.08-1", "570.148.08-1"]
+COMPONENTS = ["nvidia-driver-cuda", "libcuda1", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms"]
+CUDA = {
+    **dict.fromkeys(["nvidia-open", "cuda-drivers", *COMPONENTS], VERSIONS),
+    "nvidia-open-580": VERSIONS[:2],
+    "nvidia-open-570": VERSIONS[2:],
+    "cuda-drivers-580": VERSIONS[:2],
+    "nvidia-fabricmanager-580": VERSIONS[:2],
+    "nvidia-fabricmanager-570": VERSIONS[2:],
+    "libnvidia-nscq-580": VERSIONS[:2],
+    "libnvidia-nscq-570": VERSIONS[2:],
+    "nvidia-driver-pinning-580": ["580-1"],
+    "nvidia-driver-pinning-570": ["570-1"],
+}
+A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
+V100 = {**A100, "device": "0x1db5"}
+B200 = {**A100, "device": "0x2901"}
+KERNEL = "6.1.0-38-amd64"
+REQUEST = Request(
+    source="cuda",
+    flavor="open",
+    branch="580",
+    version="580.95.05",
+    scope="full",
+    fabric_manager="auto",
+    hold=True,
+    hold_kernel=True,
+    kernel_header_packages=[],
+    load=True,
+    existing="refuse",
+)
+BARE = Facts(
+    os={"id": "debian", "version": "12", "name": "Debian GNU/Linux 12"},
+    kernels=[KERNEL],
+    headers={KERNEL: False},
+    gpus=[A100] * 8,
+    nvswitches=6,
+    installed={f"linux-image-{KERNEL}": "6.1.140-1", "linux-image-amd64": "6.1.140-1"},
+    held=set(),
+    record={},
+    loaded="",
+    loaded_flavor="",
+    nouveau=False,
+    runfile=False,
+    available=CUDA,
+)
+
+
+def applied(version: str = "580.95.05", branch: str = "580") -> Facts:
+    """The node as this role leaves it."""
+    debian = f"{version}-1"
+    installed = {
+        **BARE.installed,
+        f"nvidia-open-{branch}": debian,
+        f"nvidia-fabricmanager-{branch}": debian,
+        f"libnvidia-nscq-{branch}": debian,
+        **dict.fromkeys(COMPONENTS[:3], debian),
+        f"nvidia-driver-pinning-{branch}": f"{branch}-1",
+        f"linux-headers-{KERNEL}": "6.1.140-1",
+    }
+    held = set(installed) - {f"nvidia-driver-pinning-{branch}"}
+    return replace(
+        BARE,
+        installed=installed,
+        held=held,
+        headers={KERNEL: True},
+        record={"packages": sorted(held), "held": sorted(held)},
+        loaded=version,
+        loaded_flavor="open",
+        available={},
+    )
+
+
+def plan(request: Request = REQUEST, facts: Facts = BARE):
+    return make_plan(request, facts, COMPAT)
+
+
+def test_a_bare_node_gets_driver_fabric_manager_headers_and_pin() -> None:
+    made = plan()
+    assert made.problems == []
+    assert made.packages == {
+        "nvidia-open-580": "580.95.05-1",
+        "nvidia-fabricmanager-580": "580.95.05-1",
+        "libnvidia-nscq-580": "580.95.05-1",
+        "nvidia-driver-pinning-580": "",
+        f"linux-headers-{KERNEL}": "",
+    }
+    assert made.transaction
+    assert made.activation
+    assert made.fabric_manager
+    assert "linux-image-amd64" in made.hold
+    assert "nvidia-driver-pinning-580" not in made.hold
+
+
+def test_an_applied_node_needs_nothing_and_no_package_lists() -> None:
+    made = plan(facts=applied())
+    assert (made.problems, made.missing, made.remove) == ([], [], [])
+    assert not made.transaction
+    assert not made.activation
+
+
+def test_the_newest_of_the_branch_is_by_number_and_the_installed_one_is_kept() -> None:
+    anything = replace(REQUEST, version="")
+    assert plan(anything).version == "580.105.08"
+    assert plan(anything, applied()).version == "580.95.05"
+
+
+@pytest.mark.parametrize(("before", "after"), [("580.95.05", "580.105.08"), ("580.105.08", "580.95.05")])
+def test_up_and_down_within_a_branch_takes_every_part_along(before: str, after: str) -> None:
+    made = plan(replace(REQUEST, version=after), replace(applied(before), available=CUDA))
+    assert made.problems == []
+    assert made.packages["libcuda1"] == f"{after}-1"
+    assert made.packages["nvidia-fabricmanager-580"] == f"{after}-1"
+    assert made.remove == []
+    assert made.transaction
+    assert made.activation
+
+
+def test_another_branch_removes_what_bears_the_old_ones_name() -> None:
+    made = plan(replace(REQUEST, branch="570", version=""), replace(applied(), available=CUDA))
+    assert made.version == "570.148.08"
+    assert made.remove == ["libnvidia-nscq-580", "nvidia-fabricmanager-580", "nvidia-open-580"]
+    assert made.packages["libcuda1"] == "570.148.08-1"
+    assert made.packages["nvidia-driver-pinning-570"] == ""
+    assert not set(made.remove) & set(made.hold)
+
+
+def test_another_flavour_removes_the_old_modules() -> None:
+    made = plan(replace(REQUEST, flavor="proprietary"), replace(applied(), available=CUDA))
+    assert made.problems == []
+    assert "nvidia-kernel-open-dkms" in made.remove
+    assert "nvidia-open-580" in made.remove
+    assert made.activation
+
+
+def test_a_part_of_another_version_is_brought_along() -> None:
+    node = applied()
+    skewed = {**node.installed, "nvidia-fabricmanager-580": "580.105.08-1", "libcuda1": "580.105.08-1"}
+    made = plan(facts=replace(node, installed=skewed, available=CUDA))
+    assert made.missing == ["libcuda1", "nvidia-fabricmanager-580"]
+
+
+def test_the_running_module_decides_not_the_package_list() -> None:
+    made = plan(facts=replace(applied(), loaded="580.105.08"))
+    assert not made.transaction
+    assert made.activation
+
+
+def test_a_lost_hold_is_a_reason_to_act() -> None:
+    node = applied()
+    assert plan(facts=replace(node, held=node.held - {"libcuda1"})).transaction
+    assert not plan(replace(REQUEST, hold=False), replace(node, held=set())).transaction
+
+
+def test_nvswitch_decides_on_fabric_manager_unless_the_operator_does() -> None:
+    pcie = replace(BARE, nvswitches=0)
+    assert not plan(facts=pcie).fabric_manager
+    assert plan(replace(REQUEST, fabric_manager="true"), pcie).fabric_manager
+    assert not plan(replace(REQUEST, fabric_manager="false")).fabric_manager
+
+
+@pytest.mark.parametrize(
+    ("request_changes", "facts_changes", "words"),
+    [
+        ({"version": "570.148.08"}, {}, "not of nvidia_driver_branch 580"),
+        ({"version": "580.1.1"}, {}, "it has 570.148.08, 580.95.05, 580.105.08"),
+        ({"branch": "599", "version": ""}, {}, "offers no nvidia-open-599"),
+        ({}, {"gpus": [V100] * 8}, "older than Turing"),
+        ({"flavor": "proprietary"}, {"gpus": [B200]}, "Blackwell"),
+        ({}, {"gpus": []}, "no NVIDIA GPU"),
+        ({}, {"runfile": True}, ".run installer"),
+        ({}, {"os": {"id": "rocky", "version": "9.4", "name": "Rocky Linux 9.4"}}, "Rocky Linux 9.4"),
+        ({"source": "distribution"}, {}, "packages no Fabric Manager"),
+        ({"source": "distribution", "fabric_manager": "false"}, {"available": {}}, "non-free"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_remedy(request_changes, facts_changes, words: str) -> None:
+    facts = replace(BARE, **{"available": {**CUDA, "nvidia-kernel-dkms": ["580.95.05-1"]}, **facts_changes})
+    made = plan(replace(REQUEST, **request_changes), facts)
+    assert any(words in problem["what"] for problem in made.problems), made.problems
+    assert all(problem["remedy"] for problem in made.problems)
+    assert not made.transaction
+
+
+def test_somebody_elses_driver_is_refused_or_adopted_by_choice() -> None:
+    theirs = {**BARE.installed, "nvidia-open-580": "580.105.08-1", "libcuda1": "580.105.08-1"}
+    node = replace(BARE, installed=theirs)
+    assert "clusterctl did not install" in plan(facts=node).problems[0]["what"]
+    assert plan(replace(REQUEST, existing="adopt"), node).problems == []
+    same = replace(REQUEST, version="580.105.08")
+    assert plan(same, node).problems == []
+
+
+def test_somebody_elses_hold_is_never_released() -> None:
+    node = applied()
+    record = {**node.record, "held": [name for name in node.record["held"] if name != "libcuda1"]}
+    made = plan(replace(REQUEST, version="580.105.08"), replace(node, record=record, available=CUDA))
+    assert made.problems == [
+        {
+            "what": "held by someone else: libcuda1",
+            "remedy": "release them if they may change: apt-mark unhold libcuda1",
+        }
+    ]
+
+
+def test_debians_own_driver_is_versioned_by_its_kernel_part_alone() -> None:
+    offered = {
+        "nvidia-kernel-dkms": ["535.309.01-1~deb12u1"],
+        "nvidia-smi": ["535.309.01-1~deb12u1"],
+        "nvidia-persistenced": ["535.171.04-1~deb12u1"],
+    }
+    request = replace(
+        REQUEST,
+        source="distribution",
+        flavor="proprietary",
+        branch="535",
+        version="",
+        scope="compute",
+        kernel_header_packages=["linux-headers-cloud-amd64"],
+    )
+    made = plan(request, replace(BARE, nvswitches=0, available=offered))
+    assert made.problems == []
+    assert made.version == "535.309.01"
+    assert made.packages == {
+        "nvidia-kernel-dkms": "535.309.01-1~deb12u1",
+        "nvidia-smi": "535.309.01-1~deb12u1",
+        "nvidia-persistenced": "",
+        "nvidia-modprobe": "",
+        "linux-headers-cloud-amd64": "",
+    }
+
+
+@given(
+    installed=st.dictionaries(st.sampled_from(sorted(CUDA)), st.sampled_from(VERSIONS)),
+    branch=st.sampled_from(["570", "580"]),
+    flavor=st.sampled_from(["open", "proprietary"]),
+)
+def test_a_plan_never_removes_what_it_installs_and_reaches_a_fixed_point(installed, branch, flavor) -> None:
+    facts = replace(BARE, installed=installed, record={"packages": sorted(installed), "held": []})
+    facts = replace(facts, available={**CUDA, "cuda-drivers-570": VERSIONS[2:]})
+    request = replace(REQUEST, branch=branch, version="", flavor=flavor)
+    made = plan(request, facts)
+    assert made.problems == []
+    assert not set(made.packages) & set(made.remove)
+    after = {name: version for name, version in installed.items() if name not in made.remove}
+    after |= {name: version or "1" for name, version in made.packages.items()}
+    again = plan(request, replace(facts, installed=after, held=set(made.hold), loaded=made.version))
+    assert (again.missing, again.remove, again.transaction) == ([], [], False)

@@ -1,0 +1,269 @@
+"""Findings as data: what is wrong, how grave, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.apt_view import Proxies
+from ansible.module_utils.preflight_facts import (
+    apt_proxies,
+    apt_uris,
+    firewall,
+    free_space,
+    others,
+    others_uris,
+    unreachable,
+)
+from ansible.module_utils.preflight_judge import judge
+from tests.support.tree import ROOT
+
+COMPAT_DIRECTORY = ROOT / "cli/clusterctl/cluster/compat"
+COMPAT = yaml.safe_load((COMPAT_DIRECTORY / "nvidia_driver.yml").read_text())
+A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
+WANTED = {
+    "gpu_count": 8,
+    "nvswitches": "auto",
+    "driver_branch": "580",
+    "driver_flavor": "open",
+    "needs_headers": True,
+    "existing": "refuse",
+    "min_free_gb": 20,
+    "max_clock_skew_s": 15,
+    "sudo_error": "",
+    "today": "2026-11-20",
+}
+GOOD = {
+    "os": {"id": "debian", "version": "12", "name": "Debian GNU/Linux 12 (bookworm)"},
+    "kernel": "6.1.0-38-amd64",
+    "root": True,
+    "clock_skew_s": 0.4,
+    "hostname_resolves": True,
+    "unresolved": [],
+    "unreachable": {},
+    "unreachable_others": {},
+    "free_gb": {"/": 400.0},
+    "memlock_kib": 8192,
+    "secure_boot": "disabled",
+    "secure_boot_key_enrolled": False,
+    "gpus": [A100] * 8,
+    "nvswitches": 6,
+    "rdma_adapters": 0,
+    "headers_missing": [],
+    "firewalls": [],
+    "selinux": "disabled",
+    "others": {},
+    "packages": {},
+    "held": set(),
+    "our_holds": set(),
+    "record": {},
+    "loaded": "",
+    "nouveau": False,
+    "busy": [],
+}
+
+
+def found(facts: dict | None = None, wanted: dict | None = None) -> list[tuple[str, str, str]]:
+    judged = judge({**GOOD, **(facts or {})}, {**WANTED, **(wanted or {})}, COMPAT)
+    assert all(f["remedy"] and f["expected"] for f in judged)
+    return [(f["severity"], f["subject"], f["found"]) for f in judged]
+
+
+def test_a_good_node_has_no_findings() -> None:
+    assert found() == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "wanted", "severity", "subject", "words"),
+    [
+        (
+            {"os": {"id": "rocky", "version": "8.9", "name": "Rocky Linux 8.9"}},
+            {},
+            "error",
+            "operating system",
+            "Rocky",
+        ),
+        ({"kernel": "3.10.0-1160"}, {}, "error", "kernel", "3.10"),
+        ({"root": False}, {"sudo_error": "Missing sudo password"}, "error", "sudo", "Missing sudo password"),
+        ({"clock_skew_s": -3600.0}, {}, "error", "clock", "3600 s behind"),
+        ({"clock_skew_s": 60.0}, {}, "error", "clock", "60 s ahead"),
+        ({"unresolved": ["depot"]}, {}, "error", "DNS", "depot"),
+        ({"hostname_resolves": False}, {}, "warning", "DNS", "own name"),
+        ({"unreachable": {"http://m/": "HTTP 404"}}, {}, "error", "package source", "HTTP 404"),
+        ({"unreachable_others": {"http://m/": "HTTP 404"}}, {}, "warning", "package source", "HTTP 404"),
+        ({"unreachable": {"http://u:secret@m/": "-"}}, {}, "error", "package source", "http://***@m/: -"),
+        ({"firewalls": ["ufw"]}, {}, "warning", "firewall", "ufw"),
+        ({"free_gb": {"/var": 3.25}}, {}, "error", "disk", "3.2 GB free on /var"),
+        ({"rdma_adapters": 8}, {}, "warning", "memlock", "8192"),
+        ({"gpus": [A100] * 7}, {}, "error", "GPUs", "7 on the PCI bus"),
+        ({"gpus": [A100]}, {"gpu_count": 0}, "error", "GPUs", "1 on"),
+        ({"gpus": [{**A100, "device": "0x1db5"}] * 8}, {}, "error", "GPUs", "older than Turing"),
+        (
+            {"gpus": [A100] * 7 + [{**A100, "device": "0x20b0"}]},
+            {},
+            "warning",
+            "GPUs",
+            "models 0x20b0, 0x20b2",
+        ),
+        ({"nvswitches": 0}, {"nvswitches": "true"}, "error", "NVSwitch", "none"),
+        ({"headers_missing": ["linux-headers-6.1"]}, {}, "error", "kernel headers", "linux-headers-6.1"),
+        ({"secure_boot": "enabled"}, {}, "error", "Secure Boot", "not enrolled"),
+        ({"secure_boot": "enabled", "secure_boot_key_enrolled": True}, {}, "info", "Secure Boot", "enrolled"),
+        ({"selinux": "enforcing"}, {}, "warning", "SELinux", "enforcing"),
+        ({"nouveau": True}, {}, "info", "nouveau", "loaded"),
+        ({"others": {"runfile": "550.54"}}, {"existing": "adopt"}, "error", "driver", ".run"),
+        ({"others": {"gpu_operator": "/run/nvidia/driver"}}, {}, "error", "driver", "GPU Operator"),
+        (
+            {"others": {"dgx_os": "/etc/dgx-release"}},
+            {"existing": "adopt"},
+            "warning",
+            "DGX OS",
+            "own driver",
+        ),
+        ({"others": {"docker_snap": "/snap/docker"}}, {}, "error", "Docker", "snap"),
+        ({"others": {"ofed": "/etc/infiniband/info"}}, {}, "info", "OFED", "installed"),
+        ({"packages": {"libcuda1": "535.1-1"}}, {}, "error", "driver", "libcuda1 535.1"),
+        ({"packages": {"libcuda1": "535.1-1"}}, {"existing": "adopt"}, "warning", "driver", "libcuda1 535.1"),
+        (
+            {"packages": {"libcuda1": "580.95.05-1"}, "held": {"libcuda1"}},
+            {},
+            "warning",
+            "held packages",
+            "libcuda1",
+        ),
+        ({}, {"driver_branch": "570"}, "warning", "driver branch", "570: support ended 2026-02-28"),
+        ({}, {"driver_branch": "550"}, "warning", "driver branch", "550: support ended already"),
+        ({}, {"driver_branch": "601"}, "info", "driver branch", "601"),
+        ({"busy": ["1 compute process: python3 (13)"]}, {}, "warning", "busy", "python3"),
+    ],
+)
+def test_each_trouble_is_one_finding(facts, wanted, severity: str, subject: str, words: str) -> None:
+    findings = found(facts, wanted)
+    assert len(findings) == 1
+    assert findings[0][:2] == (severity, subject)
+    assert words in findings[0][2]
+
+
+def test_all_troubles_come_at_once_with_the_grave_ones_first() -> None:
+    findings = found({"gpus": [], "firewalls": ["ufw"], "nouveau": True, "unresolved": ["a", "b"]})
+    assert [severity for severity, _, _ in findings] == ["error", "error", "error", "warning", "info"]
+
+
+def test_what_we_installed_and_held_is_no_finding() -> None:
+    ours = {"packages": ["libcuda1"], "held": ["libcuda1"]}
+    assert found({"packages": {"libcuda1": "570.1-1"}, "held": {"libcuda1"}, "record": ours}) == []
+    docker = {"packages": {"docker.io": "20.10"}, "held": {"docker.io"}}
+    assert found(docker)[0][1] == "held packages"
+    assert found({**docker, "our_holds": {"docker.io"}}) == []
+
+
+def test_a_registry_host_needs_no_driver() -> None:
+    assert found({"gpus": [], "nvswitches": 0}, {"gpu_count": 0, "driver_branch": ""}) == []
+
+
+def test_the_day_after_the_end_is_past_it() -> None:
+    assert found({}, {"driver_branch": "570", "today": "2026-02-28"}) == []
+    assert found({}, {"driver_branch": "570", "today": "2026-03-01"})
+
+
+def answers(known: dict[str, str]):
+    def run(argv: list[str]) -> tuple[int, str, str]:
+        for words, output in known.items():
+            if " ".join(argv).startswith(words):
+                return 0, output, ""
+        return 1, "", ""
+
+    return run
+
+
+def test_firewalls_are_found_by_what_they_do() -> None:
+    assert firewall(answers({})) == []
+    assert firewall(answers({"iptables -S INPUT": "-P INPUT ACCEPT\n-A INPUT -i lo -j ACCEPT\n"})) == []
+    assert firewall(answers({"iptables -S INPUT": "-P INPUT DROP\n"})) == ["iptables (INPUT)"]
+    inactive = {"systemctl is-active --quiet ufw": "", "ufw status": "Status: inactive\n"}
+    assert firewall(answers(inactive)) == []
+    assert firewall(answers({**inactive, "ufw status": "Status: active\n"})) == ["ufw"]
+
+
+NFTABLES = """
+table inet filter {
+	chain input {
+		type filter hook input priority filter; policy %s;
+		ct state established,related accept
+		ip saddr 192.0.2.7 drop
+		%s
+	}
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "last", "found"),
+    [
+        ("accept", "tcp dport 22 accept", []),
+        ("drop", "tcp dport 22 accept", ["nftables (inet filter input)"]),
+        ("accept", "counter packets 12 bytes 720 drop", ["nftables (inet filter input)"]),
+        ("accept", "reject with icmpx admin-prohibited", ["nftables (inet filter input)"]),
+    ],
+)
+def test_a_native_ruleset_of_nftables_is_read(policy: str, last: str, found: list[str]) -> None:
+    assert firewall(answers({"nft list ruleset": NFTABLES % (policy, last)})) == found
+
+
+def test_free_space_is_seen_where_a_directory_will_be(tmp_path: Path) -> None:
+    (tmp_path / "var/lib").mkdir(parents=True)
+    assert set(free_space(tmp_path, ["/var/lib/clusterctl/registry"])) == {"/var/lib"}
+    assert set(free_space(tmp_path, ["/", "/var/lib/clusterctl/registry"])) == {"/"}  # one filesystem, once
+
+
+def test_a_source_that_the_settings_name_is_judged_once() -> None:
+    named = ["http://depot/cuda/repos/debian12/x86_64/Release"]
+    uris = ["http://depot/cuda/repos/debian12/x86_64/./InRelease", "http://depot/distribution/./InRelease"]
+    assert others_uris(uris, named) == ["http://depot/distribution/./InRelease"]
+
+
+def test_what_others_installed_is_found_by_its_traces(tmp_path: Path) -> None:
+    for place in ("etc/dgx-release", "snap/docker/x", "run/nvidia/driver/x", "usr/bin/nvidia-uninstall"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("")
+    run = answers({})
+    assert set(others(tmp_path, {"docker-ce": "5:27"}, run)) == {
+        "dgx_os",
+        "docker_snap",
+        "gpu_operator",
+        "runfile",
+        "docker_ce",
+    }
+    assert "runfile" not in others(tmp_path, {"nvidia-smi": "1"}, run)
+
+
+def test_apts_own_sources_and_proxies_are_used() -> None:
+    uris = "'http://depot/distribution/./InRelease' depot_InRelease 0 \n'http://depot/x/Packages.xz' y 0 \n"
+    assert apt_uris(answers({"apt-get update --print-uris": uris})) == [
+        "http://depot/distribution/./InRelease"
+    ]
+    dump = 'Acquire "";\nAcquire::http::Proxy "http://p:1";\nAcquire::http::Proxy::depot "DIRECT";\n'
+    site = Proxies("http://site:2", "", "depot")
+    own = apt_proxies(answers({"apt-config": dump}), site)
+    assert own == Proxies("http://p:1", "http://p:1", "depot")
+    assert apt_proxies(answers({}), site) == site
+
+
+def test_an_address_that_is_none_is_said_and_breaks_nothing() -> None:
+    assert set(unreachable(["[]", "nonsense://x"], Proxies())) == {"[]", "nonsense://x"}
+
+
+def test_the_data_of_branches_and_cuda_hold_together() -> None:
+    assert COMPAT["recommended_branch"] in COMPAT["branches"]
+    assert not COMPAT["branches"][COMPAT["recommended_branch"]]["ended"]
+    cuda = yaml.safe_load((COMPAT_DIRECTORY / "cuda.yml").read_text())
+    paddle = yaml.safe_load((COMPAT_DIRECTORY / "paddle.yml").read_text())
+    for variant in paddle["variants"].values():
+        assert variant["cuda"] in cuda["toolkit_driver"]
+        assert variant["cuda"].split(".", maxsplit=1)[0] in cuda["minimum_driver"]
+    for source in COMPAT["packages"].values():
+        assert set(source) == set(COMPAT["supported_os"])
