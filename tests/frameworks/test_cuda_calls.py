@@ -91,6 +91,7 @@ def played_paddle(asked: list, monkeypatch) -> object:
     monkeypatch.setattr(
         driver, "Driver", lambda number: SimpleNamespace(
             l2_bytes=lambda: 1 << 16, pci_address=lambda: "0000:3b:00.0", free_bytes=lambda: 1 << 20,
+            rates=lambda: {"compute_capability": 80},
         ),
     )  # fmt: skip
     real = importlib.import_module
