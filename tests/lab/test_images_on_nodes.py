@@ -112,7 +112,7 @@ def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: Runnin
     assert f"{pull['achieved']:.0%} of it reached" in done.stderr
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.slow  # 165 s; the group has another stopped registry (test_failures)
 def test_a_registry_that_dies_in_a_pull_is_said_and_the_next_apply_mends_it(site: RunningLab) -> None:
     without_image(site, OTHER, NODE)
     site.inject(REGISTRY, "slow-link")
