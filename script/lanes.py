@@ -7,7 +7,7 @@ cores; tests that judge bandwidth (marker `quiet`) run when all other lanes have
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,11 +23,11 @@ LABS: Mapping[str, tuple[str, ...]] = {
         "test_distributed_jobs", "test_nvidia_smi_silent", "test_faults", "test_road",
     ),
     "hosts": (
-        "test_lab_lifecycle", "test_apply_manners", "test_manners", "test_runtime_roles", "test_failures",
+        "test_apply_manners", "test_manners", "test_runtime_roles", "test_failures",
         "test_traps", "test_leases", "test_driver_role", "test_images_on_nodes",
     ),
     "harbor": ("test_harbor",),
-    "demo": ("test_demo", "test_debian13", "test_real_driver"),
+    "demo": ("test_lab_lifecycle", "test_demo", "test_debian13", "test_real_driver"),
 }  # fmt: skip
 MARKS: Mapping[str, str] = {
     "fast": "not slow and not bench and not campaign",
@@ -40,7 +40,8 @@ MARKS: Mapping[str, str] = {
 class Lane:
     """One pytest process: what it runs, which lab it has, and which lanes must have ended before it.
 
-    ``keep``: "after" leaves the lab up for a later lane, "before" takes over one that is up.
+    ``keep``: "after" leaves the lab up for a later lane, "before" takes over one that is up. ``niced``: gets the
+    processor time that others leave.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Lane:
     lab: str = ""
     keep: str = ""
     after: tuple[str, ...] = ()
+    niced: bool = False
 
 
 def lanes(tier: str) -> tuple[Lane, ...]:
@@ -64,7 +66,7 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     with_labs = tuple(
         Lane(name, lab_files(name), busy, options, name, "after" if name == "site" else "") for name in LABS
     )
-    first = (*with_labs, unit, Lane("programs", programs, marks, options))
+    first = (*with_labs, replace(unit, niced=True), Lane("programs", programs, marks, options, niced=True))
     every = tuple(file for name in LABS for file in lab_files(name))
     waits_for = tuple(lane.name for lane in first)
     return (*first, Lane("quiet", every, quiet, options, "site", "before", waits_for))

@@ -30,6 +30,7 @@ LOGS = ROOT / ".test-logs"
 LINT = "lint"
 STATUS_S = 60.0
 SLOWEST = 15
+NICE = ("nice", "-n", "10")
 NO_TESTS = 5  # pytest's exit code where none was chosen
 # What a machine may lack that no tier can bring.
 EXCUSED = re.compile(
@@ -101,7 +102,18 @@ class Runner:
         self.tier = tier
         base = [sys.executable, "-m", "pytest", "-v", "-p", "test_record"]
         self.lanes = {
-            lane.name: Running(lane, [*base, "-m", lane.marks, *lane.options, *lane.paths, *arguments])
+            lane.name: Running(
+                lane,
+                [
+                    *(NICE if lane.niced else ()),
+                    *base,
+                    "-m",
+                    lane.marks,
+                    *lane.options,
+                    *lane.paths,
+                    *arguments,
+                ],
+            )
             for lane in lanes(tier)
         }
         self.lanes[LINT] = Running(Lane(LINT, (), ""), ["bash", "script/lint"])
