@@ -30,7 +30,6 @@ LOGS = ROOT / ".test-logs"
 LINT = "lint"
 STATUS_S = 60.0
 SLOWEST = 15
-NICE = ("nice", "-n", "10")
 NO_TESTS = 5  # pytest's exit code where none was chosen
 # What a machine may lack that no tier can bring.
 EXCUSED = re.compile(
@@ -100,22 +99,7 @@ class Runner:
 
     def __init__(self, tier: str, arguments: Sequence[str]) -> None:
         self.tier = tier
-        base = [sys.executable, "-m", "pytest", "-v", "-p", "test_record"]
-        self.lanes = {
-            lane.name: Running(
-                lane,
-                [
-                    *(NICE if lane.niced else ()),
-                    *base,
-                    "-m",
-                    lane.marks,
-                    *lane.options,
-                    *lane.paths,
-                    *arguments,
-                ],
-            )
-            for lane in lanes(tier)
-        }
+        self.lanes = {lane.name: Running(lane, pytest_command(lane, arguments)) for lane in lanes(tier)}
         self.lanes[LINT] = Running(Lane(LINT, (), ""), ["bash", "script/lint"])
         self._changed = threading.Condition()
         self._begun = time.monotonic()
@@ -217,6 +201,13 @@ class Runner:
                 for seconds, lane, test in sorted(single, reverse=True)[:SLOWEST]
             ],
         }  # fmt: skip
+
+
+def pytest_command(lane: Lane, arguments: Sequence[str]) -> list[str]:
+    """How a lane is started."""
+    nice = ("nice", "-n", "10") if lane.niced else ()
+    pytest = (sys.executable, "-m", "pytest", "-v", "-p", "test_record", "-m", lane.marks)
+    return [*nice, *pytest, *lane.options, *lane.paths, *arguments]
 
 
 def print_times(times: dict[str, Any]) -> None:
