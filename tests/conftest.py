@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import drawn
+from tests.support import drawn, programs
 from tests.support.tree import ROOT
 
 # The tests of jobs run in a training image, too, which has pytest, the framework and none of these.
@@ -52,6 +52,10 @@ def _place(file: str) -> int:
         "test_fast_apply",
     )  # fmt: skip
     return early.index(file) if file in early else len(early)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    programs.require_marked(item)
 
 
 @pytest.fixture(autouse=True)
