@@ -46,9 +46,6 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     server.server_close()
 
 
-pytestmark = pytest.mark.needs("root")
-
-
 @pytest.mark.parametrize("name", ["server.crt", "server.key"])
 def test_a_file_that_harbors_proxy_could_not_read_is_mended(proxy: Proxy, name: str) -> None:
     path = proxy.root / "data/secret/cert" / name
@@ -56,9 +53,6 @@ def test_a_file_that_harbors_proxy_could_not_read_is_mended(proxy: Proxy, name: 
     assert proxy.certificate_steps() == ["certificate: Harbor's proxy could not read it at its next start"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert proxy.certificate_steps() == []
-
-
-pytestmark = pytest.mark.needs("root")
 
 
 def test_the_owner_counts(proxy: Proxy) -> None:
