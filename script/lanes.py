@@ -40,8 +40,8 @@ MARKS: Mapping[str, str] = {
 class Lane:
     """One pytest process: what it runs, which lab it has, and which lanes must have ended before it.
 
-    ``keep``: "after" leaves the lab up for a later lane, "before" takes over one that is up. ``niced``: it gets
-    the processor time that others leave.
+    ``keep``: "after" leaves the lab up for a later lane, "before" takes over one that is up. ``niced``: it
+    gets the processor time that others leave.
     """
 
     name: str

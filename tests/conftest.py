@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from tests.support import drawn
+from tests.support import drawn, programs
 from tests.support.tree import ROOT
 
 # The tests of jobs run in a training image, too, which has pytest, the framework and none of these.
@@ -39,6 +39,10 @@ def pytest_configure() -> None:
 @pytest.hookimpl(trylast=True)  # of what -m and -k leave
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     drawn.deselect_undrawn(config, items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    programs.require_marked(item)
 
 
 @pytest.fixture(autouse=True)

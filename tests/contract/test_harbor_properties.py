@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.harbor_play import applied, changes, everything
 
 from clusterctl.registry.harbor.declared import Declared
@@ -20,11 +21,7 @@ from clusterlab.simulated.harbor.api.server import StandIn, serving
 from .harbor_meddling import MEDDLING
 from .harbor_states import anything, at, write_secrets
 
-ordinary = settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+ordinary = examples(20)
 # script/test --campaign
 many = settings(ordinary, max_examples=500)
 

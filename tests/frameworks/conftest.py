@@ -1,4 +1,4 @@
-"""Shared by the tests with real frameworks; they run where pytest and a framework are: a training image."""
+"""Shared by the tests with real frameworks: the ranks of a job."""
 
 from __future__ import annotations
 

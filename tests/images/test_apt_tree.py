@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.support.programs import require_program
 from tests.support.registries import Running, bytes_of, put_image
 
 from clusterctl.errors import ClusterctlError
@@ -24,9 +24,8 @@ from .driving import MB, call, error, good, locked_site, records, site
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """A signed source of four packages over HTTP on loopback: its address, and its key."""
-    lacking = [name for name in ("apt-get", "dpkg-deb", "gpg") if shutil.which(name) is None]
-    if lacking:
-        pytest.skip(f"this machine has no {', '.join(lacking)}")
+    for name in ("apt-get", "dpkg-deb", "gpg"):
+        require_program(name)
     root = tmp_path_factory.mktemp("mirror")
     flat = root / "repos" / "debian12"
     flat.mkdir(parents=True)

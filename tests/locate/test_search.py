@@ -7,8 +7,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 from tests.support.simulated_fabric import (
     OF_FEW,
     PAIR_GBPS,
@@ -31,7 +32,7 @@ FEW_FAULTS = st.integers(1, 3)
 
 
 @given(st.integers(8, 200), st.sampled_from([*OF_FEW, "mixed"]), FEW_FAULTS, SEEDS)
-@settings(max_examples=120)
+@examples(120)
 def test_one_to_three_faults_are_named_with_their_parts_and_nothing_else(
     nodes: int, kind: str, faults: int, seed: int
 ) -> None:
@@ -44,7 +45,7 @@ def test_one_to_three_faults_are_named_with_their_parts_and_nothing_else(
 
 
 @given(st.integers(5, 24), st.sampled_from(["switch", "uplink"]), FEW_FAULTS, SEEDS)
-@settings(max_examples=40)
+@examples(40)
 def test_slow_blocks_are_their_switches_however_the_nodes_are_ordered(
     blocks: int, kind: str, faults: int, seed: int
 ) -> None:
@@ -56,7 +57,7 @@ def test_slow_blocks_are_their_switches_however_the_nodes_are_ordered(
 
 
 @given(st.integers(12, 60), st.sampled_from([*OF_FEW, "mixed"]), FEW_FAULTS, SEEDS)
-@settings(max_examples=40)
+@examples(40)
 def test_switches_that_are_declared_for_some_nodes_or_wrongly_lead_nobody_astray(
     nodes: int, kind: str, faults: int, seed: int
 ) -> None:
@@ -67,7 +68,7 @@ def test_switches_that_are_declared_for_some_nodes_or_wrongly_lead_nobody_astray
 
 
 @given(st.integers(3, 7), st.data(), SEEDS)
-@settings(max_examples=60)
+@examples(60)
 def test_few_nodes_have_their_culprit_named_and_nobody_else(
     nodes: int, data: st.DataObject, seed: int
 ) -> None:
@@ -90,7 +91,7 @@ def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blame
 
 
 @given(st.integers(2, 100), SEEDS)
-@settings(max_examples=40)
+@examples(40)
 def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> None:
     outcome = searched(layout_of(nodes), [], RDMA, seed)
     assert outcome.verdict.named == () and outcome.verdict.because == ALL_FAST
@@ -98,7 +99,7 @@ def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> Non
 
 
 @given(st.integers(4, 60), st.sampled_from(["node", "link"]), st.floats(0.0, 0.3), SEEDS)
-@settings(max_examples=60)
+@examples(60)
 def test_trials_that_do_not_run_leave_it_open_and_blame_nobody_else(
     nodes: int, kind: str, lost: float, seed: int
 ) -> None:
@@ -153,7 +154,7 @@ def test_a_slow_block_of_unknown_nodes_is_said_to_share_something_and_not_blamed
 
 
 @given(st.sampled_from([(8, 1), (8, 4), (4, 4), (2, 1), (1, 1)]), st.sampled_from(["gpu", "rail"]), SEEDS)
-@settings(max_examples=40)
+@examples(40)
 def test_parts_are_told_apart_as_far_as_the_rails_allow(parts: tuple[int, int], kind: str, seed: int) -> None:
     gpus, rails = parts
     outcome = drawn(kind, 1, layout_of(64, gpus, rails), QUIET, seed)
@@ -209,7 +210,7 @@ def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> No
 
 
 @given(st.integers(3, 40), st.sampled_from([*OF_FEW, "crowd"]), SEEDS)
-@settings(max_examples=40)
+@examples(40)
 def test_rounds_that_wait_for_nothing_are_offered_together_and_never_beyond_the_bound(
     nodes: int, kind: str, seed: int
 ) -> None:

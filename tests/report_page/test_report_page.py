@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import PROGRAM, Browser, is_installed
+from browser import PROGRAM, Browser
 from PIL import Image
 from tests.support import judged
 
@@ -25,10 +24,7 @@ PAGES = {
     "hostile": judged.hostile(),
 }
 RIBBON = "Devices here say of themselves that they are simulated."
-WANTED = "CLUSTERCTL_TEST_BROWSER"  # script/test sets it where it has installed the browser
-
-if not is_installed() and not os.environ.get(WANTED):
-    pytest.skip(f"there is no {PROGRAM} here; script/test installs it", allow_module_level=True)
+pytestmark = pytest.mark.needs(PROGRAM)
 
 
 @pytest.fixture(scope="module")  # starting one takes longer than any test here

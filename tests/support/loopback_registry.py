@@ -19,11 +19,9 @@ from typing import Any
 
 import pytest
 
-from .registries import PROGRAM
+from .registries import program
 
-needs_registry = pytest.mark.skipif(
-    PROGRAM is None, reason="docker-registry is not here: script/test brings it"
-)
+needs_registry = pytest.mark.needs("docker-registry")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def registry(directory: Path, htpasswd: str = "", tls: tuple[Path, Path] | None 
     log = directory / "log"
     with log.open("wb") as stream:
         running = subprocess.Popen(
-            [str(PROGRAM), "serve", str(directory / "config.yml")], stdout=stream, stderr=stream
+            [program(), "serve", str(directory / "config.yml")], stdout=stream, stderr=stream
         )
     try:
         deadline = time.monotonic() + 20

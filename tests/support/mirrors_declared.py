@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from typing import Any
 
 import pytest
 from ansible.module_utils import registry_mirrors
 
 CA = "/usr/local/share/ca-certificates/clusterctl-mysite.crt"
-needs_containerd = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("containerd") or not shutil.which("ctr"),
-    reason="wants root and containerd",
-)
+needs_containerd = pytest.mark.needs("root", "containerd", "ctr")
 
 
 def model(*declared: dict[str, Any], fail_closed: bool = False) -> dict[str, list[registry_mirrors.Mirror]]:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck.parse.reading import CannotReadError
 
-FUZZ = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = examples(80)
 OTHER_LINES = (
     "\n", "bash: warning: setlocale: LC_ALL: cannot change locale\n", "-" * 74 + "\n", "\x00\x01\x1b[31m\n",
     "{}\n", "0\n", "12 34 56 78 90 1 2 3 4 5 6 7 8\n", "#\n", "Killed\n", "\N{REPLACEMENT CHARACTER}\n",

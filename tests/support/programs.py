@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -21,3 +22,13 @@ def require_program(name: str) -> str:
     if found is None:
         pytest.fail(f"{name} is missing: script/test installs it")
     return found
+
+
+def require_marked(item: pytest.Item) -> None:
+    """Fails a test marked with needs(...) where one of those programs, or root, is missing."""
+    for marker in item.iter_markers("needs"):
+        for name in marker.args:
+            if name != "root":
+                require_program(name)
+            elif os.geteuid() != 0:
+                pytest.fail("this test needs root: script/test runs it as root")

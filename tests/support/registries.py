@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import threading
@@ -18,9 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
 import yaml
-from tests.support.tree import ROOT
+from tests.support.programs import require_program
 
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
@@ -28,19 +26,14 @@ from clusterctl.registry.oci.manifest import Blob
 from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.way import Way
 
-UNPACKED = ROOT / ".tools" / "usr" / "bin" / "docker-registry"
-# docker-registry, from PATH or as script/test unpacked it; None where there is none.
-PROGRAM = shutil.which("docker-registry") or (str(UNPACKED) if UNPACKED.is_file() else None)
 QUICK = Patience(attempts=4, first_s=0.01, most_s=0.05)
 START_S = 20.0
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 def program() -> str:
-    """docker-registry; the test is left out where there is none."""
-    if PROGRAM is None:
-        pytest.skip("docker-registry is not here: script/test brings it, or apt-get install docker-registry")
-    return PROGRAM
+    """Returns docker-registry, or fails the test."""
+    return require_program("docker-registry")
 
 
 def free_port() -> int:

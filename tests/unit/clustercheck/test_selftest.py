@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck import sample, sample_smi
 from clustercheck.checks import seeding
@@ -73,7 +74,7 @@ JSON = st.recursive(
 PARTS = sorted(set(sample.probe_record(1)) - {"probe", "errors", "duration_s"})
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(part=st.sampled_from(PARTS), value=JSON)
 def test_a_part_that_is_anything_at_all_never_breaks_a_check(part: str, value: Any) -> None:
     evidence = seeding.edit("gpu01", lambda raw: raw.update({part: value}))(sample.healthy(nodes=2))
@@ -227,7 +228,7 @@ KEYS = [
 ]
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(key=st.sampled_from(KEYS), value=JSON | st.floats(), whole=st.booleans())
 def test_what_a_rank_says_may_be_anything_and_is_never_a_pass_by_mistake(
     key: str, value: Any, whole: bool

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck import sample
 from clustercheck.checks import seeding
@@ -87,7 +88,7 @@ def test_what_depends_on_unreadable_output_never_passes(
     assert {key for key, verdict in found.items() if verdict is Verdict.PASS} == set(found) - DEPENDENTS[part]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(part=st.sampled_from(["nvidia_smi", "nvlink", "container_gpus"]), share=st.floats(0, 1))
 def test_output_cut_off_anywhere_is_noticed(part: str, share: float) -> None:
     whole = sample.probe_record(1)[part]["stdout"].rstrip("\n")

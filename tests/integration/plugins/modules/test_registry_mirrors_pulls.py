@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -16,7 +15,7 @@ from ansible.module_utils import registry_mirrors
 from tests.support.loopback_registry import Registry, needs_registry, push_tiny, registry
 from tests.support.mirrors_declared import model, needs_containerd
 
-needs_skopeo = pytest.mark.skipif(not shutil.which("skopeo"), reason="skopeo is not installed")
+needs_skopeo = pytest.mark.needs("skopeo")
 
 
 def hashed(user: str, password: str) -> str:

@@ -60,18 +60,6 @@ def test_why_it_could_not_be_written_is_said(tmp_path: Path) -> None:
     assert all(touch(tmp_path, user)["rc"] != 0 for user in ("nobody-of-that-name",))
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_root_writes_as_the_user(tmp_path: Path) -> None:
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    for path in (*tmp_path.parents, tmp_path):
-        if path.stat().st_uid == os.getuid() and path.is_relative_to("/tmp/pytest-of-root"):
-            path.chmod(0o755)
-    assert touch(inside, "nobody")["stderr"] == "Permission denied\n"
-    os.chown(inside, pwd.getpwnam("nobody").pw_uid, -1)
-    assert touch(inside, "nobody")["rc"] == 0
-
-
 def test_root_becomes_the_user_with_his_groups_while_it_still_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,7 @@ def test_backends_that_do_not_keep_the_contract_are_refused(tmp_path):
 
 
 def test_the_arguments_backend_goes_before_the_environments():
-    named = {"backend": "tests.unit.played_device"}
+    named = {"backend": "tests.support.played_device"}
     assert load("gpu:0", named, {"CLUSTERCTL_DEVICE_BACKEND": "/nowhere/b.py"}).name == "Played GPU"
     assert all(hasattr(PlayedDevice(), name) for name in MEMBERS)
     assert len(MEMBERS) > 30
@@ -124,7 +124,7 @@ def test_a_processor_does_not_pass_for_the_gpu_that_was_asked_for(monkeypatch):
     monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
     monkeypatch.setattr(played_device, "open_device", lambda _: PlayedDevice(kind="cpu", name="a CPU"))
     with pytest.raises(BackendError, match="asked for gpu:0, the backend gave a CPU: a cpu"):
-        benches.open_bench(Phases(), {"backend": "tests.unit.played_device"}, simulated=False)
+        benches.open_bench(Phases(), {"backend": "tests.support.played_device"}, simulated=False)
 
 
 def test_a_driver_that_says_it_is_simulated_is_believed(monkeypatch):

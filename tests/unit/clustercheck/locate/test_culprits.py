@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck.locate.conclusion import ALL_FAST
 from clustercheck.locate.culprits import culprits, two_nodes
@@ -21,7 +22,7 @@ from clustercheck.model import Result, Scope, Subject, Verdict
 
 
 @given(st.integers(2, 60))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_in_a_round_robin_everyone_meets_everyone_once_and_nobody_twice_a_round(count: int) -> None:
     rounds = round_robin(count)
     assert len(rounds) == count - 1 + count % 2
@@ -60,7 +61,7 @@ def names(count: int) -> list[str]:
 
 
 @given(st.integers(4, 24), st.data())
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.DataObject) -> None:
     nodes = names(count)
     slow = set(
@@ -72,7 +73,7 @@ def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.Dat
 
 
 @given(st.integers(4, FEW), st.data())
-@settings(deadline=None, max_examples=80)
+@examples(80)
 def test_a_slow_link_beside_a_slow_node_wherever_both_are_among_few(count: int, data: st.DataObject) -> None:
     node, a, b = data.draw(st.permutations(names(count)))[:3]
     link = in_order(a, b)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck import sample, sample_smi
 from clustercheck.checks.container_gpus import listed
@@ -22,7 +23,7 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.room import parse_room
 from clustercheck.probe.limits import default_ulimits, of_process
 
-FUZZ = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = examples(30)
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),

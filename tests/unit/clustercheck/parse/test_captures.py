@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck import sample_smi
 from clustercheck.parse.kernel_log import parse_kernel_log, parse_line
@@ -18,7 +19,7 @@ from clustercheck.parse.nvlink import parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.reading import CannotReadError, bus_address, program_output, whole_number
 from clustercheck.parse.topology import parse_topology
 
-FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = examples(40)
 
 
 # --- captures of real hardware, where the machine has them

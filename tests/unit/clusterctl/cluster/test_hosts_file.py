@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clusterctl.cluster.hosts_file import group_names, with_host, without_host
 from clusterctl.errors import ClusterctlError
@@ -104,7 +104,7 @@ def test_a_host_leaves_every_group_it_is_in() -> None:
 names = st.from_regex(r"[a-z][a-z0-9-]{0,6}[a-z0-9]", fullmatch=True)
 
 
-@hypothesis_settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     chosen=st.lists(
         st.tuples(names, st.sampled_from(["gpu_nodes", "registry", "monitoring"])), unique_by=lambda c: c[0]

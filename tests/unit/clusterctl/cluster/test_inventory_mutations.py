@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, event, example, given
+from hypothesis import event, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clusterctl.cluster import inventory
 from clusterctl.main import run
@@ -97,13 +98,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text.encode()
 
 
-def mutations(count: int) -> hypothesis_settings:
-    """How many inventories are made up."""
-    unimportant = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return hypothesis_settings(max_examples=count, deadline=None, suppress_health_check=unimportant)
-
-
-@mutations(100)
+@examples(100)
 @given(text=mutated())
 @example(text=b"")
 @example(text=b"[]\n")
@@ -116,7 +111,7 @@ def test_no_inventory_is_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.campaign
-@mutations(3000)
+@hypothesis_settings(max_examples=3000)
 @given(text=mutated())
 def test_no_inventory_of_thousands_is_a_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes

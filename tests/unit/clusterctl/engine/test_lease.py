@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import job_files, lease_file
+from ansible.module_utils import lease_file
 
 from clustercheck.probe import busy
 from clustercheck.probe import lease as probe_lease
@@ -21,7 +19,6 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import lease as lease_module
 from clusterctl.engine import lease_book
 from clusterctl.engine.lease import Lease, Life, comes_from, from_record, lease_of, life
-from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Free, Note, Take, carry_out, taking
 from clusterctl.runs.store import RunStore
 
@@ -97,24 +94,6 @@ def test_of_many_processes_one_takes_the_node(node: Path, repository: Path) -> N
         assert lease_file.free(node, {"run": OURS.run, "nonce": str(said.index("True"))})
 
 
-@pytest.fixture
-def nodes(tmp_path: Path) -> LeaseNodes:
-    """Three nodes on this machine, each with a lease of its own, reached by Ansible."""
-    hosts = {host: {"clusterctl_lease_path": str(tmp_path / host / "lease.json")} for host in reversed(HOSTS)}
-    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    inventory = {"all": {"vars": {**common, "clusterctl_become": False}, "hosts": hosts}}
-    (tmp_path / "hosts.yml").write_text(json.dumps(inventory))
-    (tmp_path / "run").mkdir()
-    return LeaseNodes(tmp_path / "hosts.yml", tmp_path / "run")
-
-
-def holders(nodes: LeaseNodes) -> list[str]:
-    """Whose nonce is on each node."""
-    path = nodes.inventory.parent
-    found = [lease_file.read(path / host / "lease.json") for host in HOSTS]
-    return [str(one.get("nonce")) if one else "" for one in found]
-
-
 def test_nodes_are_taken_in_one_order_whatever_the_order_they_were_named_in() -> None:
     steps = taking(OURS, ("gpu03", "gpu01", "gpu02"))
     step = next(steps)
@@ -122,98 +101,6 @@ def test_nodes_are_taken_in_one_order_whatever_the_order_they_were_named_in() ->
         step = steps.send({})
     assert isinstance(step, Take)
     assert step.batches == (("gpu01",), ("gpu02", "gpu03"))
-
-
-def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
-    def do(step):
-        return {} if isinstance(step, Note) else nodes(step)
-
-    assert carry_out(taking(OURS, HOSTS), do).held
-    assert holders(nodes) == ["n1", "n1", "n1"]
-    refused = carry_out(taking(THEIRS, HOSTS), do)
-    assert (refused.refused, refused.failed, refused.left) == ({"gpu01": OURS}, {}, {})
-    assert holders(nodes) == ["n1", "n1", "n1"]
-    assert {host: said.holder for host, said in nodes.show(HOSTS).items()} == dict.fromkeys(HOSTS, OURS)
-    assert nodes(Free(OURS, ("gpu01", "gpu02"))) == dict.fromkeys(("gpu01", "gpu02"), Answer(freed=True))
-    refused = carry_out(taking(THEIRS, HOSTS), do)
-    assert refused.refused == {"gpu03": OURS}
-    assert holders(nodes) == ["", "", "n1"], "what it had was given back"
-
-
-def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> None:
-    lease_file.take(nodes.inventory.parent / "gpu01" / "lease.json", THEIRS.as_record())
-    answers = nodes(Take(OURS, (("gpu01",), ("gpu02", "gpu03"))))
-    assert answers == {"gpu01": Answer(holder=THEIRS)}
-    assert holders(nodes) == ["n2", "", ""]
-
-
-def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> None:
-    """Root on a node chooses every word of it; a controller that frees the lease runs none of them."""
-    pwned = nodes.inventory.parent / "pwned"
-    pipe = f"{{{{ lookup('ansible.builtin.pipe', 'touch {pwned}') }}}}"
-    hostile = replace(OURS, who=pipe, where=pipe, nonce=pipe, directory=pipe)
-    (nodes.inventory.parent / "gpu01").mkdir()
-    (nodes.inventory.parent / "gpu01" / "lease.json").write_text(json.dumps(hostile.as_record()))
-    holder = nodes.show(("gpu01",))["gpu01"].holder
-    assert holder == hostile
-    assert nodes(Free(holder, ("gpu01",))) == {"gpu01": Answer(freed=True)}
-    assert nodes(Take(holder, (("gpu01",),)))["gpu01"].taken
-    assert not pwned.exists()
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[str]:
-    """A job that Ansible began on this machine, and that runs until the test is over."""
-    book = [{"hosts": "all", "gather_facts": False, "tasks": [
-        {"ansible.builtin.command": {"argv": ["sleep", "300"]}, "async": 300, "poll": 0, "register": "job"},
-        {"ansible.builtin.copy": {"content": "{{ job.ansible_job_id }}", "dest": str(tmp_path / "job")}},
-    ]}]  # fmt: skip
-    (tmp_path / "job.yml").write_text(json.dumps(book))
-    subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local",
-         "-e", f"ansible_async_dir={tmp_path / 'async'} ansible_python_interpreter={sys.executable}",
-         tmp_path / "job.yml"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    yield (tmp_path / "job").read_text()
-    number = (tmp_path / "job").read_text().partition(".")[0].encode()
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and number in (entry / "cmdline").read_bytes().split(b"\0"):
-                os.killpg(os.getpgid(int(entry.name)), signal.SIGKILL)
-
-
-def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
-    nodes: LeaseNodes, tmp_path: Path, job: str
-) -> None:
-    """The lease of the run that began it may be long gone: an unlock, or a version that gave all back."""
-    nodes = replace(nodes, extra_vars={"ansible_async_dir": str(tmp_path / "async")})
-    taken = carry_out(taking(OURS, ("gpu01",)), lambda step: {} if isinstance(step, Note) else nodes(step))
-    assert (taken.held, taken.working, taken.left) == (False, {"gpu01": (job,)}, {})
-    assert holders(nodes) == ["", "", ""]
-    lease_file.take(tmp_path / "gpu02" / "lease.json", OURS.as_record())
-    assert nodes.show(("gpu02",)) == {"gpu02": Answer(holder=OURS, jobs=(job,))}
-    assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has begun it holds the node, and goes on"
-    assert nodes(Take(THEIRS, (("gpu02",),))) == {"gpu02": Answer(holder=OURS)}
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
-def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
-    tmp_path: Path, text: str
-) -> None:
-    (tmp_path / "j1.2").write_text(text)
-    assert job_files.running(tmp_path) == []
-    assert job_files.running(tmp_path / "none") == []
-    assert job_files.outcome("j1.2", tmp_path, {"j1"})["state"] == "running"
-
-
-def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
-    (nodes.inventory.parent / "gpu02").write_text("no directory")
-    outcome = carry_out(taking(OURS, HOSTS), lambda step: {} if isinstance(step, Note) else nodes(step))
-    assert "the lease at" in outcome.failed["gpu02"]
-    assert list(outcome.left) == ["gpu02"]
-    assert not (nodes.inventory.parent / "gpu01" / "lease.json").exists()
-    assert not (nodes.inventory.parent / "gpu03" / "lease.json").exists()
 
 
 def test_an_interruption_gives_back_what_was_asked_before_it_is_heard() -> None:

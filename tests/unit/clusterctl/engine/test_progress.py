@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
+from tests.support.examples import examples
 
 from clusterctl import console
 from clusterctl.engine.events import (
@@ -209,7 +210,7 @@ def test_hosts_that_fail_alike_are_told_together_and_those_that_do_not_apart(cap
     assert said[1].endswith("nvidia_driver: Do thing 0: gpu001: disk full")
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.data())
 def test_plain_lines_are_bounded_by_tasks_and_reasons_not_by_hosts(data):
     hosts = hosts_of(100)

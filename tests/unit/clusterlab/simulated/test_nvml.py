@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clustercheck.parse.p2p import parse_peer_access
 from clusterlab import hardware
@@ -297,7 +298,7 @@ def test_mig_needs_its_mode_and_room(machine: Machine) -> None:
     assert machine.run("mig", "-dgi", "-i", "0").count("Successfully destroyed") == 2
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.sampled_from(["0", "5", "9", "14", "15", "19", "20"]), max_size=9))
 def test_mig_never_gives_more_than_the_gpu_has(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[str]

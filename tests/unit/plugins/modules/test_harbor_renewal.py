@@ -115,22 +115,6 @@ def test_one_that_ended_meanwhile_is_seen_and_replaced(proxy: Proxy) -> None:
     assert proxy.shows_the_declared_one()
 
 
-@pytest.mark.parametrize("name", ["server.crt", "server.key"])
-def test_a_file_that_harbors_proxy_could_not_read_is_mended(proxy: Proxy, name: str) -> None:
-    path = proxy.root / "data/secret/cert" / name
-    path.chmod(0o000)
-    assert proxy.certificate_steps() == ["certificate: Harbor's proxy could not read it at its next start"]
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert proxy.certificate_steps() == []
-
-
-def test_the_owner_counts(proxy: Proxy) -> None:
-    declared = harbor_certificate.Declared(
-        proxy.root / "tls.crt", proxy.root / "tls.key", proxy.root / "data"
-    )
-    assert "could not read it" in harbor_certificate.why_put(declared, ""), "it is not Harbor's user's"
-
-
 def test_a_proxy_that_does_not_answer_reads_it_when_it_starts(proxy: Proxy) -> None:
     proxy.port = 1
     proxy.declare()

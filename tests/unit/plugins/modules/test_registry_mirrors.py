@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import registry_mirrors as module
 from ansible.module_utils import containerd_config
 from tests.support.called_module import called
-from tests.support.mirrors_declared import CA, HUB, needs_containerd
+from tests.support.mirrors_declared import CA, HUB
 
 
 def options(tmp_path: Path, **given: Any) -> dict[str, Any]:
@@ -106,19 +105,6 @@ def test_the_old_form_of_mirrors_is_in_the_way_and_empty_tables_are_not() -> Non
         containerd_config.with_config_path("root = '/x'\n", 1, "/x")
 
 
-@needs_containerd
-@pytest.mark.parametrize("text", [DEBIANS, ""])
-def test_containerd_itself_takes_the_line(text: str, tmp_path: Path) -> None:
-    said = subprocess.run(["containerd", "--version"], capture_output=True, text=True, check=True).stdout
-    version = containerd_config.format_version(text) if text else containerd_config.default_version(said)
-    config = tmp_path / "config.toml"
-    config.write_text(containerd_config.with_config_path(text, version, "/trees"), encoding="utf-8")
-    dumped = subprocess.run(
-        ["containerd", "--config", str(config), "config", "dump"], capture_output=True, text=True, check=True
-    ).stdout
-    assert containerd_config.registry_trees(dumped) == ["/trees"]
-
-
 def test_a_secret_reaches_the_disk_as_roots_alone(tmp_path: Path) -> None:
     wanted = module.Wanted(tmp_path / "t/docker.io/hosts.toml", 'x\nauthorization = "Basic x"\n')
     module.replace_file(wanted.path, wanted.content, wanted.mode)
@@ -169,53 +155,3 @@ def test_dockers_own_list_follows_what_is_declared(
     refused = run(tmp_path, capsys, mirrors=[HUB], fail_closed=True, **old)
     assert refused["failed"]
     assert "Docker 20.10 cannot use these mirrors" in refused["msg"]
-
-
-@needs_containerd
-def test_containerd_is_given_a_tree_once_it_has_taken_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(DEBIANS, encoding="utf-8")
-    told = run(tmp_path, capsys, check=True, engines=["containerd"])
-    assert config.read_text(encoding="utf-8") == DEBIANS
-    did = run(tmp_path, capsys, engines=["containerd"])
-    assert did["files"] == told["files"] == [
-        str(config), str(tmp_path / "containerd/harbor.lan/hosts.toml"),
-        str(tmp_path / "containerd/docker.io/hosts.toml"),
-    ]  # fmt: skip
-    assert list(tmp_path.glob("config.toml.*~")), "what was there is kept beside it"
-    assert not run(tmp_path, capsys, engines=["containerd"])["changed"]
-    # A tree of the operator's own is used, and his line stays.
-    theirs = config.read_text(encoding="utf-8").replace(
-        str(tmp_path / "containerd"), str(tmp_path / "theirs")
-    )
-    config.write_text(theirs, encoding="utf-8")
-    moved = run(tmp_path, capsys, engines=["containerd"])
-    assert config.read_text(encoding="utf-8") == theirs
-    assert (tmp_path / "theirs/docker.io/hosts.toml").is_file()
-    assert str(tmp_path / "containerd/docker.io/hosts.toml") in moved["files"]
-    assert not (tmp_path / "containerd/docker.io").exists()
-
-
-@needs_containerd
-@pytest.mark.parametrize(
-    ("text", "because"),
-    [
-        ("version = 2\n[plugins\n", "containerd does not take"),
-        ('version = 2\n[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]\n',
-         "has registry.mirrors, beside which containerd takes no config_path"),
-        ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  registry = {config_path = ""}\n',
-         "does not take"),
-    ],
-)  # fmt: skip
-def test_a_configuration_that_one_line_does_not_mend_is_left_alone(
-    text: str, because: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(text, encoding="utf-8")
-    refused = run(tmp_path, capsys, engines=["containerd"])
-    assert refused["failed"]
-    assert because in refused["msg"]
-    assert config.read_text(encoding="utf-8") == text
-    assert [path.name for path in tmp_path.iterdir() if "clusterctl" in path.name] == []

@@ -7,9 +7,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from tests.support.examples import examples
 
 from clusterctl.cluster import settings
 from clusterctl.main import run
@@ -74,13 +75,7 @@ def mutated(draw: st.DrawFn) -> list[bytes]:
     return made
 
 
-def mutations(count: int) -> hypothesis_settings:
-    """How many files are made up."""
-    unimportant = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-    return hypothesis_settings(max_examples=count, deadline=None, suppress_health_check=unimportant)
-
-
-@mutations(1500)
+@examples(1500)
 @given(files=mutated())
 @example(files=[b"a: &a {<<: *a}\n", b"<<: [*x]\n"])
 @example(files=[b"all: &a {children: {gpu_nodes: *a}}\n", b"<<: 1\n"])
@@ -90,7 +85,7 @@ def test_no_file_whatever_is_a_traceback(tmp_path: Path, files: list[bytes]) -> 
 
 
 @pytest.mark.campaign
-@mutations(5000)
+@hypothesis_settings(max_examples=5000)
 @given(files=mutated())
 def test_no_file_of_thousands_is_a_traceback(tmp_path: Path, files: list[bytes]) -> None:
     said_in_one_place_each(tmp_path, files)

@@ -6,23 +6,19 @@ import contextlib
 import hashlib
 import importlib.util
 import json
-import subprocess
-import sys
-from base64 import b64encode
 
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe.calls import CannotAskError, of_host
+from clusterctl.rollout.probe.calls import CannotAskError
 from clusterctl.rollout.probe.look import calls_put_away
 from clusterctl.rollout.probe.written import Written, read
 
-from .probe_stage import PREFLIGHT, asked_of, told
+from .probe_stage import asked_of, told
 
 CANARY = "correct-horse-canary"
-ENCODED = b64encode(CANARY.encode()).decode()
 
 
 def callback():
@@ -53,45 +49,6 @@ def test_a_proxy_is_kept_unless_a_password_is_in_it(proxy, kept):
     found = callback().masked({"http_proxy": proxy}, {"http_proxy": "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"})
     assert (found["http_proxy"] == proxy) is kept
     assert CANARY not in json.dumps(found)
-
-
-def test_the_playbooks_own_calls_are_written_down(tmp_path):
-    """Real Ansible, on this machine: what it asked can be asked again, and no secret is in the file."""
-    book = tmp_path / "book.yml"
-    book.write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]}}\n"
-        "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
-        f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
-        "    - ansible.builtin.debug: {msg: hello}\n"
-        f"    - ansible.builtin.set_fact: {{password: {CANARY}}}\n"
-        "    - registry_image: {source: x/y, destination: '127.0.0.1:9/y', digest: 'sha256:0',\n"
-        f"        http_proxy: 'http://user:{CANARY}@127.0.0.1:9'}}\n"
-        f"      async: 30\n      poll: 0\n      vars: {{ansible_async_dir: {tmp_path}/jobs}}\n"
-    )
-    here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
-    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
-    from clusterctl.engine.environment import ansible_environment
-
-    calls = tmp_path / "calls.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), str(book)],
-        cwd=content_root(),
-        env=ansible_environment(content_root(), calls=calls),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert calls.stat().st_mode & 0o777 == 0o600
-    assert CANARY not in calls.read_text()
-    assert ENCODED not in calls.read_text()
-    found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
-    assert [call.module for call in found] == ["service_files", "command", "file"]
-    assert [call.check for call in found] == [True, False, True]
-    assert isinstance(found[0].args["files"][0]["secret_base64"], dict)
-    assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
-    assert not read(calls).is_whole({"gpu01": 7})
 
 
 def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):

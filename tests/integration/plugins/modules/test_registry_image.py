@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import ssl
 import threading
 from collections.abc import Iterator
@@ -20,13 +19,11 @@ import pytest
 import registry_image
 from ansible.module_utils import skopeo_words
 from tests.support.called_module import called
-from tests.support.loopback_registry import PROGRAM, Registry, push_tiny, registry
+from tests.support.loopback_registry import Registry, push_tiny, registry
 
 from clusterctl.engine.failure_kinds import kind_of
 
-needs_programs = pytest.mark.skipif(
-    PROGRAM is None or shutil.which("skopeo") is None, reason="docker-registry and skopeo are not installed"
-)
+needs_programs = pytest.mark.needs("docker-registry", "skopeo")
 PATH = "library/tiny"
 DIGEST = "sha256:" + "ab" * 32
 LOGIN = "push:" + bcrypt.hashpw(b"good", bcrypt.gensalt(4)).decode() + "\n"
