@@ -23,11 +23,11 @@ LABS: Mapping[str, tuple[str, ...]] = {
         "test_distributed_jobs", "test_nvidia_smi_silent", "test_faults", "test_road",
     ),
     "hosts": (
-        "test_apply_manners", "test_manners", "test_runtime_roles", "test_failures",
+        "test_demo", "test_apply_manners", "test_manners", "test_runtime_roles", "test_failures",
         "test_traps", "test_leases", "test_driver_role", "test_images_on_nodes",
     ),
     "harbor": ("test_harbor",),
-    "demo": ("test_lab_lifecycle", "test_demo", "test_debian13", "test_real_driver"),
+    "lifecycle": ("test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver"),
 }  # fmt: skip
 MARKS: Mapping[str, str] = {
     "fast": "not slow and not bench and not campaign",

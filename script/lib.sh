@@ -83,13 +83,14 @@ venv() { # venv runtime|dev: .venv with the locked dependencies, and clusterctl 
 # What the lab builds its images and package sources with.
 LAB_PACKAGES=(mmdebstrap debian-archive-keyring gnupg iptables iproute2 openssh-client ca-certificates)
 
-# What tests use beside that.
-TEST_PACKAGES=(skopeo openssl gnupg apt-utils dpkg-dev)
-
 lab_packages() { # the tools of the lab, and an engine where none answers
     apt_install "${LAB_PACKAGES[@]}"
     # An engine that is there and does not answer is the operator's: lab up starts it, nothing replaces it.
     command -v dockerd >/dev/null || docker info >/dev/null 2>&1 || apt_install docker.io
+}
+
+test_packages() { # the programs of the ordinary tests
+    apt_install skopeo openssl gnupg apt-utils dpkg-dev
 }
 
 registry_program() { # the registry that tests of images run on loopback: unpacked, since the package starts a service

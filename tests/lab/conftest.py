@@ -22,6 +22,8 @@ PROGRAM = Path(sys.executable).with_name("clusterctl")
 KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
 # The lane of script/test that this process is: each lane has a lab of its own.
 LAB_VARIABLE = "CLUSTERCTL_TEST_LAB"
+# Its lab is the one that script/demo applied: a second one would cost minutes.
+LANE_OF_THE_DEMO = "hosts"
 COMMAND_S = 900
 
 
@@ -145,17 +147,65 @@ def bring_up(directory: Path, *options: str, keep: str = "") -> Iterator[Running
         running.lab("down")
 
 
+@dataclass(frozen=True)
+class Demo:
+    """A fresh clone in which script/demo was run, and what it printed."""
+
+    clone: Path
+    done: subprocess.CompletedProcess[str]
+
+
+def demo_of(directory: Path, *arguments: str) -> Iterator[Demo]:
+    """script/demo in a fresh clone of what is committed; its lab is taken down afterwards and leaves nothing."""
+    clone = directory / "clusterctl"
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True, timeout=60)
+    try:
+        yield Demo(clone, run_in(clone, "script/demo", *arguments))
+    finally:
+        program, state = clone / ".venv/bin/clusterctl", clone / ".lab/state.json"
+        suffix = json.loads(state.read_text())["suffix"] if state.exists() else None
+        if program.exists():
+            run_in(clone, str(program), "lab", "down")
+    assert not (clone / ".lab").exists()
+    for what in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]):
+        command = ["docker", *what, "--quiet", "--filter", f"label=clusterlab.lab={suffix}"]
+        assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ""
+
+
+def run_in(clone: Path, *command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command in a clone; fails the test unless it ends with this exit code."""
+    done = subprocess.run(
+        command, cwd=clone, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=1500,
+        env={**os.environ, "CI": "1", "NO_COLOR": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, (
+        f"{command}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+    )
+    return done
+
+
 @pytest.fixture(scope="session")
-def lab() -> Iterator[RunningLab]:
-    """Three bare GPU nodes and a registry host, reached over SSH; nothing is applied."""
-    name = "-".join(filter(None, (".lab-test", os.environ.get(LAB_VARIABLE))))
-    yield from bring_up(REPOSITORY / name, "--nodes", "3", keep=os.environ.get(KEEP_VARIABLE, ""))
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    """script/demo with three nodes, as a new user runs it."""
+    yield from demo_of(tmp_path_factory.mktemp("demo"), "--nodes", "3")
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest) -> Iterator[RunningLab]:
+    """Three GPU nodes and a registry host, reached over SSH: bare ones, but in one lane those of the demo."""
+    lane = os.environ.get(LAB_VARIABLE, "")
+    if lane == LANE_OF_THE_DEMO:
+        yield RunningLab(request.getfixturevalue("demo").clone / ".lab")
+    else:
+        keep = os.environ.get(KEEP_VARIABLE, "")
+        yield from bring_up(REPOSITORY / ".lab-test" / lane, "--nodes", "3", keep=keep)
 
 
 @pytest.fixture(scope="session")
 def applied_lab(lab: RunningLab) -> RunningLab:
     """The same lab with the whole site applied: tests leave it as they found it."""
-    lab.done("apply", "--yes", "--canary", "0")
+    if os.environ.get(LAB_VARIABLE) != LANE_OF_THE_DEMO:
+        lab.done("apply", "--yes", "--canary", "0")
     return lab
 
 

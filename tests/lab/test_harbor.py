@@ -68,7 +68,7 @@ def ensure_content(lab: RunningLab) -> None:
 @pytest.fixture(scope="module")
 def harbor() -> Iterator[RunningLab]:
     """A lab of its own, whose registry host is to run the older of two releases."""
-    for running in bring_up(REPOSITORY / ".lab-test-harbor", "--nodes", "1", "--registry", "harbor"):
+    for running in bring_up(REPOSITORY / ".lab-test/harbor", "--nodes", "1", "--registry", "harbor"):
         declare(running, release(0))
         yield running
 
