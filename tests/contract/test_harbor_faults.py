@@ -158,6 +158,7 @@ applied(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
 """
 
 
+@pytest.mark.drawn("a killed apply of the registry")
 @pytest.mark.parametrize("at", [2, 5, 9, 13, 17])
 def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
     harbor: StandIn, upstream: str, tmp_path: Path, at: int
@@ -186,6 +187,7 @@ rotated(sys.argv[1], Path(sys.argv[2]), everything(sys.argv[3]))
 """
 
 
+@pytest.mark.drawn("a killed rotation of the registry")
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_rotation_that_is_killed_is_completed_by_the_next_apply(
     harbor: StandIn, upstream: str, tmp_path: Path, at: int

@@ -18,6 +18,7 @@ from tests.unit.plugins.modules.test_harbor_installer import tarball
 from .harbor_plays import BACKUP, PORTS, ROOT, backed_up, installed, play_registry, render, said
 
 
+@pytest.mark.drawn("plans of the role harbor")
 def test_a_plan_of_a_bare_host_goes_to_its_end_and_makes_nothing(tmp_path: Path) -> None:
     ports = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
     done = play_registry(tmp_path, "registry.yml", **ports)
@@ -26,6 +27,7 @@ def test_a_plan_of_a_bare_host_goes_to_its_end_and_makes_nothing(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hosts.yml"]
 
 
+@pytest.mark.drawn("refusals of the role harbor")
 def test_there_is_no_backup_and_no_upgrade_of_a_harbor_that_is_not_there(tmp_path: Path) -> None:
     assert "no Harbor of ours is installed here" in said(play_registry(tmp_path, "registry_backup.yml"))
     ports = {"registry_port": 61443, "harbor_http_port": 61080, "harbor_metrics_port": 61090}
@@ -34,6 +36,7 @@ def test_there_is_no_backup_and_no_upgrade_of_a_harbor_that_is_not_there(tmp_pat
     assert "there is no backup yet" in said(play_registry(tmp_path, "registry_restore.yml", **ports))
 
 
+@pytest.mark.drawn("plans of the role harbor")
 def test_a_plan_of_an_upgrade_goes_to_its_end(tmp_path: Path) -> None:
     installed(tmp_path, "v2.14.4")
     before = sorted(path for path in tmp_path.rglob("*"))
@@ -44,6 +47,7 @@ def test_a_plan_of_an_upgrade_goes_to_its_end(tmp_path: Path) -> None:
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "hosts.yml") == before
 
 
+@pytest.mark.drawn("plans of the role harbor")
 def test_a_plan_judges_the_settings_that_are_to_be_and_says_that_harbor_goes_down(tmp_path: Path) -> None:
     installed(tmp_path, "v2.15.2")
     done = play_registry(tmp_path, "registry.yml", **PORTS)
@@ -51,6 +55,7 @@ def test_a_plan_judges_the_settings_that_are_to_be_and_says_that_harbor_goes_dow
     assert "install: harbor.yml changed; Harbor is down meanwhile" in said(done)
 
 
+@pytest.mark.drawn("refusals of the role harbor")
 def test_an_upgrade_over_the_sites_own_database_wants_a_word_that_it_was_backed_up(tmp_path: Path) -> None:
     installed(tmp_path, "v2.14.4")
     own = {"harbor_external_database": {"host": "db", "username": "harbor", "password": "x"}, **PORTS}
@@ -61,6 +66,7 @@ def test_an_upgrade_over_the_sites_own_database_wants_a_word_that_it_was_backed_
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.drawn("plans of the role harbor")
 def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> None:
     installed(tmp_path, "v2.14.4", state="upgrading", to="v2.15.2", backup="20260101T000000Z")
     for playbook in ("registry_upgrade.yml", "registry.yml"):
@@ -81,6 +87,7 @@ UNPACK = """
 """
 
 
+@pytest.mark.drawn("jobs of the role harbor")
 def test_an_installer_is_unpacked_by_a_job_that_is_asked_for_separately(tmp_path: Path) -> None:
     archive = tmp_path / "brought.tgz"
     declared = {
@@ -112,6 +119,7 @@ UPGRADE = """
 """
 
 
+@pytest.mark.drawn("jobs of the role harbor")
 def test_a_release_is_installed_by_a_job_whose_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +147,7 @@ def test_what_takes_the_installers_time_is_a_job(tmp_path: Path) -> None:
         assert [task.get("check_mode", "async" in task) for task in asked] == [True, True], name
 
 
+@pytest.mark.drawn("refusals of the role harbor")
 def test_a_restore_that_cannot_end_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     backed_up(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as holder:
@@ -154,6 +163,7 @@ def test_a_restore_that_cannot_end_is_refused_before_anything_is_written(tmp_pat
         assert "here, and what the restore has written so far is left as it is. port" in said(refused)
 
 
+@pytest.mark.drawn("refusals of the role harbor")
 def test_a_restore_with_a_certificate_that_ended_is_refused_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
@@ -174,6 +184,7 @@ def test_a_restore_with_a_certificate_that_ended_is_refused_before_anything_is_w
     assert not (tmp_path / "opt").exists()
 
 
+@pytest.mark.drawn("plans of the role harbor")
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path, begun: bool) -> None:
     key = backed_up(tmp_path)
@@ -191,6 +202,7 @@ def test_a_plan_of_a_restore_reads_the_backup_and_goes_to_its_end(tmp_path: Path
         assert "secretkey was changed. Nothing was touched" in said(refused)
 
 
+@pytest.mark.drawn("refusals of the role harbor")
 def test_an_apply_and_an_upgrade_refuse_a_harbor_that_is_half_restored(tmp_path: Path) -> None:
     installed(tmp_path, "v2.15.2")
     mark = json.dumps({"backup": "20260101T000000Z", "phase": "loaded"})

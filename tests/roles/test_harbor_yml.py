@@ -64,6 +64,7 @@ def names(value: Any, prefix: str = "") -> set[str]:
     return found
 
 
+@pytest.mark.drawn("harbor.yml of a release")
 @pytest.mark.parametrize("version", ["v2.12.4", "2.13.5", "v2.14.4", "v2.15.2"])
 def test_what_prepare_indexes_is_there_in_every_release(tmp_path: Path, version: str) -> None:
     text, said = render(tmp_path, harbor_version=version)
@@ -107,6 +108,7 @@ LEAST: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.drawn("harbor.yml for the next migration")
 @pytest.mark.parametrize("exporter", ["jaeger", "otel"])
 def test_what_the_next_releases_migration_asks_for_is_there_by_default(tmp_path: Path, exporter: str) -> None:
     trace = {exporter: {"endpoint": "h:4318"}}

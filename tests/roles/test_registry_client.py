@@ -42,6 +42,7 @@ def checked(tmp_path: Path, variables: dict[str, Any]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.drawn("ways through the role registry_client")
 @pytest.mark.parametrize(
     ("variables", "shown"),
     [
@@ -68,6 +69,7 @@ def test_every_way_through_the_role_can_be_looked_at(
     assert [path.name for path in (tmp_path / ".clusterctl/secrets").iterdir()] == ["registry-robots.json"]
 
 
+@pytest.mark.drawn("refusals of the role registry_client")
 @pytest.mark.parametrize(
     ("variables", "because"),
     [

@@ -111,6 +111,7 @@ COMBINED = {
 }
 
 
+@pytest.mark.drawn("windows of an apply or a plan")
 @pytest.mark.parametrize(("site", "case", "size"), COMBINED.values(), indirect=["site"], ids=list(COMBINED))
 def test_the_picture_fits_its_window_names_what_failed_and_leaves_a_whole_screen(site, case, size):
     site.play(failing=dict.fromkeys(case.failing, LOCKED), unreachable=case.dead, hold=3)
@@ -159,6 +160,7 @@ def test_a_window_that_changes_its_size_shows_one_whole_picture(site):
     assert terminal.ended() == 1
 
 
+@pytest.mark.drawn("plain lines of an apply")
 @pytest.mark.parametrize("site", [3, 100], indirect=True)
 @pytest.mark.parametrize(
     "setting", [{"NO_COLOR": "1"}, {"CI": "true"}, {"TERM": "dumb"}], ids=["NO_COLOR", "CI", "dumb"]

@@ -100,6 +100,7 @@ def test_a_dead_host_in_one_wave_stops_the_next(cluster, monkeypatch, capsys):
     assert "stopped: dead01 could not be reached" in capsys.readouterr().err
 
 
+@pytest.mark.drawn("jobs of a dead controller")
 @pytest.mark.parametrize("kind", ["apply", "registry upgrade", "registry restore"])
 def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down(cluster, monkeypatch, kind):
     book = """\

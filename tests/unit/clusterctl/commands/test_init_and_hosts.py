@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -106,16 +105,6 @@ def test_add_refuses_what_could_not_be_reached(site: Path, arguments: list[str],
     (*options,) = arguments[2:]
     assert error(hosts(site, "add", *options, "--", *arguments[:2])).code == code
     assert (site / "hosts.yml").read_text() == before
-
-
-def test_add_writes_what_it_is_told(site: Path) -> None:
-    done = hosts(site, "add", "gpu03", "10.0.0.3", "--port", "2222", "--user", "root")
-    assert done.exception is None
-    assert "hosts scan --limit gpu03" in done.stderr
-    listed: list[dict[str, Any]] = [json.loads(x) for x in hosts(site, "list", "--json").stdout.splitlines()]
-    (new,) = [h for h in listed if h["host"] == "gpu03"]
-    assert (new["address"], new["port"], new["user"], new["pinned"]) == ("10.0.0.3", 2222, "root", False)
-    assert settings.check(ClusterDirectory(site)) == []
 
 
 @pytest.mark.parametrize(

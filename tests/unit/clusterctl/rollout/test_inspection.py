@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.transport import Completed, NodeUnreachableError
-from clusterctl.cluster.inventory import Host
 from clusterctl.rollout.inspection import HostStatus, inspect, status_of
-from clusterctl.rollout.opening import logins_at_once
 
 RAW = {
     "probe": 1,
@@ -77,10 +73,3 @@ def test_a_dead_host_takes_no_other_with_it():
     first, second = inspect(["gpu01", "gpu02"], Wire(), gpu_nodes=["gpu01", "gpu02"], image=image)
     assert (first.driver_loaded, first.driver_installed, first.image) == ("580.95.05", "580.95.05", False)
     assert second == HostStatus("gpu02", unreachable="it does not answer")
-
-
-@pytest.mark.parametrize(("count", "jump", "forks"), [(8, True, 64), (9, True, 8), (9, False, 64)])
-def test_a_jump_host_is_not_flooded(count, jump, forks):
-    arguments = {"ansible_ssh_common_args": "-F none" + (" -J bastion" if jump else "")}
-    hosts = [Host(f"gpu{n}", "192.0.2.9", 22, "ops", ("gpu_nodes",), arguments) for n in range(count)]
-    assert logins_at_once(hosts) == forks
