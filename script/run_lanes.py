@@ -30,6 +30,7 @@ LOGS = ROOT / ".test-logs"
 LINT = "lint"
 STATUS_S = 60.0
 SLOWEST = 15
+DOWN_S = 120.0
 NO_TESTS = 5  # pytest's exit code where none was chosen
 # What a machine may lack that no tier can bring.
 EXCUSED = re.compile(
@@ -119,6 +120,8 @@ class Runner:
         except KeyboardInterrupt:
             self._interrupt()
             return 130
+        finally:
+            self._take_down_kept_labs()
         return self._report()
 
     def _start_ready(self) -> None:
@@ -154,6 +157,14 @@ class Runner:
                 self._changed.wait_for(lambda: not any(one.is_active for one in active))
         except KeyboardInterrupt:
             signal_all(active, signal.SIGKILL)
+
+    def _take_down_kept_labs(self) -> None:
+        """A lab that was left up for a lane that did not come to take it down."""
+        for one in self.lanes.values():
+            directory = ROOT / ".lab-test" / one.lane.lab
+            if one.lane.keep == "after" and directory.exists():
+                clusterctl = Path(sys.executable).with_name("clusterctl")
+                subprocess.run([clusterctl, "lab", "down", "--dir", directory], check=False, timeout=DOWN_S)
 
     def _report(self) -> int:
         bad = [one for one in self.lanes.values() if not one.is_good]
