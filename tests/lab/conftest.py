@@ -156,7 +156,7 @@ class Demo:
 
 
 def demo_of(directory: Path, *arguments: str) -> Iterator[Demo]:
-    """script/demo in a fresh clone of what is committed; its lab is taken down afterwards, leaving nothing."""
+    """script/demo in a fresh clone of what is committed; its lab is taken down then, leaving nothing."""
     clone = directory / "clusterctl"
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True, timeout=60)
     try:
