@@ -60,7 +60,7 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     unit = Lane("unit", FAST, marks, ("--hypothesis-profile", "fast", "-n", "2"))
     if tier == "fast":
         return (unit,)
-    options = ("--hypothesis-profile", "ordinary", *(("--all-drawn",) if tier == "slow" else ()))
+    options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     busy, quiet = f"({marks}) and not quiet", f"({marks}) and quiet"
     with_labs = tuple(

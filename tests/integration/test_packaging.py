@@ -103,17 +103,20 @@ def check_whole(bin_directory: Path, cwd: Path) -> Path:
     return content
 
 
+@pytest.mark.drawn("packaging")
 def test_the_wheel_is_whole(wheel: Path, tmp_path: Path) -> None:
     content = check_whole(installed(tmp_path, str(wheel)), tmp_path)
     assert content.name == "_content"
     assert tmp_path in content.parents
 
 
+@pytest.mark.drawn("packaging")
 def test_pip_install_of_the_tree_is_whole(tmp_path: Path, repository: Path) -> None:
     content = check_whole(installed(tmp_path, str(repository)), tmp_path)
     assert tmp_path in content.parents
 
 
+@pytest.mark.drawn("packaging")
 def test_an_editable_install_uses_the_tree(tmp_path: Path, repository: Path) -> None:
     content = check_whole(installed(tmp_path, "-e", str(repository)), tmp_path)
     assert content == repository

@@ -70,7 +70,7 @@ def image_is_there(lab: Any) -> bool:
     return bool(status["image"])
 
 
-@pytest.mark.drawn("interrupted apply")
+@pytest.mark.drawn("interrupted and concurrent applies")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)]
 )
@@ -93,7 +93,7 @@ def test_a_controller_that_ends_in_the_middle_finds_its_job_again(without_image,
     assert "earlier run" not in without_image.clusterctl("apply", "--yes", *part).stderr
 
 
-@pytest.mark.drawn("two operators")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_a_second_operator_is_refused_while_the_first_works(applied_lab):
     running = Apply(applied_lab, "--only", "driver")
     running.until("play_started")
@@ -104,7 +104,7 @@ def test_a_second_operator_is_refused_while_the_first_works(applied_lab):
     assert "has been running apply on this cluster since" in refused.stderr
 
 
-@pytest.mark.drawn("dead node")
+@pytest.mark.drawn("nodes left out")
 def test_one_dead_node_stops_a_fleet_until_it_is_quarantined(faults):
     faults.inject(NODE, "node-down")
     stopped = faults.clusterctl("apply", "--yes", "--json")
@@ -125,7 +125,7 @@ def test_one_dead_node_stops_a_fleet_until_it_is_quarantined(faults):
     assert row["quarantined"] == "a broken fan"
 
 
-@pytest.mark.drawn("busy node")
+@pytest.mark.drawn("nodes left out")
 def test_a_node_that_computes_is_left_alone_and_said(applied_lab):
     hold = "exec 3</dev/nvidia0; exec sleep 900"
     applied_lab.ssh(NODE, f"sudo systemd-run --unit=job sh -c '{hold}'")
@@ -157,7 +157,7 @@ def sudo_with_password(applied_lab: Any, tmp_path: Path) -> Iterator[Path]:
     subprocess.run([*container, "tee", policy], input=before, text=True, check=True, capture_output=True)
 
 
-@pytest.mark.drawn("access")
+@pytest.mark.drawn("other people's hosts")
 def test_sudo_with_a_password_serves_and_the_password_is_written_nowhere(applied_lab, sudo_with_password):
     limit = ("--limit", NODE)
     refused = applied_lab.clusterctl("preflight", "--json", *limit)
@@ -173,7 +173,7 @@ def test_sudo_with_a_password_serves_and_the_password_is_written_nowhere(applied
     assert PASSWORD not in done.stdout + done.stderr
 
 
-@pytest.mark.drawn("access")
+@pytest.mark.drawn("other people's hosts")
 def test_hosts_behind_a_jump_host_are_reached_with_keys_checked(applied_lab, tmp_path):
     cluster = applied_lab.cluster
     config = tmp_path / "ssh_config"

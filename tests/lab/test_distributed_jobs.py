@@ -85,7 +85,7 @@ def nothing_is_left(lab: Any, nodes: tuple[str, ...] = NODES) -> None:
         assert left == "", f"{node}: {left}"
 
 
-@pytest.mark.drawn("jobs that fail")
+@pytest.mark.drawn("jobs")
 def test_a_rank_that_crashes_is_named_and_nothing_is_left(launch: Launch, applied_lab: Any) -> None:
     outcome = launch("crashes")
     assert outcome.first_failure is not None
@@ -96,7 +96,7 @@ def test_a_rank_that_crashes_is_named_and_nothing_is_left(launch: Launch, applie
     nothing_is_left(applied_lab)
 
 
-@pytest.mark.drawn("jobs that fail")
+@pytest.mark.drawn("jobs")
 def test_a_rank_that_hangs_is_named_with_its_stack(launch: Launch, applied_lab: Any) -> None:
     outcome = launch("hangs")
     assert outcome.first_failure is not None
@@ -108,7 +108,7 @@ def test_a_rank_that_hangs_is_named_with_its_stack(launch: Launch, applied_lab: 
     nothing_is_left(applied_lab)
 
 
-@pytest.mark.drawn("jobs that fail")
+@pytest.mark.drawn("jobs")
 def test_wrong_numbers_are_found(launch: Launch) -> None:
     forgot = launch("forgets", {"steps": 5, "batch": 48})
     assert forgot.good
@@ -119,7 +119,7 @@ def test_wrong_numbers_are_found(launch: Launch) -> None:
     assert {rank.verdict["points"][0]["max_abs_error"] for rank in corrupt.ranks} == {1.0}
 
 
-@pytest.mark.drawn("jobs that fail")
+@pytest.mark.drawn("jobs")
 def test_a_node_lost_in_the_middle_is_named_while_the_others_are_ended(launch: Launch, faults: Any) -> None:
     started: list[str] = []
     cut: list[threading.Thread] = []
@@ -140,7 +140,7 @@ def test_a_node_lost_in_the_middle_is_named_while_the_others_are_ended(launch: L
     nothing_is_left(faults, ("gpu01", "gpu03"))
 
 
-@pytest.mark.drawn("interrupted validate")
+@pytest.mark.drawn("jobs")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
 )

@@ -96,7 +96,7 @@ def node(applied_lab: Any, repository: Path) -> Iterator[DriverNode]:
     assert found.running() == {OLD}
 
 
-@pytest.mark.drawn("packages")
+@pytest.mark.drawn("packages and images")
 def test_a_job_is_left_alone_and_a_module_in_use_asks_for_a_reboot(node: DriverNode) -> None:
     hold = "exec 3</dev/nvidia0; exec sleep 900"
     node.ssh(f"sudo systemd-run --unit=job sh -c '{hold}'")
@@ -119,7 +119,7 @@ def test_a_job_is_left_alone_and_a_module_in_use_asks_for_a_reboot(node: DriverN
     assert node.set_version(NEW).changed == 0
 
 
-@pytest.mark.drawn("packages")
+@pytest.mark.drawn("packages and images")
 def test_a_mirror_behind_the_sites_proxy_serves_the_driver(node: DriverNode) -> None:
     node.lab.ssh("registry01", f'echo "{PROXY}" > /tmp/proxy.py')
     node.lab.ssh("registry01", "sudo systemd-run --unit=proxy python3 /tmp/proxy.py")

@@ -158,14 +158,30 @@ def in_group(group: str, *values: Any) -> Any:
 @pytest.mark.parametrize(
     ("cause", "part", "code", "hint"),
     [
-        in_group("access", authorized_keys_gone, "driver", "host.login-refused", "authorized_keys"),
-        in_group("access", other_host_keys, "driver", "host.key-changed", f"clusterctl hosts replace {NODE}"),
-        in_group("access", sshd_stopped, "driver", "host.unreachable", f"clusterctl hosts quarantine {NODE}"),
-        in_group("access", sudo_wants_a_password, "driver", "host.sudo-password", "password"),
-        in_group("packages", disk_full, "runtime", "host.disk-full", "Free disk space"),
-        in_group("packages", read_only, "runtime", "host.read-only", "Mend it"),
-        in_group("packages", lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
-        in_group("images", registry_stopped, "images", "registry.unreachable", "apply --only registry"),
+        in_group(
+            "other people's hosts", authorized_keys_gone, "driver", "host.login-refused", "authorized_keys"
+        ),
+        in_group(
+            "other people's hosts",
+            other_host_keys,
+            "driver",
+            "host.key-changed",
+            f"clusterctl hosts replace {NODE}",
+        ),
+        in_group(
+            "other people's hosts",
+            sshd_stopped,
+            "driver",
+            "host.unreachable",
+            f"clusterctl hosts quarantine {NODE}",
+        ),
+        in_group("other people's hosts", sudo_wants_a_password, "driver", "host.sudo-password", "password"),
+        in_group("packages and images", disk_full, "runtime", "host.disk-full", "Free disk space"),
+        in_group("packages and images", read_only, "runtime", "host.read-only", "Mend it"),
+        in_group("packages and images", lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
+        in_group(
+            "packages and images", registry_stopped, "images", "registry.unreachable", "apply --only registry"
+        ),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -186,7 +202,7 @@ def test_a_cause_is_said_by_its_code_and_the_next_apply_converges(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.drawn("packages")
+@pytest.mark.drawn("packages and images")
 def test_a_package_source_that_goes_half_way_is_named(applied_lab: RunningLab) -> None:
     refused = "OUTPUT -p tcp -d depot --dport 80 -j REJECT --reject-with tcp-reset"
     try:
@@ -204,7 +220,7 @@ def test_a_package_source_that_goes_half_way_is_named(applied_lab: RunningLab) -
     assert "Failed to fetch http://depot/" in messages
 
 
-@pytest.mark.drawn("packages")
+@pytest.mark.drawn("packages and images")
 def test_a_node_that_loses_power_in_the_middle_of_apt_is_completed(applied_lab: RunningLab) -> None:
     hang = f"#!/bin/sh\\ntouch {IN_POSTINST}\\nexec sleep 600\\n"
     try:

@@ -96,7 +96,7 @@ def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembere
     assert "nothing would change" in remembered.done("plan")
 
 
-@pytest.mark.drawn("second apply")
+@pytest.mark.drawn("the site again")
 def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remembered):
     directory = ClusterDirectory(remembered.cluster)
     before = {name: records.load(directory, name) for name in ("gpu01", REGISTRY)}
@@ -124,7 +124,7 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
         assert asked[0] == asked[1]
 
 
-@pytest.mark.drawn("second apply")
+@pytest.mark.drawn("the site again")
 def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
     assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
     missed = []
@@ -142,7 +142,7 @@ def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
     assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
 
 
-@pytest.mark.drawn("second apply")
+@pytest.mark.drawn("the site again")
 def test_another_setting_takes_every_host_the_whole_road(remembered):
     settings = remembered.cluster / "group_vars/all.yml"
     before = settings.read_text(encoding="utf-8")
@@ -155,7 +155,7 @@ def test_another_setting_takes_every_host_the_whole_road(remembered):
     assert [line for line in lines(done) if line["type"] == "wave_started"]
 
 
-@pytest.mark.drawn("second apply")
+@pytest.mark.drawn("the site again")
 def test_a_node_that_computes_is_left_alone_although_nothing_has_changed(remembered):
     hold = "exec 3</dev/nvidia0; exec sleep 900"
     remembered.ssh(NODE, f"sudo systemd-run --unit=job sh -c '{hold}'")

@@ -96,7 +96,7 @@ def received(lab: RunningLab, node: str) -> int:
     return int(lab.ssh(node, f"cat {RECEIVED}"))
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: RunningLab) -> None:
     declare(site, training_image_registry_link_mbps=LIMIT_MBPS)
     without_image(site, OTHER, NODE)
@@ -138,7 +138,7 @@ def test_a_registry_that_dies_in_a_pull_is_said_and_the_next_apply_mends_it(site
     assert holds_image(site, NODE)
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_a_disk_that_fills_up_in_a_pull_is_said_and_the_next_apply_mends_it(site: RunningLab) -> None:
     without_image(site, OTHER, NODE)
     with a_small_disk_for_downloads(site, NODE):
@@ -153,7 +153,7 @@ def test_a_disk_that_fills_up_in_a_pull_is_said_and_the_next_apply_mends_it(site
     assert holds_image(site, NODE)
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_a_node_without_room_is_refused_before_anything_moves(site: RunningLab) -> None:
     without_image(site, NODE)
     declare(site, training_image_room_factor=10**6)
@@ -170,7 +170,7 @@ def test_a_node_without_room_is_refused_before_anything_moves(site: RunningLab) 
     assert holds_image(site, NODE)
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_an_offline_apply_is_proved_and_a_contact_is_named(site: RunningLab) -> None:
     declare(site, site_offline_hosts=["depot"])
     without_image(site, NODE)
@@ -202,7 +202,7 @@ def test_an_offline_apply_is_proved_and_a_contact_is_named(site: RunningLab) -> 
     assert contact["unit"] == "chatty.service"
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_sources_elsewhere_are_refused_before_anything_is_changed(site: RunningLab) -> None:
     declare(site, site_offline_hosts=["depot"])
     file = "/etc/apt/sources.list.d/elsewhere.list"
@@ -244,7 +244,7 @@ def containerd(site: RunningLab) -> Iterator[RunningLab]:
     site.ssh(NODE, f"sudo sh -c '{back}'")
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_containerd_pulls_through_its_mirror_and_the_registry_saw_it(containerd: RunningLab) -> None:
     site = containerd
     mirror = {"upstream": "docker.io", "url": f"https://{ADDRESS}", "fallback": False}
@@ -275,7 +275,7 @@ def docker_mirrors(site: RunningLab) -> Iterator[RunningLab]:
     without_image(site, NODE)
 
 
-@pytest.mark.drawn("images")
+@pytest.mark.drawn("packages and images")
 def test_docker_pulls_through_its_mirror_and_the_registry_saw_it(docker_mirrors: RunningLab) -> None:
     """An engine that reads no hosts.toml, as Debian's: registry-mirrors, for docker.io alone."""
     site = docker_mirrors

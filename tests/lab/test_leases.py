@@ -110,7 +110,7 @@ def refused(controller: Controller, holder: Run, *part: str) -> bool:
     return not [line for line in json_lines(done) if line["type"] == "wave_started"]
 
 
-@pytest.mark.drawn("two operators")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_of_two_who_apply_at_once_one_goes_on_and_the_other_touches_nothing(applied_lab, controllers):
     for _ in range(3):  # on a slow machine one may come to its end before the other has looked
         applies = [controller.applies() for controller in controllers]
@@ -128,7 +128,7 @@ def test_of_two_who_apply_at_once_one_goes_on_and_the_other_touches_nothing(appl
     assert [lease_on(applied_lab, node) for node in NODES] == [None, None]
 
 
-@pytest.mark.drawn("two operators")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, controllers):
     first, second = controllers
     part = ("--limit", "gpu02", "--only", "images")
@@ -164,7 +164,7 @@ def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, co
     assert lease_on(applied_lab, "gpu02") is None
 
 
-@pytest.mark.drawn("two operators")
+@pytest.mark.drawn("interrupted and concurrent applies")
 def test_what_a_dead_controller_holds_is_freed_by_unlock_alone(applied_lab, controllers):
     first, second = controllers
     # All of the site on purpose: a short one may be at its end before we have looked at what it holds.

@@ -25,7 +25,7 @@ def busy_gpu02(applied_lab: RunningLab) -> Iterator[RunningLab]:
     applied_lab.ssh("gpu02", "sudo systemctl stop somebody")
 
 
-@pytest.mark.drawn("busy node")
+@pytest.mark.drawn("nodes left out")
 def test_heavy_checks_leave_a_busy_node_alone_and_the_verdict_is_incomplete(busy_gpu02: RunningLab) -> None:
     done = busy_gpu02.clusterctl("validate", "--json")
     document = json_lines(done)[-1]
@@ -40,7 +40,7 @@ def test_heavy_checks_leave_a_busy_node_alone_and_the_verdict_is_incomplete(busy
 # --- quarantine -------------------------------------------------------------------------------------
 
 
-@pytest.mark.drawn("dead node")
+@pytest.mark.drawn("nodes left out")
 def test_a_quarantined_node_is_out_visibly_until_it_is_released(applied_lab: RunningLab) -> None:
     lab = applied_lab
     lab.done("hosts", "quarantine", "gpu03", "--reason", "fan 2 is loud")
@@ -73,7 +73,7 @@ def end_logins(lab: RunningLab, node: str) -> None:
     subprocess.run(["docker", "exec", lab.container(node), "sh", "-c", kill], check=True, timeout=30)
 
 
-@pytest.mark.drawn("access")
+@pytest.mark.drawn("other people's hosts")
 def test_another_host_key_is_refused_with_both_fingerprints_until_replaced(applied_lab: RunningLab) -> None:
     lab = applied_lab
     key = "/etc/ssh/ssh_host_ed25519_key"
@@ -98,7 +98,7 @@ def test_another_host_key_is_refused_with_both_fingerprints_until_replaced(appli
 # --- what an operator put there ---------------------------------------------------------------------
 
 
-@pytest.mark.drawn("what an operator put there")
+@pytest.mark.drawn("other people's hosts")
 def test_what_an_operator_put_on_a_node_stays(applied_lab: RunningLab) -> None:
     lab = applied_lab
     daemon = json.loads(lab.ssh("gpu03", "sudo cat /etc/docker/daemon.json"))

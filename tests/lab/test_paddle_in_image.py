@@ -48,7 +48,18 @@ def pack(target: Path) -> None:
                     archive.add(file.locate(), f"site/{file}")
 
 
-def test_paddles_tests_pass_in_the_training_image(applied_lab: RunningLab, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("test_cuda_calls", "test_devices", "test_run_check"),
+        pytest.param(("test_distributed",), marks=pytest.mark.drawn("paddle")),
+        pytest.param(("test_sharding", "test_training"), marks=pytest.mark.drawn("paddle")),
+    ],
+    ids=" ".join,
+)
+def test_paddles_tests_pass_in_the_training_image(
+    applied_lab: RunningLab, tmp_path: Path, files: tuple[str, ...]
+) -> None:
     pack(tmp_path / "tests.tar")
     inside(applied_lab, f"rm -rf {HOME} && mkdir {HOME}", host=NODE)
     container = applied_lab.container(NODE)
@@ -58,7 +69,8 @@ def test_paddles_tests_pass_in_the_training_image(applied_lab: RunningLab, tmp_p
     pytest_there = (
         f"docker run --rm --shm-size 1g -v {HOME}:/t -w /t -e PYTHONPATH=/t:/t/validation:/t/site "
         f"-e PYTHONDONTWRITEBYTECODE=1 {image(applied_lab)} timeout {LIMIT_S} "
-        "python3 -m pytest -p no:cacheprovider -m 'paddle and not torch' -rs --durations 10 tests/frameworks"
+        "python3 -m pytest -p no:cacheprovider -m 'paddle and not torch' -rs --durations 10 "
+        + " ".join(f"tests/frameworks/{name}.py" for name in files)
     )
     done = subprocess.run(
         ["docker", "exec", container, "sh", "-c", pytest_there],
@@ -69,3 +81,18 @@ def test_paddles_tests_pass_in_the_training_image(applied_lab: RunningLab, tmp_p
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert re.search(r"\b\d+ passed", done.stdout)
     assert "skipped" not in done.stdout
+
+
+def test_no_file_is_forgotten() -> None:
+    named = {
+        name for mark in test_paddles_tests_pass_in_the_training_image.pytestmark for name in named_in(mark)
+    }
+    assert named == {path.stem for path in (REPOSITORY / "tests/frameworks").glob("test_*.py")}
+
+
+def named_in(mark: pytest.Mark) -> set[str]:
+    """The files in the cases of a parametrize."""
+    if mark.name != "parametrize":
+        return set()
+    cases = [getattr(case, "values", (case,))[0] for case in mark.args[1]]
+    return {name for names in cases for name in names}

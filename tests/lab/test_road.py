@@ -55,7 +55,7 @@ def test_plan_finds_nothing_to_change_and_says_so(applied_lab: Any) -> None:
     assert records(done.stdout)[-1]["changed"] == 0
 
 
-@pytest.mark.drawn("plain ansible")
+@pytest.mark.drawn("the site again")
 def test_plain_ansible_does_the_same(applied_lab: Any, repository: Path) -> None:
     done = subprocess.run(
         [

@@ -70,7 +70,7 @@ def test_a_container_sees_all_gpus(applied_lab: RunningLab, node: str) -> None:
     assert len([line for line in listed.splitlines() if line.startswith("GPU ")]) == 8
 
 
-@pytest.mark.drawn("what an operator put there")
+@pytest.mark.drawn("other people's hosts")
 def test_an_operators_options_and_containers_stay(daemon_json: RunningLab) -> None:
     lab = daemon_json
     lab.ssh(NODE, f"sudo docker run -d --name job {image(lab)} sleep 600")
@@ -94,7 +94,7 @@ def test_an_operators_options_and_containers_stay(daemon_json: RunningLab) -> No
     assert runtime(lab, container_runtime_daemon_options={"log-driver": "journald"})["changed"] == 0
 
 
-@pytest.mark.drawn("what an operator put there")
+@pytest.mark.drawn("other people's hosts")
 def test_a_refresh_of_cdi_that_failed_half_way_through_a_change_is_mended(applied_lab: RunningLab) -> None:
     unit, program = "nvidia-cdi-refresh.service", "/usr/bin/nvidia-ctk"
     applied_lab.ssh(

@@ -81,7 +81,7 @@ def changes(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
     return {(line["host"], titles[line["task_id"]]) for line in results if line["status"] == "changed"}
 
 
-@pytest.mark.drawn("dead node")
+@pytest.mark.drawn("nodes left out")
 def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> None:
     died, others, lost = "gpu01", ("gpu02", "gpu03"), "/etc/modprobe.d/clusterctl-nouveau.conf"
     for host in (died, *others):
@@ -104,7 +104,7 @@ def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> N
     assert "later waves were not begun" in messages
 
 
-@pytest.mark.drawn("interrupted apply")
+@pytest.mark.drawn("interrupted and concurrent applies")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_controllers_task_is_never_run_beside_its_twin(
     applied_lab: RunningLab, tmp_path: Path, number: signal.Signals
