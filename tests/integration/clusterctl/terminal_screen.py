@@ -106,10 +106,20 @@ def begun(argv: Sequence[str], size: tuple[int, int], **environment: str) -> Ter
     return Terminal(child, Watched(*size), modes_of_a_new_terminal())
 
 
+def is_whole(screen: Watched, title: str) -> bool:
+    """Whether there is one headline, and the cursor is at the start of a line."""
+    return screen.cursor.x == 0 and len(headlines(screen, title)) == 1
+
+
+def headlines(screen: Watched, title: str) -> list[int]:
+    """The numbers of the lines that begin with the title."""
+    return [number for number, line in enumerate(screen.display) if line.startswith(f"{title} ·")]
+
+
 def picture(screen: Watched, title: str) -> list[str]:
     """The lines that are redrawn: from the one headline down to the cursor, which is below them."""
     lines = [line.rstrip() for line in screen.display]
-    heads = [number for number, line in enumerate(lines) if line.startswith(f"{title} ·")]
+    heads = headlines(screen, title)
     assert len(heads) == 1, "\n".join(lines)
     drawn = lines[heads[0] : screen.cursor.y]
     assert screen.cursor.x == 0
