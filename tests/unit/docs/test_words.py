@@ -120,7 +120,7 @@ def test_every_command_and_option_that_is_named_exists(page: Path) -> None:
 def test_every_script_and_option_of_it_exists(page: Path) -> None:
     wrong = []
     text = page.read_text(encoding="utf-8")
-    for script, options in re.findall(r"(?<![\w/])(script/\w+)((?: --[a-z-]+)*)", text):
+    for script, options in re.findall(r"(?<![\w/])(script/[\w.]*\w)((?: --[a-z-]+)*)", text):
         path = ROOT / script
         if not path.is_file():
             wrong.append(script)
