@@ -16,19 +16,20 @@ TESTS = ROOT / "tests"
 FAST = ("tests/unit",)
 # Need programs that script/test installs.
 PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate")
-# In the order in which they run: what wants bare nodes comes before what applies a site to them.
+# In the order in which they run. The first lane has the lab that the demo applied, for all that wants one.
 LABS: Mapping[str, tuple[str, ...]] = {
     "site": (
-        "test_bare_nodes", "test_paddle_in_image", "test_fast_apply", "test_preflight_role",
-        "test_distributed_jobs", "test_nvidia_smi_silent", "test_faults", "test_road",
-    ),
-    "hosts": (
-        "test_demo", "test_apply_manners", "test_manners", "test_runtime_roles", "test_failures",
-        "test_traps", "test_leases", "test_driver_role", "test_images_on_nodes",
+        "test_demo", "test_fast_apply", "test_apply_manners", "test_manners", "test_preflight_role",
+        "test_runtime_roles", "test_paddle_in_image", "test_distributed_jobs", "test_failures", "test_traps",
+        "test_leases", "test_driver_role", "test_images_on_nodes", "test_nvidia_smi_silent", "test_faults",
+        "test_road",
     ),
     "harbor": ("test_harbor",),
-    "lifecycle": ("test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver"),
+    "bare": (
+        "test_bare_nodes", "test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver",
+    ),
 }  # fmt: skip
+QUIET = "site"
 MARKS: Mapping[str, str] = {
     "fast": "not slow and not bench and not campaign",
     "ordinary": "not slow and not bench and not campaign",
@@ -38,10 +39,10 @@ MARKS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Lane:
-    """One pytest process: what it runs, which lab it has, and which lanes must have ended before it.
+    """One pytest process: what it runs, and how.
 
-    ``keep``: "after" leaves the lab up for a later lane, "before" takes over one that is up. ``niced``: it
-    gets the processor time that others leave.
+    ``lab``: the name of its lab. ``niced``: it gets the processor time that others leave. ``quiet_last``: its
+    tests that judge bandwidth wait for the end of all other lanes.
     """
 
     name: str
@@ -49,27 +50,23 @@ class Lane:
     marks: str
     options: tuple[str, ...] = ()
     lab: str = ""
-    keep: str = ""
-    after: tuple[str, ...] = ()
     niced: bool = False
+    quiet_last: bool = False
 
 
 def lanes(tier: str) -> tuple[Lane, ...]:
-    """The lanes of a tier, those that others wait for first. Raises KeyError for a tier that is not one."""
+    """The lanes of a tier. Raises KeyError for a tier that is not one."""
     marks = MARKS[tier]
     unit = Lane("unit", FAST, marks, ("--hypothesis-profile", "fast", "-n", "2"))
     if tier == "fast":
         return (unit,)
     options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
-    busy, quiet = f"({marks}) and not quiet", f"({marks}) and quiet"
-    with_labs = tuple(
-        Lane(name, lab_files(name), busy, options, name, "after" if name == "site" else "") for name in LABS
+    return (
+        *(Lane(name, lab_files(name), marks, options, name, quiet_last=name == QUIET) for name in LABS),
+        replace(unit, niced=True),
+        Lane("programs", programs, marks, options, niced=True),
     )
-    first = (*with_labs, replace(unit, niced=True), Lane("programs", programs, marks, options, niced=True))
-    every = tuple(file for name in LABS for file in lab_files(name))
-    waits_for = tuple(lane.name for lane in first)
-    return (*first, Lane("quiet", every, quiet, options, "site", "before", waits_for))
 
 
 def lab_files(lane: str) -> tuple[str, ...]:

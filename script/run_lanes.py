@@ -28,9 +28,9 @@ from test_record import VARIABLE
 
 LOGS = ROOT / ".test-logs"
 LINT = "lint"
+QUIET_FILE = LOGS / "quiet"  # is there when no other lane runs
 STATUS_S = 60.0
 SLOWEST = 15
-DOWN_S = 120.0
 NO_TESTS = 5  # pytest's exit code where none was chosen
 # What a machine may lack that no tier can bring.
 EXCUSED = re.compile(
@@ -62,7 +62,9 @@ class Running:
         record = self.log.with_suffix(".jsonl")
         environment = {**os.environ, VARIABLE: str(record)}
         if self.lane.lab:
-            environment |= {"CLUSTERCTL_TEST_LAB": self.lane.lab, "CLUSTERCTL_KEEP_TEST_LAB": self.lane.keep}
+            environment["CLUSTERCTL_TEST_LAB"] = self.lane.lab
+        if self.lane.quiet_last:
+            environment["CLUSTERCTL_TEST_QUIET"] = str(QUIET_FILE)
         with self.log.open("wb") as log:
             process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -96,7 +98,7 @@ class Running:
 
 
 class Runner:
-    """Starts each lane as soon as those before it have ended."""
+    """Runs the lanes of a tier, all at the same time."""
 
     def __init__(self, tier: str, arguments: Sequence[str]) -> None:
         self.tier = tier
@@ -108,27 +110,22 @@ class Runner:
     def run(self) -> int:
         """Run all lanes; print what happens. Returns the exit code."""
         LOGS.mkdir(exist_ok=True)
-        for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*")):
-            old.unlink()
+        for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*"), QUIET_FILE):
+            old.unlink(missing_ok=True)
         try:
             with self._changed:
-                self._start_ready()
-                while any(one.code is None for one in self.lanes.values()):
+                for one in self.lanes.values():
+                    one.start()
+                    threading.Thread(target=self._wait, args=(one,), daemon=True).start()
+                while any(one.is_active for one in self.lanes.values()):
                     if not self._changed.wait(STATUS_S):
                         self._print_status()
-                    self._start_ready()
+                    if all(one.lane.quiet_last for one in self.lanes.values() if one.is_active):
+                        QUIET_FILE.touch()
         except KeyboardInterrupt:
             self._interrupt()
             return 130
-        finally:
-            self._take_down_kept_labs()
         return self._report()
-
-    def _start_ready(self) -> None:
-        for one in self.lanes.values():
-            if one.pid is None and all(self.lanes[name].code is not None for name in one.lane.after):
-                one.start()
-                threading.Thread(target=self._wait, args=(one,), daemon=True).start()
 
     def _wait(self, one: Running) -> None:
         one.wait()
@@ -157,14 +154,6 @@ class Runner:
                 self._changed.wait_for(lambda: not any(one.is_active for one in active))
         except KeyboardInterrupt:
             signal_all(active, signal.SIGKILL)
-
-    def _take_down_kept_labs(self) -> None:
-        """A lab that was left up for a lane that did not come to take it down."""
-        for one in self.lanes.values():
-            directory = ROOT / ".lab-test" / one.lane.lab
-            if one.lane.keep == "after" and directory.exists():
-                clusterctl = Path(sys.executable).with_name("clusterctl")
-                subprocess.run([clusterctl, "lab", "down", "--dir", directory], check=False, timeout=DOWN_S)
 
     def _report(self) -> int:
         bad = [one for one in self.lanes.values() if not one.is_good]
