@@ -110,6 +110,9 @@ class Runner:
     def run(self) -> int:
         """Run all lanes; print what happens. Returns the exit code."""
         LOGS.mkdir(exist_ok=True)
+        # A shell's background ignores Ctrl-C; who ends a CI job sends SIGTERM.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
         for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*"), QUIET_FILE):
             old.unlink(missing_ok=True)
         try:

@@ -150,7 +150,7 @@ def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def bring_up(directory: Path, *options: str, keep: bool = False) -> Iterator[RunningLab]:
-    """A lab for as long as it is needed; unless ``keep``, one that an earlier run left is taken down first."""
+    """A lab for as long as it is needed; unless ``keep``, one that an earlier run left is taken down."""
     if os.geteuid() != 0:
         pytest.fail("the lab needs root")
     running = RunningLab(directory)

@@ -244,8 +244,11 @@ def test_a_backup_that_was_changed_since_is_no_backup(harbor: RunningLab) -> Non
     inside(harbor, f"cp -a /root/kept {backup}/database.sql.gz", host=HOST)
 
 
-@part("backup")
+@part("restore")
 def test_a_restore_that_is_cut_before_the_load_shows_nobody_an_empty_harbor(harbor: RunningLab) -> None:
+    ensure_content(harbor)
+    if not backups(harbor):
+        harbor.done("registry", "backup", "--yes")
     refused = harbor.clusterctl("registry", "restore", "--yes")
     assert refused.returncode == 1
     assert "a restore wants an empty host" in refused.stderr
@@ -270,7 +273,7 @@ def test_a_restore_that_is_cut_before_the_load_shows_nobody_an_empty_harbor(harb
         assert "clusterctl registry restore" in done.stderr
 
 
-@part("backup")
+@part("restore")
 def test_a_backup_comes_back_where_it_was_cut_off_and_takes_pushes(harbor: RunningLab) -> None:
     harbor.done("registry", "restore", "--yes")
     assert healthy(harbor)
@@ -286,7 +289,7 @@ def test_a_backup_comes_back_where_it_was_cut_off_and_takes_pushes(harbor: Runni
     assert inside(harbor, "systemctl is-enabled harbor", host=HOST) == "enabled"
 
 
-@part("backup")
+@part("restore")
 def test_its_state_is_nowhere_that_others_can_read(harbor: RunningLab) -> None:
     # harbor.yml.tmpl is Harbor's own, and everybody's.
     secret = "/opt/harbor/releases/*/harbor/harbor.yml /opt/harbor/*.json /etc/clusterctl/harbor"
