@@ -29,7 +29,6 @@ LABS: Mapping[str, tuple[str, ...]] = {
         "test_bare_nodes", "test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver",
     ),
 }  # fmt: skip
-QUIET = "site"
 MARKS: Mapping[str, str] = {
     "fast": "not slow and not bench and not campaign",
     "ordinary": "not slow and not bench and not campaign",
@@ -41,8 +40,8 @@ MARKS: Mapping[str, str] = {
 class Lane:
     """One pytest process: what it runs, and how.
 
-    ``lab``: the name of its lab. ``niced``: it gets the processor time that others leave. ``quiet_last``: its
-    tests that judge bandwidth wait for the end of all other lanes.
+    ``lab``: the name of its lab. ``nice``: its niceness, as nice(1) has it. ``after``: the lane that ends before
+    it starts. ``quiet_last``: its tests that judge bandwidth wait for the end of all others.
     """
 
     name: str
@@ -50,7 +49,8 @@ class Lane:
     marks: str
     options: tuple[str, ...] = ()
     lab: str = ""
-    niced: bool = False
+    nice: int = 0
+    after: str = ""
     quiet_last: bool = False
 
 
@@ -63,9 +63,12 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     return (
-        *(Lane(name, lab_files(name), marks, options, name, quiet_last=name == QUIET) for name in LABS),
-        replace(unit, niced=True),
-        Lane("programs", programs, marks, options, niced=True),
+        # The longest one has the processors first; and no more than two labs are busy at a time.
+        Lane("site", lab_files("site"), marks, options, "site", quiet_last=True),
+        Lane("harbor", lab_files("harbor"), marks, options, "harbor", nice=5),
+        Lane("bare", lab_files("bare"), marks, options, "bare", nice=5, after="harbor"),
+        replace(unit, nice=10),
+        Lane("programs", programs, marks, options, nice=10),
     )
 
 

@@ -98,7 +98,7 @@ class Running:
 
 
 class Runner:
-    """Runs the lanes of a tier, all at the same time."""
+    """Runs the lanes of a tier next to each other."""
 
     def __init__(self, tier: str, arguments: Sequence[str]) -> None:
         self.tier = tier
@@ -117,18 +117,23 @@ class Runner:
             old.unlink(missing_ok=True)
         try:
             with self._changed:
-                for one in self.lanes.values():
-                    one.start()
-                    threading.Thread(target=self._wait, args=(one,), daemon=True).start()
-                while any(one.is_active for one in self.lanes.values()):
+                self._start_ready()
+                while any(one.code is None for one in self.lanes.values()):
                     if not self._changed.wait(STATUS_S):
                         self._print_status()
-                    if all(one.lane.quiet_last for one in self.lanes.values() if one.is_active):
+                    self._start_ready()
+                    if all(one.lane.quiet_last for one in self.lanes.values() if one.code is None):
                         QUIET_FILE.touch()
         except KeyboardInterrupt:
             self._interrupt()
             return 130
         return self._report()
+
+    def _start_ready(self) -> None:
+        for one in self.lanes.values():
+            if one.pid is None and (not one.lane.after or self.lanes[one.lane.after].code is not None):
+                one.start()
+                threading.Thread(target=self._wait, args=(one,), daemon=True).start()
 
     def _wait(self, one: Running) -> None:
         one.wait()
@@ -208,7 +213,7 @@ class Runner:
 
 def pytest_command(lane: Lane, arguments: Sequence[str]) -> list[str]:
     """How a lane is started."""
-    nice = ("nice", "-n", "10") if lane.niced else ()
+    nice = ("nice", "-n", str(lane.nice)) if lane.nice else ()
     pytest = (sys.executable, "-m", "pytest", "-v", "-p", "test_record", "-m", lane.marks)
     return [*nice, *pytest, *lane.options, *lane.paths, *arguments]
 

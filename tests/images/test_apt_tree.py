@@ -55,6 +55,7 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
+@pytest.mark.drawn("a bundle's packages")
 def test_a_proxy_s_password_is_nowhere_in_a_bundle(
     tmp_path: Path, served: tuple[str, Path], source: Running
 ) -> None:
@@ -82,6 +83,7 @@ def sources(tmp_path: Path, address: str, key: Path) -> Path:
     return file
 
 
+@pytest.mark.drawn("a bundle's packages")
 def test_packages_come_with_what_they_need_and_are_installed_from_the_tree(
     tmp_path: Path, served: tuple[str, Path], source: Running, destination: Running
 ) -> None:
@@ -108,6 +110,7 @@ def test_packages_come_with_what_they_need_and_are_installed_from_the_tree(
     assert sorted(path.name for path in found.rglob("*.deb")) == names
 
 
+@pytest.mark.drawn("a bundle's packages")
 @pytest.mark.parametrize("wrong", ["name", "key", "address"])
 def test_packages_that_cannot_be_had_are_said(wrong: str, tmp_path: Path, served: tuple[str, Path]) -> None:
     address, key = served

@@ -58,6 +58,7 @@ def parts_of(bundle: Path) -> list[Path]:
     return sorted((bundle / "parts").iterdir())
 
 
+@pytest.mark.drawn("bundles")
 def test_a_bundle_carries_images_and_files_over_the_gap(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running, files: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_bundle_carries_images_and_files_over_the_gap(
     assert "0 of them new" in again.stderr
 
 
+@pytest.mark.drawn("bundles")
 def test_a_bundle_on_two_media_is_one(tmp_path: Path, source: Running, destination: Running) -> None:
     put_image(source.host, "t/one", "1", [bytes_of(1, 5 * MB)])
     directory = locked_site(tmp_path, source.host, "one")
@@ -126,6 +128,7 @@ def test_a_bundle_on_two_media_is_one(tmp_path: Path, source: Running, destinati
     good(load(there, destination, str(second), str(first)))
 
 
+@pytest.mark.drawn("bundles")
 def test_a_damaged_part_is_named_and_the_next_load_mends_it(
     tmp_path: Path, source: Running, destination: Running, files: Path
 ) -> None:
@@ -157,6 +160,7 @@ def test_a_damaged_part_is_named_and_the_next_load_mends_it(
     ]  # fmt: skip
 
 
+@pytest.mark.drawn("bundles")
 def test_making_a_bundle_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, source: Running, before_source: Proxy, files: Path
 ) -> None:

@@ -66,7 +66,7 @@ def test_an_upgrade_over_the_sites_own_database_wants_a_word_that_it_was_backed_
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.drawn("plans of the role harbor")
+@pytest.mark.drawn("jobs of the role harbor")
 def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> None:
     installed(tmp_path, "v2.14.4", state="upgrading", to="v2.15.2", backup="20260101T000000Z")
     for playbook in ("registry_upgrade.yml", "registry.yml"):

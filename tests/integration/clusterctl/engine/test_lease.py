@@ -38,6 +38,7 @@ def holders(nodes: LeaseNodes) -> list[str]:
     return [str(one.get("nonce")) if one else "" for one in found]
 
 
+@pytest.mark.drawn("leases by a playbook")
 def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     def do(step):
         return {} if isinstance(step, Note) else nodes(step)
@@ -54,6 +55,7 @@ def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     assert holders(nodes) == ["", "", "n1"], "what it had was given back"
 
 
+@pytest.mark.drawn("leases by a playbook")
 def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> None:
     lease_file.take(nodes.inventory.parent / "gpu01" / "lease.json", THEIRS.as_record())
     answers = nodes(Take(OURS, (("gpu01",), ("gpu02", "gpu03"))))
@@ -61,6 +63,7 @@ def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> No
     assert holders(nodes) == ["n2", "", ""]
 
 
+@pytest.mark.drawn("leases by a playbook")
 def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> None:
     """Root on a node chooses every word of it; a controller that frees the lease runs none of them."""
     pwned = nodes.inventory.parent / "pwned"
@@ -97,6 +100,7 @@ def job(tmp_path: Path) -> Iterator[str]:
                 os.killpg(os.getpgid(int(entry.name)), signal.SIGKILL)
 
 
+@pytest.mark.drawn("leases by a playbook")
 def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
     nodes: LeaseNodes, tmp_path: Path, job: str
 ) -> None:
@@ -121,6 +125,7 @@ def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
     assert job_files.outcome("j1.2", tmp_path, {"j1"})["state"] == "running"
 
 
+@pytest.mark.drawn("leases by a playbook")
 def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
     (nodes.inventory.parent / "gpu02").write_text("no directory")
     outcome = carry_out(taking(OURS, HOSTS), lambda step: {} if isinstance(step, Note) else nodes(step))

@@ -67,6 +67,7 @@ def ctr(tmp_path: Path) -> Iterator[list[str]]:
     running.wait(20)
 
 
+@pytest.mark.drawn("pulls through a mirror")
 @needs_registry
 @needs_skopeo
 @needs_containerd
@@ -96,6 +97,7 @@ def test_containerd_pulls_through_the_mirror_as_the_robot(
     assert (upstream.asked()[before:] == []) is fail_closed
 
 
+@pytest.mark.drawn("pulls through a mirror")
 @needs_registry
 @needs_skopeo
 @needs_containerd
@@ -117,6 +119,7 @@ def test_containerd_asks_the_clusters_registry_for_what_has_no_file(
     assert any("/v2/library/nobody-has-it/manifests/1" in line for line in upstream.asked())
 
 
+@pytest.mark.drawn("pulls through a mirror")
 @needs_registry
 @needs_skopeo
 @pytest.mark.parametrize("fail_closed", [False, True])

@@ -111,6 +111,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
             remove_all_on(base)
 
 
+@pytest.mark.drawn("builds of an image")
 @pytest.mark.lab
 @pytest.mark.usefixtures("engine")
 def test_an_image_is_built_pushed_without_its_base_and_locked(
@@ -154,6 +155,7 @@ def test_an_image_is_built_pushed_without_its_base_and_locked(
     docker("rmi", "--force", *tags)
 
 
+@pytest.mark.drawn("builds of an image")
 @pytest.mark.lab
 @pytest.mark.usefixtures("engine")
 def test_a_build_that_fails_says_the_engines_own_words(
