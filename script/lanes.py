@@ -40,8 +40,8 @@ MARKS: Mapping[str, str] = {
 class Lane:
     """One pytest process: what it runs, and how.
 
-    ``lab``: the name of its lab. ``nice``: its niceness, as nice(1) has it. ``after``: the lane that ends before
-    it starts. ``quiet_last``: its tests that judge bandwidth wait for the end of all others.
+    ``lab``: the name of its lab. ``nice``: its niceness, as nice(1) has it. ``after``: the lane that must end
+    first. ``quiet_last``: its tests that judge bandwidth wait for the end of all other lanes.
     """
 
     name: str
