@@ -30,17 +30,21 @@ SOME_BYTES = 2_000_000
 NOBODY = "192.0.2.1"
 
 
-@pytest.fixture
-def site(applied_lab: RunningLab) -> Iterator[RunningLab]:
-    """The lab; settings that a test adds go with it, and faults too.
-
-    Images stay as a test left them: the last tests of a lane, each of which makes what it starts from.
-    """
-    folder = applied_lab.cluster / "host_vars"
+@pytest.fixture(scope="module")
+def images_lab(applied_lab: RunningLab) -> Iterator[RunningLab]:
+    """The applied lab, with its images again after the last of these tests: each makes what it starts from."""
     yield applied_lab
+    applied_lab.done("apply", "--yes", "--only", "images")
+
+
+@pytest.fixture
+def site(images_lab: RunningLab) -> Iterator[RunningLab]:
+    """The lab; settings that a test adds go with it, and faults too."""
+    folder = images_lab.cluster / "host_vars"
+    yield images_lab
     for path in folder.glob("*.yml"):
         path.unlink()
-    applied_lab.clear_faults()
+    images_lab.clear_faults()
 
 
 def declare(lab: RunningLab, **settings: Any) -> None:
