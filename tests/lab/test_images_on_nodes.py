@@ -32,7 +32,7 @@ NOBODY = "192.0.2.1"
 
 @pytest.fixture(scope="module")
 def images_lab(applied_lab: RunningLab) -> Iterator[RunningLab]:
-    """The applied lab, with its images again after the last of these tests: each makes what it starts from."""
+    """The applied lab, with its images again after the last of these tests: each makes its own start."""
     yield applied_lab
     applied_lab.done("apply", "--yes", "--only", "images")
 
