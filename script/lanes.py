@@ -1,4 +1,4 @@
-"""Which tests a tier of script/test runs, and in which lanes beside each other.
+"""Which tests a tier of script/test runs, and in which lanes, which run in parallel.
 
 A lane is one pytest process with a log of its own. Labs wait most of the time, so a few of them fill two
 cores; tests that judge bandwidth (marker `quiet`) run when all other lanes have ended.
@@ -14,19 +14,19 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 # Need nothing but Python, git and bash, and no root.
 FAST = ("tests/unit",)
-# Need programs that script/test installs.
+# Need programs that script/test installs, or take long.
 PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate")
-# In the order in which they run. The first lane has the lab that the demo applied, for all that wants one.
+# In the order in which they run. The lane `site` has the lab that the demo applied, for all that needs one.
 LABS: Mapping[str, tuple[str, ...]] = {
-    "site": (
-        "test_demo", "test_fast_apply", "test_apply_manners", "test_manners", "test_preflight_role",
-        "test_runtime_roles", "test_paddle_in_image", "test_distributed_jobs", "test_failures", "test_traps",
-        "test_leases", "test_driver_role", "test_images_on_nodes", "test_nvidia_smi_silent", "test_faults",
-        "test_road",
-    ),
-    "harbor": ("test_harbor",),
     "bare": (
         "test_bare_nodes", "test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver",
+    ),
+    "harbor": ("test_harbor",),
+    "site": (
+        "test_demo", "test_fast_apply", "test_road", "test_apply_manners", "test_manners",
+        "test_preflight_role", "test_runtime_roles", "test_paddle_in_image", "test_distributed_jobs",
+        "test_failures", "test_traps", "test_leases", "test_driver_role", "test_images_on_nodes",
+        "test_nvidia_smi_silent", "test_faults",
     ),
 }  # fmt: skip
 MARKS: Mapping[str, str] = {
@@ -61,13 +61,14 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     if tier == "fast":
         return (unit,)
     options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
+    unit = replace(unit, options=(*options, "-n", "2"), nice=10)
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     return (
         # The longest one has the processors first; and no more than two labs are busy at a time.
         Lane("site", lab_files("site"), marks, options, "site", quiet_last=True),
         Lane("harbor", lab_files("harbor"), marks, options, "harbor", nice=5),
         Lane("bare", lab_files("bare"), marks, options, "bare", nice=5, after="harbor"),
-        replace(unit, nice=10),
+        unit,
         Lane("programs", programs, marks, options, nice=10),
     )
 

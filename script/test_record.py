@@ -19,6 +19,12 @@ class Recorder:
         self._stream = stream
         self._open: dict[str, dict[str, Any]] = {}
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file was collected, or left out as a whole."""
+        if report.skipped:
+            because = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+            self._write({"test": report.nodeid, "outcome": "skipped", "because": because})
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """One phase of one test has ended, here or in a worker."""
         record = self._open.setdefault(report.nodeid, {"test": report.nodeid, "outcome": "passed"})
@@ -29,8 +35,11 @@ class Recorder:
             record["outcome"] = "skipped"
             record["because"] = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
         if report.when == "teardown":
-            self._stream.write(json.dumps(self._open.pop(report.nodeid)) + "\n")
-            self._stream.flush()
+            self._write(self._open.pop(report.nodeid))
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(record) + "\n")
+        self._stream.flush()
 
 
 def pytest_configure(config: pytest.Config) -> None:

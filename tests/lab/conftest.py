@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,25 +30,27 @@ COMMAND_S = 900
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files in the order of their lane, then what judges bandwidth."""
+    """Files in the order of their lane; then what judges bandwidth, the good cluster after the faults."""
     order = [name for names in LABS.values() for name in names]
-    items.sort(
-        key=lambda item: (
-            item.get_closest_marker("quiet") is not None,
-            order.index(item.path.stem) + 1 if item.path.stem in order else 0,
-        )
-    )
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        quiet = item.get_closest_marker("quiet") is not None
+        number = order.index(item.path.stem) + 1 if item.path.stem in order else 0
+        return quiet, -number if quiet else number
+
+    items.sort(key=place)
 
 
-@pytest.fixture(autouse=True)
-def _quiet(request: pytest.FixtureRequest) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before the clock of a test's time limit starts
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """What judges bandwidth waits for the end of the other lanes, if this is one of several."""
     quiet = os.environ.get(QUIET_VARIABLE)
-    if quiet and request.node.get_closest_marker("quiet"):
+    if quiet and item.get_closest_marker("quiet"):
         runner = os.getppid()
         while not Path(quiet).exists():
             assert os.getppid() == runner, "script/test is gone"
             time.sleep(0.5)
+    return (yield)
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 @pytest.fixture(scope="session")
 def lab(request: pytest.FixtureRequest) -> Iterator[RunningLab]:
     """Three GPU nodes and a registry host, reached over SSH: bare ones, but in one lane those of the demo."""
-    lane = os.environ.get(LAB_VARIABLE, "")
+    lane = os.environ.get(LAB_VARIABLE, "by-hand")
     if lane == LANE_OF_THE_DEMO:
         yield RunningLab(request.getfixturevalue("demo").clone / ".lab")
     else:

@@ -45,7 +45,7 @@ def test_a_plan_of_bare_nodes_completes_and_changes_nothing(unchanged: RunningLa
         assert summary["hosts"][host]["changed"] > 0, host
 
 
-@pytest.mark.drawn("the site again")
+@pytest.mark.drawn("bare nodes")
 def test_plain_ansible_in_check_mode_completes(unchanged: RunningLab, repository: Path) -> None:
     done = subprocess.run(
         [

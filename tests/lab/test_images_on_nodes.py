@@ -32,9 +32,9 @@ NOBODY = "192.0.2.1"
 
 @pytest.fixture(scope="module")
 def images_lab(applied_lab: RunningLab) -> Iterator[RunningLab]:
-    """The applied lab, with its images again after the last of these tests: each makes its own start."""
+    """The applied lab, applied again after the last of these tests: each makes what it starts from."""
     yield applied_lab
-    applied_lab.done("apply", "--yes", "--only", "images")
+    applied_lab.done("apply", "--yes", "--only", "registry,images")
 
 
 @pytest.fixture
@@ -100,6 +100,7 @@ def received(lab: RunningLab, node: str) -> int:
     return int(lab.ssh(node, f"cat {RECEIVED}"))
 
 
+@pytest.mark.quiet
 @pytest.mark.drawn("packages and images")
 def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: RunningLab) -> None:
     declare(site, training_image_registry_link_mbps=LIMIT_MBPS)

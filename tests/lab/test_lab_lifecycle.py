@@ -108,7 +108,7 @@ def test_a_host_of_another_inventory_is_refused(lab: RunningLab, tmp_path: Path)
     assert hosts(lab)["gpu01"]["state"] == "running"
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_slow_link_is_slow_and_whole_again_when_cleared(small_lab: RunningLab) -> None:
     small_lab.inject("gpu01", "slow-link")
     assert "tbf c1ab: root" in small_lab.ssh("gpu01", "/usr/sbin/tc qdisc show dev eth0")
@@ -124,7 +124,7 @@ def test_a_slow_link_is_slow_and_whole_again_when_cleared(small_lab: RunningLab)
     assert "tbf" not in small_lab.ssh("gpu01", "/usr/sbin/tc qdisc show dev eth0")
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_node_that_is_down_stays_down_until_it_is_cleared(small_lab: RunningLab) -> None:
     small_lab.inject("gpu01", "node-down")
     done = small_lab.lab("status", check=False)
@@ -137,7 +137,7 @@ def test_a_node_that_is_down_stays_down_until_it_is_cleared(small_lab: RunningLa
     assert small_lab.ssh("gpu01", "hostname") == "gpu01"
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_reboot_is_a_reboot_and_the_disk_stays(small_lab: RunningLab) -> None:
     before = small_lab.ssh("gpu01", "cat /proc/sys/kernel/random/boot_id")
     small_lab.ssh(
@@ -156,7 +156,7 @@ def test_a_reboot_is_a_reboot_and_the_disk_stays(small_lab: RunningLab) -> None:
     assert small_lab.ssh("gpu01", "sudo ls /var/lib/docker/kept") == "/var/lib/docker/kept"
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_host_that_is_missing_is_made_again_and_pinned_again(small_lab: RunningLab) -> None:
     key = "cat /etc/ssh/ssh_host_ed25519_key.pub"
     before = small_lab.ssh("gpu01", key)
@@ -166,7 +166,7 @@ def test_a_host_that_is_missing_is_made_again_and_pinned_again(small_lab: Runnin
     assert small_lab.ssh("gpu01", key) != before, "a host made again is another host"
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_two_labs_do_not_meet(lab: RunningLab, small_lab: RunningLab) -> None:
     one, other = (json.loads((each.directory / "state.json").read_text()) for each in (lab, small_lab))
     assert one["suffix"] != other["suffix"]
@@ -175,7 +175,7 @@ def test_two_labs_do_not_meet(lab: RunningLab, small_lab: RunningLab) -> None:
     assert small_lab.ssh("gpu01", "getent hosts registry01").split()[0] != hosts(lab)["registry01"]["address"]
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_copied_lab_is_refused_and_never_takes_down_the_original(
     small_lab: RunningLab, tmp_path: Path
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_copied_lab_is_refused_and_never_takes_down_the_original(
     assert {row["state"] for row in hosts(small_lab).values()} == {"running"}
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_simulated_devices_say_so_before_there_is_a_driver(small_lab: RunningLab) -> None:
     labels = small_lab.ssh(
         "gpu01", "sort -u /sys/bus/pci/devices/*/label; test -e /sys/module/nvidia || echo bare"
@@ -198,14 +198,14 @@ def test_simulated_devices_say_so_before_there_is_a_driver(small_lab: RunningLab
     assert labels.splitlines() == ["Simulated by clusterlab", "bare"]
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_a_lab_cannot_become_another(small_lab: RunningLab) -> None:
     done = small_lab.lab("up", "--nodes", "1", "--os", "debian13", check=False)
     assert done.returncode == 2
     assert "clusterctl lab down" in done.stderr
 
 
-@pytest.mark.drawn("a lab of its own")
+@pytest.mark.drawn("bare nodes")
 def test_down_leaves_nothing_even_without_the_state_file(small_lab: RunningLab) -> None:
     """Last in this file: it ends the small lab."""
     suffix = json.loads((small_lab.directory / "state.json").read_text())["suffix"]

@@ -25,6 +25,11 @@ def test_in_time_every_item_is_drawn():
     assert drawn_in_time == set().union(*GROUPS.values())
 
 
+def test_on_as_many_days_every_item_is_drawn_once():
+    days = [drawn.draw({"large": GROUPS["large"]}, f"2026-11-{day:02}") for day in range(1, 21)]
+    assert sorted(item for items in days for item in items) == sorted(GROUPS["large"])
+
+
 def test_the_seed_is_the_date_unless_it_is_named(monkeypatch):
     monkeypatch.setenv(drawn.SEED, "mine")
     assert drawn.seed_of_the_day() == "mine"
