@@ -106,6 +106,10 @@ class Runner:
     def run(self) -> int:
         """Run all lanes; print what happens. Returns the exit code."""
         LOGS.mkdir(exist_ok=True)
+        if (
+            os.geteuid() == 0
+        ):  # the logs belong to whoever called sudo: --fast as that person writes there too
+            os.chown(LOGS, int(os.environ.get("SUDO_UID", "0")), int(os.environ.get("SUDO_GID", "0")))
         for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*"), QUIET_FILE):
             old.unlink(missing_ok=True)
         # A shell's background ignores Ctrl-C; who ends a CI job sends SIGTERM, a lost terminal SIGHUP.

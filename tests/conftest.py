@@ -1,4 +1,4 @@
-"""Shared by all tests: the order of those that share a lab, and where things are."""
+"""Shared by all tests: profiles, drawing, and where things are."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def test_a_promise_has_the_tests_that_the_table_names(promise: str, cells: dict[
         for test in tests:
             file, _, function = test.partition("::")
             assert (TESTS / file).exists(), test
-            if function:
-                assert cell in tiers(file).get(function, set()), f"{test} is not in {cell!r}"
+            found = tiers(file).get(function, set()) if function else set().union(*tiers(file).values())
+            assert cell in found, f"{test} is not in {cell!r}"
 
 
 def test_every_lab_test_is_there_for_a_promise() -> None:
@@ -104,3 +104,8 @@ def test_every_lab_test_is_there_for_a_promise() -> None:
 def test_every_lab_file_is_in_one_lane() -> None:
     placed = sorted(name for files in LABS.values() for name in files)
     assert placed == sorted(path.stem for path in (TESTS / "lab").glob("test_*.py"))
+
+
+def test_what_waits_for_quiet_is_in_the_lane_that_waits() -> None:
+    marked = {path.stem for path in (TESTS / "lab").glob("test_*.py") if "mark.quiet" in path.read_text()}
+    assert marked <= set(LABS["site"])

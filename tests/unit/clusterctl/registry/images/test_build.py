@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import os
-import subprocess
 import tarfile
 import time
 from pathlib import Path
@@ -195,11 +194,6 @@ def test_an_archive_that_was_cut_off_is_refused(cut: int, tmp_path: Path) -> Non
     with pytest.raises(ClusterctlError) as refused:
         saved.read(io.BytesIO(whole[:cut]), tmp_path, set())
     assert refused.value.code == "images.build-archive"
-
-
-def docker(*words: str) -> str:
-    command = ["docker", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
 
 
 def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> None:
