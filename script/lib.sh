@@ -112,8 +112,9 @@ contract_packages() { # Prism, which holds Harbor's requests and answers against
     stamp=$home/node_modules/.installed-$(sha256sum "$home/package-lock.json" | cut -c1-16)
     [ -f "$stamp" ] && return
     step "installing Prism for the contract tests"
-    npm ci --prefix "$home" --no-audit --no-fund --silent && touch "$stamp" ||
+    npm ci --prefix "$home" --no-audit --no-fund --silent ||
         die "Prism could not be installed" "$home: npm ci" "See npm's message above; is the registry reachable?"
+    touch "$stamp"
 }
 
 browser_package() { # the browser that looks at the report; Ubuntu has it as a snap alone, which reads no file of ours

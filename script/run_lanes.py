@@ -106,9 +106,7 @@ class Runner:
     def run(self) -> int:
         """Run all lanes; print what happens. Returns the exit code."""
         LOGS.mkdir(exist_ok=True)
-        if (
-            os.geteuid() == 0
-        ):  # the logs belong to whoever called sudo: --fast as that person writes there too
+        if os.geteuid() == 0:  # --fast as the person who called sudo writes there too
             os.chown(LOGS, int(os.environ.get("SUDO_UID", "0")), int(os.environ.get("SUDO_GID", "0")))
         for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*"), QUIET_FILE):
             old.unlink(missing_ok=True)
@@ -231,7 +229,7 @@ def chosen_lanes(tier: str, arguments: Sequence[str]) -> list[Running]:
     paths = [one for one in arguments if (ROOT / one.partition("::")[0]).exists()]
     options = [one for one in arguments if one not in paths]
     if not paths:
-        lint = Running(Lane(LINT, (), ""), ["nice", "-n", "10", "bash", "script/lint"])
+        lint = Running(Lane(LINT, (), ""), ["nice", "-n", "19", "bash", "script/lint"])
         every = [Running(lane, pytest_command(lane, options), bool(options)) for lane in lanes(tier)]
         return [*every, lint]
     narrowed = [

@@ -1,8 +1,8 @@
 """Every fault that the lab can host is found, blamed on its place, and gone when cleared.
 
-All of them in the campaign; in an ordinary run a sample that the date chooses, or CLUSTERCTL_FAULT_SEED. What
-a fault leaves behind would be blamed with the next one, which is put in place elsewhere; and after the last one
-test_road validates a good cluster.
+All of them in the campaign; in an ordinary run a sample that the date chooses, or CLUSTERCTL_FAULT_SEED.
+What a fault leaves behind would be blamed with the next one, which is put in place elsewhere; after the last
+one test_road validates a good cluster.
 """
 
 from __future__ import annotations
