@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from tests.support.loopback_registry import registry
-from tests.unit.clusterctl.registry.images.test_build import docker
 
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.directory import ClusterDirectory
@@ -55,6 +54,12 @@ def base_tar(path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(member)
+
+
+def docker(*words: str) -> str:
+    """What a docker command prints."""
+    command = ["docker", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.strip()
 
 
 def remove_all_on(base: str) -> None:
