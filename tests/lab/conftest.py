@@ -158,10 +158,12 @@ def bring_up(directory: Path, *options: str, keep: bool = False) -> Iterator[Run
     running = RunningLab(directory)
     if not keep:
         running.lab("down")
-    running.lab("up", *options)
-    yield running
-    if not keep:
-        running.lab("down")
+    try:
+        running.lab("up", *options)
+        yield running
+    finally:
+        if not keep:
+            running.lab("down")
 
 
 @dataclass(frozen=True)
