@@ -70,6 +70,11 @@ class Running:
                 start_new_session=True,
             )  # fmt: skip
         self.pid = process.pid
+        if (
+            self.lane.nice
+        ):  # Linux groups the processes of a session: niceness counts only between such groups
+            with suppress(OSError):
+                Path(f"/proc/{self.pid}/autogroup").write_text(str(self.lane.nice), encoding="ascii")
 
     def wait(self) -> None:
         """Wait until it has ended, and read what it left."""
