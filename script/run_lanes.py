@@ -70,9 +70,7 @@ class Running:
                 start_new_session=True,
             )  # fmt: skip
         self.pid = process.pid
-        if (
-            self.lane.nice
-        ):  # Linux groups the processes of a session: niceness counts only between such groups
+        if self.lane.nice:  # Linux may group processes by session, and then weighs whole groups
             with suppress(OSError):
                 Path(f"/proc/{self.pid}/autogroup").write_text(str(self.lane.nice), encoding="ascii")
 
