@@ -61,15 +61,15 @@ def lanes(tier: str) -> tuple[Lane, ...]:
     if tier == "fast":
         return (unit,)
     options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
-    unit = replace(unit, options=(*options, "-n", "2"), nice=19)
+    unit = replace(unit, options=(*options, "-n", "2"), nice=5)
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     return (
         # The longest one has the processors first, and no more than two labs are busy at a time.
         Lane("site", lab_files("site"), marks, options, "site", quiet_last=True),
-        Lane("harbor", lab_files("harbor"), marks, options, "harbor", nice=5, after="unit"),
-        Lane("bare", lab_files("bare"), marks, options, "bare", nice=5, after="harbor"),
+        Lane("harbor", lab_files("harbor"), marks, options, "harbor", nice=3, after="unit"),
+        Lane("bare", lab_files("bare"), marks, options, "bare", nice=3, after="harbor"),
         unit,
-        Lane("programs", programs, marks, options, nice=19),
+        Lane("programs", programs, marks, options, nice=5),
     )
 
 

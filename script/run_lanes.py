@@ -232,7 +232,7 @@ def chosen_lanes(tier: str, arguments: Sequence[str]) -> list[Running]:
     paths = [one for one in arguments if (ROOT / one.partition("::")[0]).exists()]
     options = [one for one in arguments if one not in paths]
     if not paths:
-        lint = Running(Lane(LINT, (), ""), ["nice", "-n", "19", "bash", "script/lint"])
+        lint = Running(Lane(LINT, (), ""), ["nice", "-n", "5", "bash", "script/lint"])
         every = [Running(lane, pytest_command(lane, options), bool(options)) for lane in lanes(tier)]
         return [*every, lint]
     narrowed = [
