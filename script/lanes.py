@@ -1,7 +1,7 @@
 """Which tests a tier of script/test runs, and in which lanes, which run in parallel.
 
-A lane is one pytest process with a log of its own. Labs wait most of the time, so a few of them fill two
-cores; tests that judge bandwidth (marker `quiet`) run when all other lanes have ended.
+A lane is one pytest process with a log of its own. Labs wait in part, so that two of them and tests without
+a lab fill two cores; tests that judge bandwidth (marker `quiet`) run when all other lanes have ended.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ before.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -28,7 +29,7 @@ from test_record import VARIABLE
 
 LOGS = ROOT / ".test-logs"
 LINT = "lint"
-QUIET_FILE = LOGS / "quiet"  # is there when no other lane runs
+QUIET_FILE = LOGS / "quiet"  # locked while other lanes than the quiet one run
 STATUS_S = 60.0
 SLOWEST = 15
 NO_TESTS = 5  # pytest's exit code where none was chosen
@@ -111,7 +112,7 @@ class Runner:
         LOGS.mkdir(exist_ok=True)
         if os.geteuid() == 0:  # --fast as the person who called sudo writes there too
             os.chown(LOGS, int(os.environ.get("SUDO_UID", "0")), int(os.environ.get("SUDO_GID", "0")))
-        for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*"), QUIET_FILE):
+        for old in (*LOGS.glob("*.log"), *LOGS.glob("*.json*")):
             old.unlink(missing_ok=True)
         # A shell's background ignores Ctrl-C; who ends a CI job sends SIGTERM, a lost terminal SIGHUP.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -127,14 +128,15 @@ class Runner:
         return self._report()
 
     def _run_all(self) -> None:
-        with self._changed:
+        with self._changed, QUIET_FILE.open("w") as quiet:
+            fcntl.flock(quiet, fcntl.LOCK_EX)
             self._start_ready()
             while any(one.code is None for one in self.lanes.values()):
                 if not self._changed.wait(STATUS_S):
                     self._print_status()
                 self._start_ready()
                 if all(one.lane.quiet_last for one in self.lanes.values() if one.code is None):
-                    QUIET_FILE.touch()
+                    fcntl.flock(quiet, fcntl.LOCK_UN)
 
     def _start_ready(self) -> None:
         for one in self.lanes.values():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,13 @@ from lanes import LABS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = Path(sys.executable).with_name("clusterctl")
-# Set to anything, the lab stays up after the tests: the next run is two minutes shorter.
+# Set to anything, the lab stays up after the tests, and the next run starts with it.
 KEEP_VARIABLE = "CLUSTERCTL_KEEP_TEST_LAB"
 # The lane of script/test that this process is: each lane has a lab of its own.
 LAB_VARIABLE = "CLUSTERCTL_TEST_LAB"
 # Its lab is the one that script/demo applied: a second one would cost minutes.
 LANE_OF_THE_DEMO = "site"
-# A file that script/test makes when all other lanes have ended.
+# A file that script/test has locked until all other lanes have ended.
 QUIET_VARIABLE = "CLUSTERCTL_TEST_QUIET"
 COMMAND_S = 900
 
@@ -46,10 +46,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     """What judges bandwidth waits for the end of the other lanes, if this is one of several."""
     quiet = os.environ.get(QUIET_VARIABLE)
     if quiet and item.get_closest_marker("quiet"):
-        runner = os.getppid()
-        while not Path(quiet).exists():
-            assert os.getppid() == runner, "script/test is gone"
-            time.sleep(0.5)
+        with Path(quiet).open() as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH)
     return (yield)
 
 

@@ -64,7 +64,7 @@ def test_a_run_is_green_only_if_its_lanes_are(running: Running, code: int) -> No
 
 
 def test_quiet_tests_may_start_when_all_other_lanes_have_ended(tmp_path: Path) -> None:
-    waits = f"import time\nwhile not os.path.exists({str(tmp_path / 'quiet')!r}): time.sleep(0.01)\n"
+    waits = f"import fcntl\nfcntl.flock(open({str(tmp_path / 'quiet')!r}), fcntl.LOCK_SH)\n"
     ended = f"open({str(tmp_path / 'ended')!r}, 'w')"
     sees = f"assert os.path.exists({str(tmp_path / 'ended')!r})"
     runner = Runner("ordinary", [lane("quiet", waits + sees, quiet_last=True), lane("other", ended)])
@@ -83,7 +83,7 @@ def test_when_told_to_end_all_lanes_are_ended_and_the_rest_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cleans = f"finally: open({str(tmp_path / 'cleaned')!r}, 'w')"
-    stays = f"import signal, time\ntry:\n  os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)\n{cleans}"
+    stays = f"import signal\ntry:\n  os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n{cleans}"
     assert Runner("ordinary", [lane("stays", stays)]).run() == 130
     assert (tmp_path / "cleaned").exists()
     assert "1 passed, 0 failed, 0 skipped" in capfd.readouterr().out
