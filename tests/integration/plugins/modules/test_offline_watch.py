@@ -9,22 +9,14 @@ from pathlib import Path
 
 import offline_watch
 import pytest
-from tests.unit.plugins.modules.test_offline_watch import SYSTEMCTL, ask
+from tests.unit.plugins.modules.test_offline_watch import ask, play_service
 
 from clusterctl.rollout import offline
 
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A service manager that does what the unit says, and no more."""
-    unit = tmp_path / "clusterctl-offline.service"
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/systemctl").write_text(SYSTEMCTL, encoding="utf-8")
-    (tmp_path / "bin/systemctl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setenv("UNIT", str(unit))
-    monkeypatch.setattr(offline_watch, "UNIT_FILE", unit)
-    return unit
+    return play_service(tmp_path, monkeypatch)
 
 
 @pytest.mark.needs("root")

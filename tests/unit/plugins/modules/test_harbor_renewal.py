@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -52,8 +53,9 @@ class Proxy:
         return served == harbor_certificate.fingerprint(self.root / "tls.crt")
 
 
-@pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+@contextmanager
+def serving_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy that shows its certificate on loopback, and reads it again when it is told to."""
     wanted = programs(tmp_path, monkeypatch, f"{INSTALL}cp ../../../../tls.* {tmp_path}/read/\n")
     (tmp_path / "read").mkdir()
     docker_does(tmp_path, f'case "$*" in *reload*) [ ! -e {tmp_path}/deaf ] || exit 1\n'
@@ -80,6 +82,12 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     yield found
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    with serving_proxy(tmp_path, monkeypatch) as found:
+        yield found
 
 
 def test_a_renewed_one_is_shown_once_and_nothing_is_done_then(proxy: Proxy) -> None:

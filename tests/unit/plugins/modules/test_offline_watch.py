@@ -58,8 +58,7 @@ esac
 """
 
 
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def play_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A service manager that does what the unit says, and no more."""
     unit = tmp_path / "clusterctl-offline.service"
     (tmp_path / "bin").mkdir()
@@ -69,6 +68,11 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("UNIT", str(unit))
     monkeypatch.setattr(offline_watch, "UNIT_FILE", unit)
     return unit
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return play_service(tmp_path, monkeypatch)
 
 
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, **given: Any) -> dict[str, Any]:
