@@ -231,7 +231,7 @@ def pytest_command(lane: Lane, arguments: Sequence[str]) -> list[str]:
 
 def chosen_lanes(tier: str, arguments: Sequence[str]) -> list[Running]:
     """The lanes of a tier and lint; where paths are among pytest's arguments, the lanes that have them."""
-    paths = [one for one in arguments if (ROOT / one.partition("::")[0]).exists()]
+    paths = [one for one in arguments if one.startswith("tests/")]
     options = [one for one in arguments if one not in paths]
     if not paths:
         lint = Running(Lane(LINT, (), ""), ["nice", "-n", "5", "bash", "script/lint"])
@@ -306,4 +306,10 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(Runner(sys.argv[1], chosen_lanes(sys.argv[1], sys.argv[2:])).run())
+    chosen = chosen_lanes(sys.argv[1], sys.argv[2:])
+    if not chosen:
+        sys.exit(
+            f"error: no lane of this tier has these paths\n  where: {' '.join(sys.argv[2:])}\n"
+            "  hint:  script/lanes.py has the lanes; tests/bench is --bench, tests/frameworks runs in the lab"
+        )
+    sys.exit(Runner(sys.argv[1], chosen).run())

@@ -93,7 +93,9 @@ def test_when_told_to_end_all_lanes_are_ended_and_the_rest_is_reported(
     ("arguments", "expected"),
     [
         (["-x"], {"bare", "harbor", "site", "unit", "programs", "lint"}),
+        (["-k", "docs"], {"bare", "harbor", "site", "unit", "programs", "lint"}),
         (["tests/lab/test_road.py", "-x"], {"site"}),
+        (["tests/bench"], set()),
         (["tests/lab"], {"bare", "harbor", "site"}),
         (["tests/unit/test_house.py::test_x"], {"unit"}),
     ],
