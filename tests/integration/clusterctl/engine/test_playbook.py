@@ -37,22 +37,10 @@ CANARY = "s3cr3t {{ canary }}"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A directory with an inventory of local hosts, one of them behind a closed port."""
-    (tmp_path / "hosts.yml").write_text(
-        textwrap.dedent(f"""\
-            all:
-              vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}
-              hosts:
-                gpu01: {{}}
-                gpu02: {{}}
-                gpu03: {{}}
-                dead01: {{ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9,
-                         ansible_ssh_retries: 0}}
-            """)
-    )
-    (tmp_path / "run").mkdir()
-    return tmp_path
+def site(local_site: Path) -> Path:
+    """The directory, with one for runs."""
+    (local_site / "run").mkdir()
+    return local_site
 
 
 def request(site: Path, tasks: str, hosts: tuple[str, ...], **options: object) -> PlaybookRequest:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
@@ -34,20 +33,8 @@ from clusterctl.runs.store import RunStore
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> ClusterDirectory:
-    (tmp_path / "hosts.yml").write_text(
-        textwrap.dedent(f"""\
-            all:
-              vars: {{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}
-              hosts:
-                gpu01: {{}}
-                gpu02: {{}}
-                gpu03: {{}}
-                dead01: {{ansible_connection: ssh, ansible_host: 127.0.0.1, ansible_port: 9,
-                         ansible_ssh_retries: 0}}
-            """)
-    )
-    return ClusterDirectory(tmp_path)
+def cluster(local_site: Path) -> ClusterDirectory:
+    return ClusterDirectory(local_site)
 
 
 def session(cluster: ClusterDirectory, kind: str = "apply") -> Session:
