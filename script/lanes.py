@@ -57,11 +57,14 @@ class Lane:
 def lanes(tier: str) -> tuple[Lane, ...]:
     """The lanes of a tier. Raises KeyError for a tier that is not one."""
     marks = MARKS[tier]
-    unit = Lane("unit", FAST, marks, ("--hypothesis-profile", "fast", "-n", "2"))
+    options = (
+        ("--hypothesis-profile", "ordinary", "--all-drawn")
+        if tier == "slow"
+        else ("--hypothesis-profile", "fast")
+    )
+    unit = Lane("unit", FAST, marks, (*options, "--timeout", "180", "-n", "2"), nice=5)
     if tier == "fast":
-        return (unit,)
-    options = ("--hypothesis-profile", "ordinary", "--all-drawn") if tier == "slow" else unit.options[:2]
-    unit = replace(unit, options=(*options, "-n", "2"), nice=5)
+        return (replace(unit, nice=0),)
     programs = tuple(f"tests/{name}" for name in PROGRAMS)
     return (
         # The longest one has the processors first, and no more than two labs are busy at a time.

@@ -147,6 +147,8 @@ def test_a_window_that_changes_its_size_shows_one_whole_picture(site):
     terminal = site.start("plan", size=(100, 30))
     alive = len(site.hosts) - 1
     terminal.until(held(site, alive - alive // 2))
+    # Lines still on their way while a window changes are drawn for its old size, by any program.
+    terminal.until(lambda screen: any("packages.locked" in line for line in screen.everything()))
     for columns, lines in ((60, 20), (44, 12), (140, 40), (80, 24)):
         before = len(terminal.raw)
         terminal.screen.resize(lines, columns)
