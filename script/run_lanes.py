@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from lanes import ROOT, Lane, lanes
@@ -104,7 +105,8 @@ class Runner:
     def __init__(self, tier: str, lanes_: Sequence[Running]) -> None:
         self.tier = tier
         self.lanes = {one.lane.name: one for one in lanes_}
-        self._changed = threading.Condition()
+        # Ended lanes, and signals: a handler that raised could leave a started lane that nobody waits for.
+        self._events: SimpleQueue[Running | signal.Signals] = SimpleQueue()
         self._begun = time.monotonic()
 
     def run(self) -> int:
@@ -116,27 +118,32 @@ class Runner:
             old.unlink(missing_ok=True)
         # A shell's background ignores Ctrl-C; who ends a CI job sends SIGTERM, a lost terminal SIGHUP.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.default_int_handler)
+            signal.signal(number, lambda given, _frame: self._events.put(signal.Signals(given)))
         try:
-            self._run_all()
-        except BaseException as error:
+            interrupted = not self._run_all()
+        except BaseException:
             self._end_active()
-            if not isinstance(error, KeyboardInterrupt):
-                raise
-            self._report()
-            return 130
-        return self._report()
+            raise
+        if interrupted:
+            self._end_active()
+        code = self._report()
+        return 130 if interrupted else code
 
-    def _run_all(self) -> None:
-        with self._changed, QUIET_FILE.open("w") as quiet:
+    def _run_all(self) -> bool:
+        """Run the lanes to their end; False if a signal came before it."""
+        with QUIET_FILE.open("w") as quiet:
             fcntl.flock(quiet, fcntl.LOCK_EX)
             self._start_ready()
             while any(one.code is None for one in self.lanes.values()):
-                if not self._changed.wait(STATUS_S):
+                try:
+                    if isinstance(self._events.get(timeout=STATUS_S), signal.Signals):
+                        return False
+                except Empty:
                     self._print_status()
                 self._start_ready()
                 if all(one.lane.quiet_last for one in self.lanes.values() if one.code is None):
                     fcntl.flock(quiet, fcntl.LOCK_UN)
+        return True
 
     def _start_ready(self) -> None:
         for one in self.lanes.values():
@@ -149,8 +156,7 @@ class Runner:
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.counts().items()))
         result = "done" if one.is_good else f"FAILED (exit code {one.code})"
         say(f"{self._elapsed()} {one.lane.name}: {result} in {clock(one.seconds)}: {counts or 'no tests'}")
-        with self._changed:
-            self._changed.notify()
+        self._events.put(one)
 
     def _elapsed(self) -> str:
         return f"[{clock(time.monotonic() - self._begun)}]"
@@ -163,16 +169,12 @@ class Runner:
 
     def _end_active(self) -> None:
         """Ctrl-C for every lane; each takes its lab down, as it would on its own."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
         active = [one for one in self.lanes.values() if one.is_active]
         signal_all(active, signal.SIGINT)
-        try:
-            say("interrupted: waiting for the lanes to clean up (Ctrl-C again ends them immediately)")
-            with self._changed:
-                self._changed.wait_for(lambda: not any(one.is_active for one in active))
-        except KeyboardInterrupt:
-            signal_all(active, signal.SIGKILL)
+        say("interrupted: waiting for the lanes to clean up (Ctrl-C again ends them immediately)")
+        while any(one.is_active for one in active):
+            if self._events.get() is signal.SIGINT:
+                signal_all(active, signal.SIGKILL)
 
     def _report(self) -> int:
         bad = [one for one in self.lanes.values() if one.pid is not None and not one.is_good]

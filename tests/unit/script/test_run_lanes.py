@@ -82,8 +82,11 @@ def test_a_lane_starts_after_the_one_that_it_names(tmp_path: Path) -> None:
 def test_when_told_to_end_all_lanes_are_ended_and_the_rest_is_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cleans = f"finally: open({str(tmp_path / 'cleaned')!r}, 'w')"
-    stays = f"import signal\ntry:\n  os.kill(os.getppid(), signal.SIGTERM); signal.pause()\n{cleans}"
+    stays = (
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "os.kill(os.getppid(), signal.SIGTERM); signal.sigwait([signal.SIGINT])\n"
+        f"open({str(tmp_path / 'cleaned')!r}, 'w')"
+    )
     assert Runner("ordinary", [lane("stays", stays)]).run() == 130
     assert (tmp_path / "cleaned").exists()
     assert "1 passed, 0 failed, 0 skipped" in capfd.readouterr().out
