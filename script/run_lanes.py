@@ -46,7 +46,7 @@ class Running:
     command: list[str]
     may_be_empty: bool = False
     started: float = 0.0
-    pid: int | None = None
+    process: subprocess.Popen[bytes] | None = None
     code: int | None = None
     seconds: float = 0.0
     cpu_s: float = 0.0
@@ -57,7 +57,7 @@ class Running:
         """What it prints."""
         return LOGS / f"{self.lane.name}.log"
 
-    def start(self) -> None:
+    def start(self) -> subprocess.Popen[bytes]:
         """Start the process in a session of its own: no test can ask at the terminal."""
         self.started = time.monotonic()
         record = self.log.with_suffix(".jsonl")
@@ -67,27 +67,28 @@ class Running:
         if self.lane.quiet_last:
             environment["CLUSTERCTL_TEST_QUIET"] = str(QUIET_FILE)
         with self.log.open("wb") as log:
-            process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 self.command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True,
             )  # fmt: skip
-        self.pid = process.pid
         if self.lane.nice:  # Linux may group processes by session, and then weighs whole groups
             with suppress(OSError):
-                Path(f"/proc/{self.pid}/autogroup").write_text(str(self.lane.nice), encoding="ascii")
+                Path(f"/proc/{self.process.pid}/autogroup").write_text(str(self.lane.nice), encoding="ascii")
+        return self.process
 
-    def wait(self) -> None:
-        """Wait until it has ended, and read what it left."""
-        _, status, usage = os.wait4(self.pid or 0, 0)
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until it has ended, and read what it left. ``code`` is set last."""
+        _, status, usage = os.wait4(process.pid, 0)  # Popen.wait() tells no CPU time
+        process.returncode = os.waitstatus_to_exitcode(status)
         self.seconds = time.monotonic() - self.started
         self.cpu_s = usage.ru_utime + usage.ru_stime
         self.tests = read_record(self.log.with_suffix(".jsonl"))
-        self.code = os.waitstatus_to_exitcode(status)
+        self.code = process.returncode
 
     @property
     def is_active(self) -> bool:
         """Whether it was started and has not ended."""
-        return self.pid is not None and self.code is None
+        return self.process is not None and self.code is None
 
     @property
     def is_good(self) -> bool:
@@ -136,10 +137,13 @@ class Runner:
             self._start_ready()
             while any(one.code is None for one in self.lanes.values()):
                 try:
-                    if isinstance(self._events.get(timeout=STATUS_S), signal.Signals):
-                        return False
+                    event = self._events.get(timeout=STATUS_S)
                 except Empty:
                     self._print_status()
+                else:
+                    if not isinstance(event, Running):
+                        return False
+                    self._print_end(event)
                 self._start_ready()
                 if all(one.lane.quiet_last for one in self.lanes.values() if one.code is None):
                     fcntl.flock(quiet, fcntl.LOCK_UN)
@@ -147,19 +151,24 @@ class Runner:
 
     def _start_ready(self) -> None:
         for one in self.lanes.values():
-            if one.pid is None and (not one.lane.after or self.lanes[one.lane.after].code is not None):
-                one.start()
-                threading.Thread(target=self._wait, args=(one,), daemon=True).start()
+            if one.process is None and (not one.lane.after or self.lanes[one.lane.after].code is not None):
+                threading.Thread(target=self._wait, args=(one, one.start()), daemon=True).start()
 
-    def _wait(self, one: Running) -> None:
-        one.wait()
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.counts().items()))
-        result = "done" if one.is_good else f"FAILED (exit code {one.code})"
-        say(f"{self._elapsed()} {one.lane.name}: {result} in {clock(one.seconds)}: {counts or 'no tests'}")
+    def _wait(self, one: Running, process: subprocess.Popen[bytes]) -> None:
+        try:
+            one.wait(process)
+        except Exception as error:  # noqa: BLE001 - whatever it is, of this lane nobody else will hear
+            say(f"{one.lane.name}: cannot be waited for: {error!r}")
+            one.code = 1
         self._events.put(one)
 
     def _elapsed(self) -> str:
         return f"[{clock(time.monotonic() - self._begun)}]"
+
+    def _print_end(self, one: Running) -> None:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(one.counts().items()))
+        result = "done" if one.is_good else f"FAILED (exit code {one.code})"
+        say(f"{self._elapsed()} {one.lane.name}: {result} in {clock(one.seconds)}: {counts or 'no tests'}")
 
     def _print_status(self) -> None:
         active = "; ".join(
@@ -177,7 +186,7 @@ class Runner:
                 signal_all(active, signal.SIGKILL)
 
     def _report(self) -> int:
-        bad = [one for one in self.lanes.values() if one.pid is not None and not one.is_good]
+        bad = [one for one in self.lanes.values() if one.process is not None and not one.is_good]
         for one in bad:
             print(f"\n--- {one.lane.name}: {one.log}\n{failures(one.log)}")
         tests = [(one.lane.name, test) for one in self.lanes.values() for test in one.tests]
@@ -212,6 +221,7 @@ class Runner:
                     "cpu_s": round(one.cpu_s, 1), **one.counts(),
                 }
                 for name, one in self.lanes.items()
+                if one.process is not None
             },
             "files": [
                 {"lane": lane, "file": file, "tests": len(spent), "seconds": round(sum(spent), 1)}
@@ -284,9 +294,9 @@ def clock(seconds: float) -> str:
 def signal_all(active: Sequence[Running], number: signal.Signals) -> None:
     """Signal the process groups of lanes that have not ended."""
     for one in active:
-        if one.pid is not None and one.is_active:
+        if one.process is not None and one.is_active:
             with suppress(ProcessLookupError):
-                os.killpg(one.pid, number)
+                os.killpg(one.process.pid, number)
 
 
 def last_test(log: Path) -> str:

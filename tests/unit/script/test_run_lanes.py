@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +64,26 @@ def lane(
 )
 def test_a_run_is_green_only_if_its_lanes_are(running: Running, code: int) -> None:
     assert Runner("ordinary", [running]).run() == code
+
+
+def test_a_lane_that_ends_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Popen reaps an ended child that nobody holds any more: it must be ours until it is waited for."""
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            gc.collect()
+            subprocess.run(["sleep", "0.3"], check=True)
+            super().start()
+
+    monkeypatch.setattr(run_lanes.threading, "Thread", Slow)
+    running = lane("at once", "")
+    assert Runner("ordinary", [running]).run() == 0
+    assert running.cpu_s > 0
+
+
+def test_a_lane_that_cannot_be_waited_for_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Running, "wait", lambda _self, process: process.wait() and 1 / 0)
+    assert Runner("ordinary", [lane("lost", "raise SystemExit(1)")]).run() == 1
 
 
 def test_quiet_tests_may_start_when_all_other_lanes_have_ended(tmp_path: Path) -> None:
