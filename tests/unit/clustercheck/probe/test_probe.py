@@ -73,7 +73,7 @@ def test_the_container_is_started_with_the_arguments_given_and_removed_when_it_h
     log = tmp_path / "log"
     program(tmp_path, "docker", f'echo "$@" >> {log}; case $1 in run) sleep 30;; esac')
     record = probe(
-        tmp_path, parts=["container_gpus"], limit_s=0.3, image="own/paddle@sha256:0",
+        tmp_path, parts=["container_gpus"], limit_s=1.5, image="own/paddle@sha256:0",
         gpu_arguments=["--device", "nvidia.com/gpu=all"],
     )  # fmt: skip
     assert record["container_gpus"]["timed_out"] is True
