@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
+from clusterctl.interpreter import python_environment
 
 ORDINARY_S = 120.0
 
@@ -30,7 +31,7 @@ def call(
     Raises ClusterctlError with ``code`` where the program is missing, fails (unless ``check`` is off), or
     has not ended after ``timeout_s`` seconds.
     """
-    environment = {**os.environ, **(variables or {})}
+    environment = {**python_environment(), **(variables or {})}
     try:
         if isinstance(stdin, Path):
             with stdin.open("rb") as stream:

@@ -39,8 +39,8 @@ class FakeTransport:
         self.records = records
 
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-        assert argv[:2] == ["python3", "-"]
-        asked = json.loads(argv[2])
+        assert argv[:3] == ["python3", "-I", "-"]
+        asked = json.loads(argv[3])
         assert asked.get("parts") == ["dcgm"] or asked["gpu_arguments"] == ["--gpus", "all"]
         assert "nvidia-smi" in stdin
         record = self.records[node]

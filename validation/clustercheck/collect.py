@@ -49,6 +49,7 @@ def collect(
     argvs = {
         name: [
             "python3",
+            "-I",
             "-",
             json.dumps({**options, **(options_of or {}).get(name, {})}, separators=(",", ":")),
         ]

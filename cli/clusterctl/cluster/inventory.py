@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +15,9 @@ from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
+from clusterctl.interpreter import ansible_environment, python_command
 
 READ_TIMEOUT_S = 60.0
-# What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is heeded.
-KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
 DEFAULT_SSH_PORT = 22
 
 
@@ -236,22 +233,20 @@ def _members(listing: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _listing(directory: ClusterDirectory) -> dict[str, Any]:
-    command = [sys.executable, "-m", "ansible", "inventory", "-i", str(directory.hosts_file), "--list"]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_") or k in KEPT_VARIABLES}
+    content = content_root()
+    command = python_command("-m", "ansible", "inventory", "-i", str(directory.hosts_file), "--list")
     environment = {
-        **kept,
-        "LC_ALL": "C.UTF-8",
-        "ANSIBLE_CONFIG": str(content_root() / "ansible.cfg"),
+        **ansible_environment(content),
         # Else a file that it cannot read is a warning and an empty inventory.
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FATAL": "true",
         "ANSIBLE_INVENTORY_ENABLED": "yaml",
-        "ANSIBLE_NOCOLOR": "1",
     }
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False, env=environment
-        )
+            command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False, cwd=content,
+            env=environment, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise ClusterctlError(
             f"Ansible did not read the inventory within {READ_TIMEOUT_S:.0f} s",

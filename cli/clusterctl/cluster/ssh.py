@@ -14,7 +14,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -29,6 +28,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.errors import ClusterctlError
+from clusterctl.interpreter import python_command
 
 CONNECT_S = 10
 LOGIN_S = 40.0
@@ -319,7 +319,7 @@ class OpenSshTransport:
         listener.listen(LOGINS_AT_ONCE)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
         program.touch(mode=0o700)
-        words = [sys.executable, "-IS", "-c", ASK, str(door)]
+        words = python_command("-IS", "-c", ASK, str(door))
         program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n", encoding="utf-8")
         return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
 

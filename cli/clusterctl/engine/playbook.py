@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,12 +18,13 @@ from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
-from clusterctl.engine.environment import ansible_environment, ignored_variables
+from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.events import Event, Interrupted, parse
 from clusterctl.engine.failure import remedy_for
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
+from clusterctl.interpreter import ignored_variables, python_command
 
 MAX_FORKS = 64
 # The sum of what the longest roles allow themselves: a copy of 4 h, a pull of 2 h, an install, a reboot.
@@ -121,7 +121,7 @@ def run_playbook(
         ended = process.run(
             arguments(request, files),
             cwd=content,
-            environment=ansible_environment(content, calls=request.calls),
+            environment=playbook_environment(content, calls=request.calls),
             log=request.log,
             on_line=take,
             on_tick=lambda: on_tick(ledger),
@@ -144,7 +144,7 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
     playbook = Path(request.playbook)
     if not playbook.is_absolute():
         playbook = content_root() / "playbooks" / playbook
-    command = [sys.executable, "-m", "ansible", "playbook", "-i", str(request.inventory)]
+    command = python_command("-m", "ansible", "playbook", "-i", str(request.inventory))
     command += ["--limit", ",".join(request.hosts), "--forks", str(min(request.forks, len(request.hosts)))]
     command += [word for path in variables for word in ("-e", f"@{path}")]
     if request.tags:

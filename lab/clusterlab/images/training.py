@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
+from clusterctl.interpreter import python_command
 from clusterlab.cache import cache_root, content_hash, locked, scratch
 from clusterlab.images import debian, storage
 from clusterlab.images.debian import bootstrap, recipe
@@ -88,7 +88,7 @@ def _build(target: Path) -> str:
         built = directory / "packages"
         call(
             [
-                sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes",
+                *python_command("-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes"),
                 "--target", str(built), "--python-version", PYTHON, "--implementation", "cp",
                 "--only-binary=:all:", *(f"--platform={platform}" for platform in PLATFORMS),
                 "-r", str(REQUIREMENTS),

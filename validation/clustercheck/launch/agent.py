@@ -45,7 +45,7 @@ class Agent:
         Raises NodeActionError where the node cannot, NodeUnreachableError where it does not answer.
         """
         source = f"{self._source}\nsys.exit(main({json.dumps(request)!r}))\n"
-        done = self._transport.run(node, ["python3", "-"], stdin=source, timeout_s=timeout_s)
+        done = self._transport.run(node, ["python3", "-I", "-"], stdin=source, timeout_s=timeout_s)
         try:
             answer: dict[str, Any] = json.loads(done.stdout)
         except ValueError:

@@ -48,7 +48,7 @@ def mounts(wanted: list[dict[str, Any]], limit_s: float) -> list[dict[str, Any]]
     touched: dict[str, dict[str, Any]] = {}
 
     def touch(path: str, user: str) -> None:
-        argv = [sys.executable or "python3", "-c", TOUCH, path, user]
+        argv = [sys.executable or "python3", "-I", "-c", TOUCH, path, user]
         touched[path] = command(argv, min(limit_s, LIMIT_S))
 
     threads = [

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +13,8 @@ from clustercheck.bounded import run_all
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
+from clusterctl.content import content_root
+from clusterctl.interpreter import python_command, python_environment
 from clusterctl.rollout.probe import code
 from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call
 
@@ -52,12 +52,13 @@ def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
     missing = not (place / code.digest()).is_dir()
     try:
         done = subprocess.run(
-            _command(sys.executable, place),
+            python_command(*_launcher(place)),
             input=f"{_order(calls)}\n{code.packed() if missing else ''}\n",
             capture_output=True,
             text=True,
             timeout=HOST_LIMIT_S,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            cwd=content_root(),
+            env={**python_environment(), "LC_ALL": "C.UTF-8"},
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -67,7 +68,7 @@ def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
 
 def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> Answers:
     own = [call for call in calls if call.at != HERE]
-    command, order = _command("python3", Path(ON_NODES)), _order(own)
+    command, order = ["python3", *_launcher(Path(ON_NODES))], _order(own)
     try:
         done = transport.run(host, command, stdin=f"{order}\n\n", timeout_s=HOST_LIMIT_S - 20)
         if _is_missing(done):
@@ -80,8 +81,8 @@ def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> 
     return _answers(done)
 
 
-def _command(python: str, place: Path) -> list[str]:
-    return [python, "-I", "-c", code.launcher(), str(place), code.digest()]
+def _launcher(place: Path) -> list[str]:
+    return ["-I", "-c", code.launcher(), str(place), code.digest()]
 
 
 def _order(calls: Sequence[Call]) -> str:

@@ -35,7 +35,7 @@ class Nodes:
         self._lock = threading.Lock()
 
     def run(self, node: str, argv: Any, *, stdin: str = "", timeout_s: float) -> Completed:
-        assert list(argv) == ["python3", "-"]
+        assert list(argv) == ["python3", "-I", "-"]
         literal = re.search(r"sys\.exit\(main\((.*)\)\)\n$", stdin)[1]
         request = json.loads(eval(literal))  # noqa: S307 - a literal of ours
         with self._lock:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
-from clusterctl.engine.environment import ansible_environment, ignored_variables
+from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.events import (
     Diff,
     JobFinished,
@@ -27,6 +27,7 @@ from clusterctl.engine.failure import failure_of
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.errors import ClusterctlError
+from clusterctl.interpreter import ignored_variables
 
 TASK = TaskStarted(1.0, "t1", "Install packages", "nvidia_driver", "apt", "roles/x.yml:3")
 
@@ -128,7 +129,7 @@ def test_a_long_message_is_cut_in_the_middle():
 def test_the_operators_ansible_variables_do_not_reach_ansible(tmp_path):
     shell = {"ANSIBLE_HOST_KEY_CHECKING": "false", "ANSIBLE_STDOUT_CALLBACK": "null", "LANG": "C",
              "ANSIBLE_VAULT_PASSWORD_FILE": "/v", "HOME": "/h", "SSH_ASKPASS": "/x"}  # fmt: skip
-    given = ansible_environment(tmp_path, shell)
+    given = playbook_environment(tmp_path, shell)
     assert "ANSIBLE_HOST_KEY_CHECKING" not in given
     assert "ANSIBLE_STDOUT_CALLBACK" not in given
     assert "SSH_ASKPASS" not in given
@@ -136,7 +137,7 @@ def test_the_operators_ansible_variables_do_not_reach_ansible(tmp_path):
     assert given["LC_ALL"] == "C.UTF-8"
     assert given["ANSIBLE_CONFIG"] == str(tmp_path / "ansible.cfg")
     assert ignored_variables(shell) == ["ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_STDOUT_CALLBACK"]
-    assert "LC_ALL" not in ansible_environment(tmp_path, {"LANG": "de_DE.UTF-8"})
+    assert "LC_ALL" not in playbook_environment(tmp_path, {"LANG": "de_DE.UTF-8"})
 
 
 def test_a_second_operator_is_told_who_what_and_since_when(tmp_path):

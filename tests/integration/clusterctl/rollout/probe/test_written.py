@@ -32,13 +32,13 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     )
     here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
     (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
-    from clusterctl.engine.environment import ansible_environment
+    from clusterctl.engine.environment import playbook_environment
 
     calls = tmp_path / "calls.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "ansible", "playbook", "-i", str(tmp_path / "hosts.yml"), str(book)],
         cwd=content_root(),
-        env=ansible_environment(content_root(), calls=calls),
+        env=playbook_environment(content_root(), calls=calls),
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,48 @@
+"""How clusterctl starts Python and Ansible on this machine: never with code from the caller's directory.
+
+`python -m` and `python -c` put the current directory first on the module path, where another user may have
+planted a module; so does an entry of PYTHONPATH.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+# What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is heeded.
+KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
+# No program of ours may be asked for a password on a screen that nobody watches.
+DROPPED = frozenset({"SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
+
+
+def python_command(*arguments: str) -> list[str]:
+    """This Python, with the current directory off its module path."""
+    return [sys.executable, "-P", *arguments]
+
+
+def ignored_variables(environment: Mapping[str, str]) -> list[str]:
+    """The operator's ANSIBLE_* variables that are not passed on."""
+    return sorted(key for key in environment if key.startswith("ANSIBLE_") and key not in KEPT_VARIABLES)
+
+
+def python_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment for a Python of ours, and for every Python that it starts."""
+    given = dict(os.environ if environment is None else environment)
+    dropped = DROPPED | set(ignored_variables(given))
+    return {**{key: value for key, value in given.items() if key not in dropped}, "PYTHONSAFEPATH": "1"}
+
+
+def ansible_environment(content: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment for any Ansible program with the settings of the content at ``content``."""
+    kept = python_environment(environment)
+    if not is_utf8(kept):
+        kept["LC_ALL"] = "C.UTF-8"
+    return {**kept, "ANSIBLE_CONFIG": str(content / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+
+
+def is_utf8(environment: Mapping[str, str]) -> bool:
+    """Whether the locale that these variables choose is a UTF-8 one; Ansible refuses any other."""
+    chosen = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
+    return chosen.lower().replace("-", "").endswith("utf8")
