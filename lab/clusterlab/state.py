@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clusterctl.cluster.trust import require_trusted
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab.names import LABEL_LAB, Names
 
@@ -208,7 +209,10 @@ class LabDirectory:
 
 
 def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
-    """The directory that was named, else `.lab` of the nearest parent that has a lab or is a repository."""
+    """The directory that was named, else `.lab` of the nearest parent that has a lab or is a repository.
+
+    Raises ClusterctlError (``cluster.not-trusted``) where others could have written that.
+    """
     if named is not None:
         return LabDirectory(named)
     here = (start or Path.cwd()).resolve()
@@ -216,5 +220,6 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
     for marker in (".lab/state.json", ".git"):
         found = next((parent for parent in parents if (parent / marker).exists()), None)
         if found is not None:
+            require_trusted((found, found / ".lab", found / ".lab" / "state.json"), found)
             return LabDirectory(found / ".lab")
     return LabDirectory(here / ".lab")

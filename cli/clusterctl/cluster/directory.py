@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.cluster.trust import require_trusted_cluster
 from clusterctl.errors import ClusterctlError
 
 
@@ -105,14 +106,20 @@ def state_access() -> Iterator[None]:
         ) from error
 
 
+def _trusted(root: Path) -> ClusterDirectory:
+    require_trusted_cluster(root)
+    return ClusterDirectory(root)
+
+
 def find_cluster_directory(named: Path | None, start: Path | None = None) -> ClusterDirectory:
     """The directory the operator named, else the current one or the nearest parent that holds hosts.yml.
 
-    Raises ClusterctlError (``cluster.not-found``) where there is none.
+    Raises ClusterctlError (``cluster.not-found``) where there is none, or (``cluster.not-trusted``) where
+    others could have written it: parents above such a one are not searched.
     """
     if named is not None:
         if (named / "hosts.yml").is_file():
-            return ClusterDirectory(named.resolve())
+            return _trusted(named.resolve())
         raise ClusterctlError(
             f"{named} is not a cluster directory: it has no hosts.yml",
             code="cluster.not-found",
@@ -122,7 +129,7 @@ def find_cluster_directory(named: Path | None, start: Path | None = None) -> Clu
     here = (start or Path.cwd()).resolve()
     for candidate in (here, *here.parents):
         if (candidate / "hosts.yml").is_file():
-            return ClusterDirectory(candidate)
+            return _trusted(candidate)
     raise ClusterctlError(
         "there is no cluster directory here or above",
         code="cluster.not-found",
