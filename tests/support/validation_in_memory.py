@@ -19,7 +19,7 @@ from clustercheck.model import ClusterSpec, NodeSpec, Scope
 from clustercheck.sample_rdma import rdma_write_verdict
 from clustercheck.session import validate
 from clustercheck.suites import load
-from clustercheck.transport import Completed
+from clustercheck.transport import Completed, Transport
 
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")))
 
@@ -138,12 +138,13 @@ def run(
     found: Mapping[str, Any] | None = None,
     launcher: FakeLauncher | None = None,
     spec: ClusterSpec | None = None,
+    transport: Transport | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     found = found or records()
     document = validate(
         spec or sample.spec(len(found)),
-        transport=FakeTransport(found),
+        transport=transport or FakeTransport(found),
         launcher=launcher or FakeLauncher(),
         run_id="test",
         **more,

@@ -11,6 +11,8 @@ from typing import Any
 
 from clustercheck.bounded import Ended, run_all
 from clustercheck.node_evidence import NodeEvidence
+from clustercheck.parse.document import read_answer
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.shipment import shipment
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
 
@@ -64,13 +66,22 @@ def collect(
     calls = {name: partial(ask, name) for name in names}
     found: dict[str, NodeEvidence] = {}
     for ended in run_all(calls, limit_s=limit_s + GRACE_S, parallel=parallel):
-        node = replace(read_answer(ended, limit_s), asked=(asked[ended.name], time.time()))
-        found[ended.name] = node
-        on_event({"type": "probe", "node": node.name, "unreachable": node.unreachable, "busy": node.busy()})
+        node, busy = _whether_busy(evidence_of(ended, limit_s))
+        found[node.name] = replace(node, asked=(asked[node.name], time.time()))
+        on_event({"type": "probe", "node": node.name, "unreachable": node.unreachable, "busy": busy})
     return {name: found[name] for name in names}
 
 
-def read_answer(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
+def _whether_busy(node: NodeEvidence) -> tuple[NodeEvidence, str]:
+    """Asked of every record before it is used: what raises here would raise in the middle of a run."""
+    try:
+        return node, node.busy()
+    except Exception as error:  # noqa: BLE001 - a record of another shape is that node's fault alone
+        because = f"the probe's record cannot be read: {type(error).__name__}: {error}"[:200]
+        return NodeEvidence(node.name, unreachable=because), ""
+
+
+def evidence_of(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
     """A node's evidence from how its probe ended."""
     if ended.late or isinstance(ended.error, NodeTimeoutError):
         return NodeEvidence(ended.name, unreachable=f"the probe did not end within {limit_s:g} s")
@@ -83,15 +94,17 @@ def read_answer(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
 
 def read_output(node: str, completed: Completed) -> NodeEvidence:
     """A node's evidence from what the probe printed: its last line that is a JSON object."""
+    why = "nothing on standard error"
     for line in reversed(completed.stdout.splitlines()):
         if line.startswith("{"):
             try:
-                record = json.loads(line)
-            except ValueError:
+                record = read_answer(line, "the probe's record")
+            except CannotReadError as error:
+                why = str(error)
                 break
-            if isinstance(record, dict) and "probe" in record:
+            if "probe" in record:
                 return NodeEvidence(node, record)
-    said = (completed.stderr.strip().splitlines() or ["nothing on standard error"])[-1][:200]
+    said = (completed.stderr.strip().splitlines() or [why])[-1][:200]
     return NodeEvidence(
         node, unreachable=f"the probe ended with {completed.exit_code} and no record that can be read: {said}"
     )

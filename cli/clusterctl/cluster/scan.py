@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ import paramiko
 
 from clusterctl.cluster import known_hosts, login_probe
 from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import Endpoint, endpoint
 from clusterctl.cluster.inventory import Host
@@ -208,15 +210,9 @@ def _by_openssh(look: _Look, found: Reached) -> Reached:
     checked = [word for option in own for word in ("-o", option)]
     command = ["ssh", *checked, *options, "--", address, login_probe.COMMAND]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=look.deadline.left(),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = run_captured(command, stdin="", timeout_s=look.deadline.left(), environment=os.environ)
+    except OutputTooLongError as error:
+        raise ReachError("openssh", f"its answer cannot be read: {error}") from None
     except subprocess.TimeoutExpired:
         raise ReachError("timeout", f"no answer within {look.deadline.limit_s:.0f} s") from None
     if done.returncode != 0:

@@ -24,6 +24,7 @@ from typing import Self
 
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
@@ -162,10 +163,16 @@ class OpenSshTransport:
         begun = time.monotonic()
         with self._sessions:
             try:
-                done = self._execute(command, given, timeout_s + LOCAL_MARGIN_S)
+                # A session of its own: Ctrl-C must not cut the connection over which we then clean up.
+                done = run_captured(
+                    command, stdin=given, timeout_s=timeout_s + LOCAL_MARGIN_S, environment=self._environment
+                )
             except subprocess.TimeoutExpired:
                 self._disconnect(host)
                 raise NodeTimeoutError(node, f"no answer within {timeout_s:.0f} s") from None
+            except OutputTooLongError as error:
+                self._disconnect(host)
+                raise NodeUnreachableError(node, f"its answer cannot be read: {error}") from None
         taken = time.monotonic() - begun
         # ssh ends with 255 where it could not reach the host; a command may end with it, too.
         if done.returncode == 255 and (LOST.search(done.stderr) or not self._is_connected(host)):
@@ -263,22 +270,6 @@ class OpenSshTransport:
             ).returncode
         except subprocess.TimeoutExpired:
             return None
-
-    def _execute(
-        self, command: Sequence[str], given: str, timeout_s: float
-    ) -> subprocess.CompletedProcess[str]:
-        # A session of its own: the operator's Ctrl-C must not cut the line over which we then clean up.
-        return subprocess.run(
-            list(command),
-            input=given,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            env=self._environment,
-            start_new_session=True,
-            check=False,
-        )
 
     def _socket(self, host: Host) -> Path:
         return self._sockets / hashlib.sha256(host.name.encode()).hexdigest()[:12]

@@ -7,6 +7,7 @@ lookups), and a command looks for one in parent directories, which may be anothe
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -72,7 +73,7 @@ def _parts(root: Path) -> Iterator[Path]:
         for directory, directories, files in os.walk(root / name):
             yield from (Path(directory) / each for each in (*directories, *files))
     yield root / STATE
-    if (root / STATE).is_dir() and os.access(root / STATE, os.R_OK | os.X_OK):
+    with contextlib.suppress(PermissionError, FileNotFoundError):  # who needs the state says so
         yield from (root / STATE).iterdir()
 
 

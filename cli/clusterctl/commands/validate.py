@@ -33,7 +33,6 @@ from clusterctl.errors import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     ClusterctlError,
-    ExplainedError,
 )
 from clusterctl.report import announcement, baselines, files, terminal, validate_explained, view
 from clusterctl.report.progress import ValidationProgress
@@ -139,18 +138,15 @@ def command(
     with mutex.held(directory, "validate"):
         run = store.create("validate", [*arguments, *(["--force-busy"] if force_busy else [])])
         try:
-            document = _validate(
-                directory, inventory, spec, run, suite=suite, checks=patterns, force_busy=force_busy,
-                as_json=as_json, passwords=passwords, baseline=before,
-            )  # fmt: skip
+            with store.finished_on_error(run):
+                document = _validate(
+                    directory, inventory, spec, run, suite=suite, checks=patterns, force_busy=force_busy,
+                    as_json=as_json, passwords=passwords, baseline=before,
+                )  # fmt: skip
+                page = files.write_all(run, document)
         except KeyboardInterrupt:
-            store.finish(run, EXIT_INTERRUPTED, {"interrupted": True})
             console.say(f"interrupted: no verdict; {_left_on_nodes(run)}")
             return EXIT_INTERRUPTED
-        except ExplainedError as error:
-            store.finish(run, error.exit_code, {"error": error.what, "code": error.code})
-            raise
-        page = files.write_all(run, document)
         code = EXIT_OF_VERDICT[str(document["verdict"])]
         store.finish(run, code, summary_of(document))
     if as_json:

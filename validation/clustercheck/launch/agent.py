@@ -6,12 +6,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
+from clustercheck.launch.answers import Answer, NoAnswer, reason
+from clustercheck.parse.document import read_answer
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.transport import NodeUnreachableError, Transport
 
 SOURCE = Path(__file__).with_name("on_node.py")
 STOP_S, REMOVE_S = 45.0, 90.0
+SAID_CHARS = 1000
+
+A = TypeVar("A", bound=Answer)
 
 
 @dataclass(frozen=True)
@@ -39,21 +47,26 @@ class Agent:
         self._transport = transport
         self._source = SOURCE.read_text(encoding="utf-8")
 
-    def ask(self, node: str, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The node's answer to one request.
+    def ask(self, node: str, request: Mapping[str, Any], kind: type[A], timeout_s: float) -> A:
+        """The node's answer to one request, of a kind.
 
-        Raises NodeActionError where the node cannot, NodeUnreachableError where it does not answer.
+        Raises NodeActionError where the node cannot or its answer is not of that kind, NodeUnreachableError
+        where it does not answer.
         """
         source = f"{self._source}\nsys.exit(main({json.dumps(request)!r}))\n"
         done = self._transport.run(node, ["python3", "-I", "-"], stdin=source, timeout_s=timeout_s)
         try:
-            answer: dict[str, Any] = json.loads(done.stdout)
-        except ValueError:
-            words = (done.stderr or done.stdout).strip().splitlines()
-            raise NodeActionError(words[-1] if words else f"exit code {done.exit_code}") from None
-        if not answer.pop("ok"):
-            raise (NodeBusyError if answer.get("busy") else NodeActionError)(str(answer["because"]))
-        return answer
+            answer = read_answer(done.stdout, "its answer")
+        except CannotReadError as error:
+            words = done.stderr.strip().splitlines()
+            raise NodeActionError(words[-1][:SAID_CHARS] if words else str(error)) from None
+        if answer.get("ok") is not True:
+            because = str(answer.get("because") or "it does not say why")[:SAID_CHARS]
+            raise (NodeBusyError if answer.get("busy") is True else NodeActionError)(because)
+        try:
+            return kind.model_validate(answer)
+        except ValidationError as error:
+            raise NodeActionError(f"its answer cannot be read: {reason(error)}") from None
 
     def end(self, started: Started) -> bool:
         """Stop a container. False where its node does not answer: its own time limit ends it then."""
@@ -66,7 +79,7 @@ class Agent:
 
     def _done(self, started: Started, request: Mapping[str, Any], timeout_s: float) -> bool:
         try:
-            self.ask(started.node, request, timeout_s)
+            self.ask(started.node, request, NoAnswer, timeout_s)
         except (NodeUnreachableError, NodeActionError):
             return False
         return True

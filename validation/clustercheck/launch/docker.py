@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import clustercheck.jobs
 from clustercheck.errors import ExplainedError
 from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyError, Started
+from clustercheck.launch.answers import PrepareAnswer, RankLeft, StartAnswer, WaitAnswer
 from clustercheck.launch.blame import RankEvidence, judge, judge_each
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.on_node import JOBS_ROOT
@@ -45,6 +46,14 @@ OUT_OF_TIME = ("deadline", "stalled")  # why a supervisor ended ranks that hung
 
 T = TypeVar("T")
 A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why a node has nothing to tell of a job's end."""
+
+    because: str
+    exit_code: None = None
 
 
 class DockerLauncher:
@@ -173,14 +182,14 @@ class DockerLauncher:
             "pull_timeout_s": PULL_S,
         }
         try:
-            answer = self._agent.ask(node, request, PREPARE_S + PULL_S)
+            answer = self._agent.ask(node, request, PrepareAnswer, PREPARE_S + PULL_S)
         except NodeBusyError as error:
             raise ExplainedError(
                 f"{node}: {error}", code="launch.busy", hint="Wait for that run to end, then validate again."
             ) from error
         except (NodeUnreachableError, NodeActionError) as error:
             return _refusal(spec, node, error)
-        self._frameworks[key] = answer["framework"]
+        self._frameworks[key] = answer.framework.model_dump(exclude_none=True)
         return report_of(node, answer)
 
     def _start(
@@ -219,10 +228,10 @@ class DockerLauncher:
             "files": {**files, "job.json": _encoded(json.dumps(job))},
         }
         try:
-            answer = self._agent.ask(node, request, START_S)
+            answer = self._agent.ask(node, request, StartAnswer, START_S)
         except (NodeUnreachableError, NodeActionError) as error:
             return _refusal(spec, node, error)
-        started = Started(node, answer["container"], answer["directory"], numbers)
+        started = Started(node, answer.container, answer.directory, numbers)
         with self._lock:
             self._running[node] = started
         tell(
@@ -244,7 +253,7 @@ class DockerLauncher:
         placement: Placement,
         tell: OnEvent,
     ) -> tuple[list[RankEvidence], bool]:
-        waiting: dict[Future[dict[str, Any]], Started] = {
+        waiting: dict[Future[WaitAnswer | Missing], Started] = {
             pool.submit(self._wait_one, one, spec): one for one in started
         }
         evidence: list[RankEvidence] = []
@@ -262,15 +271,15 @@ class DockerLauncher:
                 arrival += 1
                 evidence += found
                 timed_out |= any((item.end or {}).get("killed") in OUT_OF_TIME for item in found)
-                tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.get("exit_code")})
-                if answer.get("exit_code") != 0 and not stopping and waiting and not spec.alone:
+                tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
+                if answer.exit_code != 0 and not stopping and waiting and not spec.alone:
                     tell({"type": "job_stopping", "because_of": one.node, "nodes": _nodes(waiting.values())})
                     stopping = [stoppers.submit(self._agent.end, other) for other in waiting.values()]
         wait_for(stopping)
         return evidence, timed_out
 
-    def _wait_one(self, started: Started, spec: JobSpec) -> dict[str, Any]:
-        """The node's answer; where it has none, ``missing`` says why."""
+    def _wait_one(self, started: Started, spec: JobSpec) -> WaitAnswer | Missing:
+        """The node's answer, or why there is none."""
         limit = spec.timeout_s + WAIT_MARGIN_S
         request = {
             "action": "wait",
@@ -281,9 +290,9 @@ class DockerLauncher:
             "nccl_log": spec.nccl_log,
         }
         try:
-            return self._agent.ask(started.node, request, limit + STOP_S)
+            return self._agent.ask(started.node, request, WaitAnswer, limit + STOP_S)
         except (NodeUnreachableError, NodeActionError) as error:
-            return {"missing": _because(error), "exit_code": None}
+            return Missing(_because(error))
 
     def _files(self, spec: JobSpec) -> dict[str, str]:
         sources = [path for path in sorted(self._jobs.rglob("*.py")) if path != self._jobs / "__init__.py"]
@@ -344,26 +353,28 @@ def _not_started(
 
 
 def _evidence(
-    started: Started, answer: Mapping[str, Any], placement: Placement, arrival: int
+    started: Started, answer: WaitAnswer | Missing, placement: Placement, arrival: int
 ) -> Iterable[RankEvidence]:
     places = {place.rank: place for place in placement.on(started.node)}
     for rank in started.ranks:
-        left = answer.get("ranks", {}).get(str(rank), {})
-        memory = "the container ran out of memory" if answer.get("out_of_memory") else ""
+        if isinstance(answer, Missing):
+            yield RankEvidence(rank, started.node, places[rank].gpu, missing=answer.because, arrival=arrival)
+            continue
+        left = answer.ranks.get(str(rank), RankLeft())
+        memory = "the container ran out of memory" if answer.out_of_memory else ""
         yield RankEvidence(
             rank=rank,
             node=started.node,
             gpu=places[rank].gpu,
-            verdict=left.get("verdict"),
-            end=left.get("end"),
-            progress=left.get("progress"),
-            stack=left.get("stack", ""),
-            log_tail=left.get("log_tail", ""),
-            nccl_log=left.get("nccl_log", ""),
-            missing=answer.get("missing", ""),
-            container=memory or answer.get("log_tail", ""),
+            verdict=left.verdict,
+            end=left.end.model_dump() if left.end else None,
+            progress=left.progress.model_dump() if left.progress else None,
+            stack=left.stack,
+            log_tail=left.log_tail,
+            nccl_log=left.nccl_log,
+            container=memory or answer.log_tail,
             arrival=arrival,
-            order=int((left.get("end") or {}).get("order", 0)),
+            order=left.end.order if left.end else 0,
         )
 
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from clustercheck.launch.answers import PrepareAnswer
 from clustercheck.launch.model import RankOutcome, RankState
 
 # What tells by which road ranks are joined [NCCL, environment variables].
@@ -63,22 +63,22 @@ class Placement:
         return {node: tuple(places) for node, places in found.items()}
 
 
-def report_of(node: str, answer: Mapping[str, Any]) -> NodeReport:
-    """Read a node's answer to ``prepare``."""
-    framework = answer["framework"]
+def report_of(node: str, answer: PrepareAnswer) -> NodeReport:
+    """A node as it answered to ``prepare``."""
+    framework = answer.framework
     return NodeReport(
         node=node,
-        interface=answer["interface"],
-        address=answer["address"],
-        interface_because=answer["interface_because"],
-        ports=tuple(answer["ports"]),
-        memlock=int(answer["memlock"]),
-        infiniband=bool(answer["infiniband"]),
-        cuda=bool(framework["cuda"]),
-        gpus=int(framework["gpus"]),
-        framework=str(framework["version"]),
-        removed=tuple(answer["removed"]),
-        devices=int(framework.get("devices", framework["gpus"])),
+        interface=answer.interface,
+        address=answer.address,
+        interface_because=answer.interface_because,
+        ports=answer.ports,
+        memlock=answer.memlock,
+        infiniband=answer.infiniband,
+        cuda=framework.cuda,
+        gpus=framework.gpus,
+        framework=framework.version,
+        removed=answer.removed,
+        devices=framework.gpus if framework.devices is None else framework.devices,
     )
 
 

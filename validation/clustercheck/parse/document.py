@@ -1,8 +1,10 @@
-"""JSON that a program wrote, read strictly: what is not there, or of another kind, is not guessed."""
+"""JSON that a program or a node wrote, read strictly: what is not there or of another kind is not guessed."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
@@ -10,6 +12,11 @@ from typing import Any, NoReturn, TypeVar
 from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 16 * 1024 * 1024
+MAX_DEPTH = 32  # a probe's record has 8
+# Half of a surrogate pair is no character, and cannot be written anywhere; whole pairs are passed over.
+HALF_SURROGATE = re.compile(
+    r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
 
 T = TypeVar("T")
 
@@ -29,6 +36,37 @@ def read_json(text: str, what: str) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
+
+
+def read_answer(text: str, what: str) -> dict[str, Any]:
+    """The JSON object that a node answered with. What is no character in it stands as U+FFFD.
+
+    Raises CannotReadError where it is too long, too deep, no JSON object, or holds a number that is none.
+    """
+    if len(text) > LARGEST:
+        raise CannotReadError(f"{what} is {len(text)} characters long")
+    if "\\ud" in text or "\\uD" in text:
+        text = HALF_SURROGATE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from None
+    if not isinstance(found, dict):
+        raise CannotReadError(f"{what} is no JSON object")
+    _require_bounded(found, what)
+    return found
+
+
+def _require_bounded(document: dict[str, Any], what: str) -> None:
+    level: list[Any] = [document]
+    for _ in range(MAX_DEPTH):
+        inner = [each for value in level for each in (value.values() if type(value) is dict else value)]
+        if any(type(each) is float and not math.isfinite(each) for each in inner):
+            raise CannotReadError(f"{what} holds a number that is not finite")
+        level = [each for each in inner if type(each) is dict or type(each) is list]
+        if not level:
+            return
+    raise CannotReadError(f"{what} is nested more than {MAX_DEPTH} deep")
 
 
 def member(document: Any, name: str, kind: type[T], what: str) -> T:

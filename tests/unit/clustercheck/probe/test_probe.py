@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from clustercheck.bounded import Ended, run_all
-from clustercheck.collect import read_answer, read_output
+from clustercheck.collect import evidence_of, read_output
 from clustercheck.probe import name_service, registry
 from clustercheck.shipment import shipment, sources
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
@@ -174,9 +174,9 @@ def test_answers_of_nodes() -> None:
     for stdout in ("", "motd", '{"probe": 1, "host', "{}", "[1]"):
         node = read_output("a", Completed(127, stdout, "sh: python3: not found"))
         assert "python3: not found" in node.unreachable
-    assert "within 9 s" in read_answer(Ended("a", error=NodeTimeoutError("a", "slow")), 9).unreachable
-    assert read_answer(Ended("a", error=NodeUnreachableError("a", "refused")), 9).unreachable == "refused"
-    assert "KeyError" not in read_answer(Ended("a", error=OSError("broken pipe")), 9).unreachable
+    assert "within 9 s" in evidence_of(Ended("a", error=NodeTimeoutError("a", "slow")), 9).unreachable
+    assert evidence_of(Ended("a", error=NodeUnreachableError("a", "refused")), 9).unreachable == "refused"
+    assert "KeyError" not in evidence_of(Ended("a", error=OSError("broken pipe")), 9).unreachable
 
 
 def test_calls_are_bounded_in_number_and_in_time() -> None:

@@ -1,0 +1,100 @@
+"""What a node may answer to a launcher: anything else is that node's failure, and nobody else's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+# Its tails are 16 KiB each; what NCCL says of its roads is cut at 1 MiB (launch/on_node.py).
+Line = Annotated[str, Field(max_length=4096)]
+Text = Annotated[str, Field(max_length=2 * 1024 * 1024)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Answer(BaseModel):
+    """Of one kind of request; unknown members are of no interest."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class FrameworkAnswer(Answer):
+    """What the image's framework is built with, and what its container sees."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    version: Line
+    cuda: bool
+    gpus: Annotated[int, Field(ge=0, le=64)]
+    devices: Annotated[int, Field(ge=0, le=64)] | None = None
+
+
+class PrepareAnswer(Answer):
+    """To ``prepare``. ``memlock`` in bytes, -1 for no limit."""
+
+    interface: Line
+    address: Line
+    interface_because: Line
+    ports: Annotated[tuple[Port, ...], Field(strict=False, max_length=256)]
+    memlock: int
+    infiniband: bool
+    framework: FrameworkAnswer
+    removed: Annotated[tuple[Line, ...], Field(strict=False, max_length=4096)] = ()
+
+
+class NoAnswer(Answer):
+    """To ``stop`` and ``remove``: that it was done."""
+
+
+class StartAnswer(Answer):
+    """To ``start``."""
+
+    container: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
+    directory: Line
+
+
+class RankEnd(Answer):
+    """How a supervisor saw a rank end."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    exit_code: int | None = None
+    order: int = 0
+    killed: Line = ""
+    state: Line = ""
+
+
+class Progress(Answer):
+    """Where a rank was, by its own word."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+
+    phase: Line = "starting"
+    collective: bool = False
+    counter: int = 0
+
+
+class RankLeft(Answer):
+    """What one rank left behind."""
+
+    verdict: dict[str, Any] | None = None
+    end: RankEnd | None = None
+    progress: Progress | None = None
+    stack: Text = ""
+    log_tail: Text = ""
+    nccl_log: Text = ""
+
+
+class WaitAnswer(Answer):
+    """To ``wait``."""
+
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    log_tail: Text = ""
+    ranks: dict[str, RankLeft] = {}
+
+
+def reason(error: ValidationError) -> str:
+    """The first thing that is wrong, in a few words."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]
