@@ -1,21 +1,18 @@
-"""Passwords that SSH and sudo want: held in memory, handed on by file, never by argv or environment."""
+"""Passwords that SSH and sudo want: held in memory, never on a disk, in argv or in the environment."""
 
 from __future__ import annotations
 
 import getpass
 import json
 import os
-import secrets
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
 
 LONGEST_BYTES = 4096
@@ -48,16 +45,11 @@ class Passwords:
         return self.ssh is not None or self.become is not None
 
 
-@contextmanager
-def variables_file(directory: ClusterDirectory, passwords: Passwords) -> Iterator[Path | None]:
-    """A file of mode 0600 for Ansible's ``-e @FILE``, gone when the block ends; None without passwords.
+def ansible_variables(passwords: Passwords) -> bytes:
+    """A JSON document of variables for Ansible; empty without passwords.
 
     Its values are marked so that Ansible never evaluates a template in a password.
     """
-    if not passwords:
-        yield None
-        return
-    directory.ensure_state()
     values = {
         name: {"__ansible_unsafe": password.reveal()}
         for name, password in (
@@ -66,14 +58,7 @@ def variables_file(directory: ClusterDirectory, passwords: Passwords) -> Iterato
         )
         if password is not None
     }
-    path = directory.secrets / f"passwords.{os.getpid()}.{secrets.token_hex(4)}.json"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            json.dump(values, stream)
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    return json.dumps(values).encode() if values else b""
 
 
 def read_password(source: str) -> Password:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from clusterctl.engine import process
 from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.events import Event, Interrupted, parse
 from clusterctl.engine.failure import remedy_for
+from clusterctl.engine.handover import handed_over
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
@@ -110,16 +109,16 @@ def run_playbook(
         on_event(event, ledger)
 
     def take(line: bytes) -> None:
-        _remove(files)
+        variables.withdraw()
         event = parse(line)
         if event is not None:
             tell(event)
 
     content = content_root()
-    with _variables_files(request) as files:
+    with handed_over(request.run_directory, _variables(request)) as variables:
         _head_of_log(request)
         ended = process.run(
-            arguments(request, files),
+            arguments(request, variables.paths),
             cwd=content,
             environment=playbook_environment(content, calls=request.calls),
             log=request.log,
@@ -156,21 +155,11 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
     return [*command, str(playbook)]
 
 
-@contextlib.contextmanager
-def _variables_files(request: PlaybookRequest) -> Iterator[list[Path]]:
-    """Variables for Ansible in files of mode 0600, which go as soon as it has read them."""
+def _variables(request: PlaybookRequest) -> list[bytes]:
+    """Variables for Ansible, as the JSON documents that it reads."""
     variables = {"ansible_async_dir": ASYNC_DIR, **request.extra_vars, "ansible_ssh_args": _ssh_args(request)}
     settings = json.dumps(_untrusted(variables)).encode()
-    paths: list[Path] = []
-    try:
-        for content in filter(None, (settings, request.secret_vars)):
-            paths.append(request.run_directory / f"variables-{secrets.token_hex(4)}.json")
-            descriptor = os.open(paths[-1], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-        yield paths
-    finally:
-        _remove(paths)
+    return [content for content in (settings, request.secret_vars) if content]
 
 
 def _untrusted(value: Any) -> Any:
@@ -190,11 +179,6 @@ def _ssh_args(request: PlaybookRequest) -> str:
     known_hosts = ClusterDirectory(request.inventory.parent).known_hosts
     words = [word for option in checking_options(known_hosts) for word in ("-o", option)]
     return f"{shlex.join(words)} {SHARED_CONNECTION}"
-
-
-def _remove(paths: list[Path]) -> None:
-    while paths:
-        paths.pop().unlink(missing_ok=True)
 
 
 def _head_of_log(request: PlaybookRequest) -> None:

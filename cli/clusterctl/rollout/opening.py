@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl import console
-from clusterctl.cluster.access import Passwords, variables_file
+from clusterctl.cluster.access import Passwords, ansible_variables
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import endpoint
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.opened import opened
+from clusterctl.engine.handover import remove_leftovers
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.playbook import MAX_FORKS
 from clusterctl.engine.progress import choose
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.training import Pinned, pinned, require_pinned, require_served
+from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import RunStore
 
 
@@ -91,6 +93,16 @@ def logins_at_once(hosts: Sequence[Host]) -> int:
     return AT_ONCE_THROUGH_A_JUMP if jumps else MAX_FORKS
 
 
+def sweep(store: RunStore, directory: ClusterDirectory) -> None:
+    """Remove what runs that were killed handed over; earlier versions wrote passwords into such files."""
+    directory.ensure_state()
+    for run in store.list():
+        if state_of(run) in (RunState.FINISHED, RunState.CUT_OFF):
+            remove_leftovers(run.directory)
+    for path in directory.secrets.glob("passwords.*.json"):
+        path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def session(
     chosen: Selection,
@@ -105,11 +117,9 @@ def session(
     directory = chosen.directory
     forks = logins_at_once(chosen.hosts)
     store = RunStore(directory)
+    sweep(store, directory)
     run = store.create(kind, arguments)
     display = choose(kind, as_json=as_json)
-    with store.finished_on_error(run):
-        with variables_file(directory, passwords) as path:
-            secret_vars = path.read_bytes() if path else b""
-        with Journal(run.journal) as journal:
-            variables = {**chosen.locked, **(extra_vars or {})}
-            yield Session(directory, run, journal, display, secret_vars, variables, forks)
+    with store.finished_on_error(run), Journal(run.journal) as journal:
+        variables = {**chosen.locked, **(extra_vars or {})}
+        yield Session(directory, run, journal, display, ansible_variables(passwords), variables, forks)

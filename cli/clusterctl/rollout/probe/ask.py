@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from clustercheck.bounded import run_all
+from clustercheck.parse.document import read_answer
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
@@ -105,8 +107,8 @@ def _is_missing(done: Completed) -> bool:
 
 def _answers(done: Completed) -> Answers:
     try:
-        said = json.loads(done.stdout)
-    except ValueError:
+        said = read_answer(done.stdout, "its answer")
+    except CannotReadError:
         lines = done.stderr.strip().splitlines()
         return f"the look ended with {done.exit_code}: {lines[-1] if lines else 'it said nothing'}"
     if said.get("missing"):

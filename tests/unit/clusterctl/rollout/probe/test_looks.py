@@ -63,7 +63,7 @@ def test_a_password_that_one_host_refuses_ends_the_look(inventory, monkeypatch):
 
 def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(ask, "HOST_LIMIT_S", 0.05)
-    monkeypatch.setattr(ask, "_command", lambda _python, _place: ["sleep", "5"])
+    monkeypatch.setattr(ask, "_launcher", lambda _place: ["-c", "import time; time.sleep(5)"])
     said = ask.ask_here([call("cluster_certificate", at=HERE)], ClusterDirectory(tmp_path))
     assert isinstance(said, str)
     assert "no answer" in said
