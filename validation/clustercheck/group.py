@@ -180,7 +180,7 @@ class _Runner:
         return replace(evidence, jobs={**evidence.jobs, job: whole})
 
     def measured_again(self, evidence: Evidence) -> Evidence:
-        """The judged size once more: a group is called slow only where two runs say so."""
+        """The sizes that failed once more: a group is called slow only where two runs say so."""
         outcome = evidence.jobs[all_reduce.JOB]
         nodes = list(dict.fromkeys(rank.node for rank in outcome.ranks))
         on_gpus = all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)
@@ -188,8 +188,8 @@ class _Runner:
         arguments: Mapping[str, Any] = suite.arguments
         if on_gpus:
             arguments = fitting(suite.nccl_arguments or arguments, evidence, nodes)
-        largest = {**arguments, "sizes_bytes": [max(arguments["sizes_bytes"])], "iterations": CONFIRMATIONS}
-        second = self._launch(evidence, all_reduce.JOB, nodes, largest)
+        failed = {**arguments, "sizes_bytes": bandwidth.failed_sizes(evidence), "iterations": CONFIRMATIONS}
+        second = self._launch(evidence, all_reduce.JOB, nodes, failed)
         if isinstance(second, str) or not second.good:
             return evidence
         return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: _both(outcome, second)})

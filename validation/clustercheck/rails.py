@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
@@ -50,6 +51,29 @@ def adapters_of(node: NodeEvidence) -> Rails:
     )  # two ports of one are no rail
     adapters = tuple(f"{name_of[column]}:{active[name_of[column]]}" for column in order)
     return Rails(len(records), adapters, len(topology.gpus))
+
+
+def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
+    """The RDMA ports that jobs use: those next to a GPU; all where the topology does not tell, or none is.
+
+    Adapters of the storage are further from the GPUs; of two networks that are as near, jobs use InfiniBand.
+    Raises CannotReadError where the ports could not be read.
+    """
+    ports = node.records("rdma")
+    try:
+        topology = node.topology()
+        legend = dict(_LEGEND.findall(program_output(node.part("topology"), "nvidia-smi topo -m")))
+    except CannotReadError:
+        return ports
+    near = {
+        legend.get(column, column)
+        for gpu in topology.gpus
+        for column, distance in topology.connections[gpu].items()
+        if distance in NEAR
+    }
+    chosen = [port for port in ports if str(port.get("device")) in near] or ports
+    layers = {str(port.get("link_layer")) for port in chosen if "ACTIVE" in str(port.get("state"))}
+    return [p for p in chosen if "InfiniBand" not in layers or p.get("link_layer") == "InfiniBand"]
 
 
 def _in_order(topology: Topology, columns: Sequence[str]) -> list[str]:

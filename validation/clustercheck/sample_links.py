@@ -61,6 +61,7 @@ def rdma_ports() -> list[dict[str, Any]]:
             "port": "1",
             "state": "4: ACTIVE",
             "rate": "100 Gb/sec (4X EDR)" if name == "mlx5_2" else "200 Gb/sec (4X HDR)",
+            "link_layer": "Ethernet" if name == "mlx5_2" else "InfiniBand",
         }
         for name, _, _ in RDMA
     ]

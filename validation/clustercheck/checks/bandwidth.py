@@ -18,16 +18,19 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
+from clustercheck.expect.judge import judge as judged
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.rails import compute_ports
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"
 IN_SWITCH = f"{PHYSICS}, each end its data once: the switch reduces"
+METRIC = "busbw_"  # and the size in bytes
 METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 
@@ -63,11 +66,11 @@ def compare(
 ) -> Finding:
     """The finding of a curve by size in bytes. Raises CannotReadError where no size has limits.
 
-    Sizes without a floor count where none has one: the baseline may judge them, else nobody can.
+    Sizes without a floor are compared with the baseline; where none has a floor, else nobody can judge.
     """
     if not limits:
         raise CannotReadError("none of the sizes that were measured is judged")
-    judged = {size: each for size, each in limits.items() if each.floor is not None} or limits
+    with_floor = [size for size, each in limits.items() if each.floor is not None]
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
@@ -75,19 +78,17 @@ def compare(
         "nodes": nodes,
         "ranks": len(outcome.ranks),
         "backend": backend,
-        "judged_bytes": max(judged),
-        "points": [_point(points[size], judged.get(size)) for size in sorted(points)],
+        "judged_bytes": max(with_floor or limits),
+        "points": [_point(points[size], limits.get(size)) for size in sorted(points)],
     }
     figures = tuple(
-        _figure(size, points[size]["busbw_gbps"], judged[size], conditions)
-        for size in sorted(judged, reverse=True)
+        _figure(size, points[size]["busbw_gbps"], limits[size], conditions)
+        for size in sorted(limits, key=lambda size: (size in with_floor, size), reverse=True)
     )
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
-    if any(each.floor is not None for each in judged.values()) or _was_measured(
-        evidence, check, subject, figures
-    ):
+    if with_floor or _was_measured(evidence, check, subject, figures):
         return finding
-    return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR)
+    return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
 
 
 def _was_measured(evidence: Evidence, check: str, subject: Subject, figures: Sequence[Figure]) -> bool:
@@ -98,7 +99,7 @@ def _was_measured(evidence: Evidence, check: str, subject: Subject, figures: Seq
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
     return Figure(
-        metric=f"busbw_{size}",
+        metric=f"{METRIC}{size}",
         measured=busbw,
         unit="GB/s",
         method=f"{limits.method}; {size} bytes",
@@ -126,6 +127,16 @@ def curve(
     return slowest
 
 
+def failed_sizes(evidence: Evidence) -> list[int]:
+    """The sizes in bytes that missed their floor, or their baseline. Raises CannotReadError."""
+    before = before_of(evidence, CHECK.id)
+    return sorted(
+        int(figure.metric.removeprefix(METRIC))
+        for figure in judge(evidence, ALL).figures
+        if any(p.verdict is Verdict.FAIL for p in judged(figure, before(ALL, figure)).parts)
+    )
+
+
 def said(outcome: JobOutcome, key: str) -> str:
     """What the ranks say of themselves, where they agree. Raises CannotReadError where they do not."""
     values = {str((rank.verdict or {}).get(key, "")) for rank in outcome.ranks}
@@ -137,6 +148,10 @@ def said(outcome: JobOutcome, key: str) -> str:
 NO_FLOOR = (
     "no number is sourced for these GPUs within one node at these sizes, and no baseline has one: save one "
     "where the node is known to be good (validate --save-baseline)"
+)
+NO_PLATEAU = (
+    "no message was large enough for the network's plateau, and no baseline has these sizes: run a larger "
+    "suite, or save a baseline where the cluster is known to be good (validate --save-baseline)"
 )
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 
@@ -164,7 +179,7 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
         )
     bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
     return Limits(
-        Limit(network.floor_gbps, network.source, network.method),
+        Limit(network.floor_gbps, network.source, network.method) if size >= network.from_bytes else None,
         Limit(ceiling, bound, method, ABOVE_CEILING) if ceiling is not None else None,
         network.nominal_gbps,
         network.method,
@@ -203,7 +218,7 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
     ranks = outcome.by_node.get(node, ())
     interface = next((str((rank.verdict or {}).get("interface") or "") for rank in ranks), "")
     found = evidence.nodes[node]
-    if backend == "nccl" and (ports := rdma_adapter(found.records("rdma"))) is not None:
+    if backend == "nccl" and (ports := rdma_adapter(compute_ports(found))) is not None:
         return ports
     return socket_adapter(found.records("nics"), interface.split(",")[0])
 

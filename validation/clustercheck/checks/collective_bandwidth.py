@@ -39,12 +39,12 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         return replace(limits, floor=floor, ceiling=_ceiling(limits, wire), nominal=wire, method=method)
     part = network_part(name, nodes, ranks, pipelined=nccl)
     even = len(set(of_nodes.values())) == 1
-    if limits.floor is None or limits.nominal is None:
+    if limits.nominal is None:
         return None
     ceiling = network_ceiling_gbps(name, limits.nominal, nodes, ranks)
     return replace(
         limits,
-        floor=_scaled_limit(limits.floor, part, limits.floor.source),
+        floor=_scaled_limit(limits.floor, part, limits.floor.source) if limits.floor else None,
         ceiling=_ceiling(limits, ceiling) if even else None,
         nominal=limits.nominal * part,
         method=method,

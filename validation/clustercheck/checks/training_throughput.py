@@ -19,6 +19,7 @@ from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Verdict
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.rails import compute_ports
 
 Key = tuple[str, str]
 ID = {"training_paddle": "training-throughput", "training_torch": "training-throughput-pytorch"}
@@ -109,7 +110,7 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
             conditions=conditions,
         )
     ]
-    rdma = all(rdma_adapter(evidence.nodes[node].records("rdma")) is not None for node in nodes)
+    rdma = all(rdma_adapter(compute_ports(evidence.nodes[node])) is not None for node in nodes)
     for level, part in scaled.items():
         binds = nccl and (level == "node" or rdma)
         against = "one GPU" if level == "node" else "one node"

@@ -26,23 +26,29 @@ def _rules() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Adapter:
-    """The network that one node brings to the group. ``physical`` is False for virtual adapters."""
+    """The network that one node brings to the group: ``rails`` ports with together ``gbps`` GB/s one way.
+
+    ``physical`` is False for virtual adapters. ``kind`` is tcp, infiniband or roce (network.yml).
+    """
 
     name: str
     gbps: float
     physical: bool
     kind: str
+    rails: int = 1
 
 
 @dataclass(frozen=True)
 class NetworkExpectation:
     """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
 
+    The floor holds for messages of ``from_bytes`` and more: with smaller ones no network is at its plateau.
     Then there is no ``effect`` either: its speed is that of the machine below it, which others share.
     ``bad_below`` is the part of what the better pairs reach, below which a pair is bad, and its reason.
     """
 
     floor_gbps: float
+    from_bytes: int
     ceiling_gbps: float | None
     nominal_gbps: float
     bad_below: float
@@ -65,13 +71,18 @@ def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Ad
 
 
 def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:
-    """All active InfiniBand and RoCE ports of a node together; None where there is none."""
-    rates = []
+    """The active ones of these InfiniBand and RoCE ports together; None where there is none.
+
+    Any Ethernet among them makes it RoCE: then less is asked.
+    """
+    rates, layers = [], set()
     for port in ports:
         match = re.match(r"\s*(\d+(?:\.\d+)?) Gb/sec", str(port.get("rate") or ""))
         if match and "ACTIVE" in str(port.get("state") or ""):
             rates.append(float(match[1]) / 8)
-    return Adapter(f"{len(rates)} RDMA ports", sum(rates), True, "rdma") if rates else None
+            layers.add(str(port.get("link_layer") or ""))
+    kind = "infiniband" if layers == {"InfiniBand"} else "roce"
+    return Adapter(f"{len(rates)} RDMA ports", sum(rates), True, kind, len(rates)) if rates else None
 
 
 def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
@@ -79,15 +90,16 @@ def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
     slowest = min(adapters, key=lambda node: adapters[node].gbps)
     adapter = adapters[slowest]
     rule = _rules()[adapter.kind]
+    floor = float(rule["floors"][max(rails for rails in rule["floors"] if rails <= adapter.rails)])
     return NetworkExpectation(
-        floor_gbps=adapter.gbps * float(rule["floor"]),
+        floor_gbps=adapter.gbps * floor,
+        from_bytes=int(rule["from_bytes"]),
         ceiling_gbps=adapter.gbps if adapter.physical else None,
         nominal_gbps=adapter.gbps,
         bad_below=float(rule["bad_below"]),
         bad_below_because=str(rule["bad_below_because"]),
         slowest=f"{adapter.name} of {slowest}",
         method=str(rule["method"]),
-        source=f"{float(rule['floor']):.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); "
-        + str(rule["source"]),
-        effect=effect(adapter.kind) if adapter.physical else None,
+        source=f"{floor:.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); " + str(rule["source"]),
+        effect=effect(str(rule["effect"])) if adapter.physical else None,
     )

@@ -10,12 +10,13 @@ import pytest
 from clustercheck import sample
 from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
+from clustercheck.checks.bandwidth import failed_sizes
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.of_nccl import HEARD
 from clustercheck.document import Document
 from clustercheck.evidence import Evidence
 from clustercheck.expect import profiles
-from clustercheck.expect.baseline import from_result
+from clustercheck.expect.baseline import Baseline, from_result
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.ledger import count
 from clustercheck.model import Result, Verdict
@@ -123,6 +124,108 @@ def test_across_nodes_physics_is_what_each_node_must_send(nodes: int, gbps: floa
     assert result.verdict is verdict, result.because
 
 
+def saved_from(good: Evidence) -> Baseline:
+    """A baseline with this bandwidth."""
+    whole = (judged(good), *evaluate(BY_ID["node-reachable"], good))
+    document = Document(
+        "r1", "2026-11-20T10:00:00Z", "2026-11-20T10:10:00Z", "c", "quick", count(whole), (), whole, {}
+    )
+    return from_result({**document.as_json(), "environment": {"nodes": {}}}, where="here")
+
+
+def hdr(rails: int, *, link_layer: str = "InfiniBand", gbps: int = 200) -> list[dict[str, Any]]:
+    """Active ports of so many adapters."""
+    return [
+        {
+            "device": f"mlx5_{n}",
+            "port": "1",
+            "state": "4: ACTIVE",
+            "rate": f"{gbps} Gb/sec (4X)",
+            "link_layer": link_layer,
+        }
+        for n in range(rails)
+    ]
+
+
+def topology(near: int, far: int) -> str:
+    """`nvidia-smi topo -m` of eight GPUs; the far adapters are behind the CPUs."""
+    names = [f"GPU{n}" for n in range(8)] + [f"NIC{n}" for n in range(near + far)]
+    rows = []
+    for gpu in range(8):
+        links = ["X" if n == gpu else "NV12" for n in range(8)] + ["PXB"] * near + ["SYS"] * far
+        rows.append("\t".join([f"GPU{gpu}", *links, "0-63", "0"]))
+    for nic in range(near + far):
+        rows.append("\t".join([f"NIC{nic}", *["PXB" if nic < near else "SYS"] * 8, *["SYS"] * (near + far)]))
+    legend = [f"  NIC{n}: mlx5_{n}" for n in range(near + far)]
+    return "\n".join(
+        ["\t".join(["", *names, "CPU Affinity", "NUMA Affinity"]), *rows, "", "NIC Legend:", "", *legend]
+    )
+
+
+def over(ports: list[dict[str, Any]], curve: dict[int, float], *, nodes: int = 2, topo: str = "") -> Evidence:
+    """Nodes of eight GPUs with these ports, and a curve of bus bandwidth by size in MiB."""
+    found = across(nodes, 1.0)
+    points = [
+        {"bytes": mib << 20, "busbw_gbps": gbps, "algbw_gbps": gbps, "time_s_median": 0.01, "correct": True}
+        for mib, gbps in curve.items()
+    ]
+    for node in found.nodes:
+
+        def change(raw: seeding.Raw) -> None:
+            raw.update(rdma=ports)
+            raw["topology"]["stdout"] = topo or topology(len(ports), 0)
+
+        found = seeding.edit(node, change)(found)
+    job = found.jobs["all_reduce"]
+    ranks = tuple(replace(rank, verdict={**(rank.verdict or {}), "points": points}) for rank in job.ranks)
+    return replace(found, jobs={**found.jobs, "all_reduce": replace(job, ranks=ranks)})
+
+
+HEALTHY_PAIR = {32: 97.0, 64: 131.0, 1024: 183.0}  # 8 x HDR [gcm]
+WITH_STORAGE = hdr(8) + [{**port, "device": f"mlx5_{n}"} for n, port in enumerate(hdr(2), 8)]
+
+
+@pytest.mark.parametrize(
+    ("ports", "curve", "nodes", "topo", "verdict"),
+    [
+        (hdr(8), HEALTHY_PAIR, 2, "", Verdict.PASS),
+        (hdr(8), {16: 30.0, 64: 70.0, 1024: 180.0, 4096: 191.0}, 16, "", Verdict.PASS),
+        (hdr(8), {64: 131.0, 1024: 183.0 * 7 / 8}, 2, "", Verdict.FAIL),  # one rail carries nothing
+        (hdr(8), {64: 119.0, 4096: 191.0 * 5 / 8}, 16, "", Verdict.FAIL),  # three of eight
+        (hdr(4), {1024: 86.0}, 4, "", Verdict.PASS),
+        (hdr(4), {1024: 91.0 * 3 / 4}, 4, "", Verdict.FAIL),
+        (hdr(2), {1024: 44.0}, 4, "", Verdict.PASS),
+        (hdr(2), {1024: 24.0}, 4, "", Verdict.FAIL),
+        (hdr(1), {1024: 16.0}, 4, "", Verdict.PASS),  # behind the CPU
+        (hdr(1), {1024: 12.0}, 4, "", Verdict.FAIL),
+        (hdr(8, link_layer="Ethernet", gbps=100), {1024: 75.0}, 4, "", Verdict.PASS),
+        (hdr(8, link_layer="Ethernet", gbps=100), {1024: 55.0}, 4, "", Verdict.FAIL),
+        (WITH_STORAGE, HEALTHY_PAIR, 2, topology(8, 2), Verdict.PASS),
+        (WITH_STORAGE, HEALTHY_PAIR, 2, "unreadable", Verdict.FAIL),  # nobody can tell them from rails then
+        (hdr(2, link_layer="Ethernet") + [{**p, "device": f"mlx5_{n}"} for n, p in enumerate(hdr(8), 2)],
+         HEALTHY_PAIR, 2, topology(10, 0), Verdict.PASS),
+    ],
+)  # fmt: skip
+def test_the_plateau_of_the_rails_is_asked_and_a_rail_that_carries_nothing_is_found(
+    ports: list[dict[str, Any]], curve: dict[int, float], nodes: int, topo: str, verdict: Verdict
+) -> None:
+    result = judged(over(ports, curve, nodes=nodes, topo=topo))
+    assert result.verdict is verdict, result.because
+
+
+def test_messages_too_small_for_the_plateau_are_judged_by_the_baseline_alone() -> None:
+    small = {32: 97.0, 64: 131.0}
+    result = judged(over(hdr(8), small))
+    assert result.verdict is Verdict.EXCLUDED
+    assert "plateau" in result.because
+    saved = saved_from(over(hdr(8), {**small, 1024: 183.0}))
+    assert judged(replace(over(hdr(8), small), baseline=saved)).verdict is Verdict.PASS
+    slower = judged(replace(over(hdr(8), {32: 97.0, 64: 100.0, 1024: 183.0}), baseline=saved))
+    assert slower.verdict is Verdict.FAIL, "also where a larger one has a floor and holds it"
+    found = replace(over(hdr(8), {32: 97.0, 64: 100.0, 1024: 183.0}), baseline=saved)
+    assert failed_sizes(found) == [64 << 20], "what is measured again"
+
+
 SHARP = "CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA"
 
 
@@ -142,12 +245,7 @@ def test_the_other_collectives_gain_nothing_by_it(name: str) -> None:
 
 
 def test_a_baseline_keeps_what_was_measured_and_judges_it_from_then_on() -> None:
-    good = evidence("a10-24gb", 10.0)
-    whole = (judged(good), *evaluate(BY_ID["node-reachable"], good))
-    document = Document(
-        "r1", "2026-11-20T10:00:00Z", "2026-11-20T10:10:00Z", "c", "quick", count(whole), (), whole, {}
-    )
-    baseline = from_result({**document.as_json(), "environment": {"nodes": {}}}, where="here")
+    baseline = saved_from(evidence("a10-24gb", 10.0))
     for gbps, verdict in ((9.9, Verdict.PASS), (9.0, Verdict.FAIL)):
         result = judged(replace(evidence("a10-24gb", gbps), baseline=baseline))
         assert result.verdict is verdict, result.because

@@ -32,7 +32,7 @@ class Nodes:
         self.asked: dict[str, dict[str, Any]] = {}
 
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-        self.asked[node] = json.loads(argv[2])
+        self.asked[node] = json.loads(argv[3])
         answer = self.answers.get(node, sample.program(dcgm4_text(8)))
         if isinstance(answer, Exception):
             raise answer

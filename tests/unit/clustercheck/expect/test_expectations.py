@@ -208,7 +208,9 @@ def test_active_rdma_ports_add_up() -> None:
     port = {"state": "4: ACTIVE", "rate": "200 Gb/sec (4X HDR)"}
     down = {"state": "1: DOWN", "rate": "10 Gb/sec (4X SDR)"}
     adapter = network.rdma_adapter([port] * 8 + [down])
-    assert adapter is not None and adapter.gbps == 200 and adapter.kind == "rdma"
+    assert adapter is not None and adapter.gbps == 200 and adapter.kind == "roce"
+    hdr = network.rdma_adapter([port | {"link_layer": "InfiniBand"}] * 8)
+    assert hdr == network.Adapter("8 RDMA ports", 200.0, True, "infiniband", 8)
     assert network.rdma_adapter([down]) is None
 
 
