@@ -20,7 +20,7 @@ from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.model import ClusterSpec, NodeSpec
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.infiniband import RdmaAdapter
-from clustercheck.parse.kernel_log import Xid
+from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.machine import in_container
 from clustercheck.parse.reading import CannotReadError
 
@@ -171,14 +171,22 @@ class Evidence:
         A message whose time cannot be told counts.
         """
         since = self.declared[node].acknowledged
-        found = self.nodes[node].xids()
+        found = self.nodes[node].kernel_log().xids
         return found if since is None else tuple(xid for xid in found if not _is_before(xid.when, since))
 
+    def open_faults(self, node: str) -> tuple[Unnumbered, ...]:
+        """The same of faults without an Xid. Raises CannotReadError."""
+        since = self.declared[node].acknowledged
+        found = self.nodes[node].kernel_log().unnumbered
+        return found if since is None else tuple(one for one in found if not _is_before(one.when, since))
+
     def log_gap(self, node: str) -> str:
-        """Why the kernel log may lack messages that count; empty where it goes back far enough.
+        """Why the kernel log may lack messages that count; empty where all of it is read and it is whole.
 
         Raises CannotReadError. A container's log is another machine's, with what was put into it.
         """
+        if garbled := self.nodes[node].kernel_log().garbled:
+            return garbled[-1]
         log, since = self.nodes[node].mapping("kernel_log"), self.declared[node].acknowledged
         first = str(log.get("first") or "").partition(" ")[0]
         if log.get("from_boot") is True or in_container(self.nodes[node].raw.get("virtual")):

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
-from clustercheck.parse.kernel_log import Xid, parse_kernel_log
-from clustercheck.parse.nvidia_smi import SmiLog, lost_gpus, parse_smi
+from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
+from clustercheck.parse.nvidia_smi import Gpu, SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinks, parse_nvlink
 from clustercheck.parse.reading import CannotReadError, bus_address, program_output
 from clustercheck.parse.topology import Topology, parse_topology
@@ -79,6 +79,10 @@ class NodeEvidence:
         """What nvidia-smi says. Raises CannotReadError."""
         return _known(self._smi)
 
+    def smi_gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs that nvidia-smi lists; none where it cannot be read."""
+        return () if isinstance(self._smi, CannotReadError) else self._smi.gpus
+
     @cached_property
     def _nvlinks(self) -> tuple[GpuLinks, ...] | CannotReadError:
         return _read(lambda: parse_nvlink(program_output(self.part("nvlink"), "nvidia-smi nvlink -s")))
@@ -96,12 +100,12 @@ class NodeEvidence:
         return _known(self._topology)
 
     @cached_property
-    def _xids(self) -> tuple[Xid, ...] | CannotReadError:
+    def _kernel_log(self) -> KernelLog | CannotReadError:
         return _read(lambda: parse_kernel_log(self.part("kernel_log")))
 
-    def xids(self) -> tuple[Xid, ...]:
-        """Xid and SXid messages since boot. Raises CannotReadError."""
-        return _known(self._xids)
+    def kernel_log(self) -> KernelLog:
+        """Messages of the kernel on GPUs since boot. Raises CannotReadError."""
+        return _known(self._kernel_log)
 
     @cached_property
     def _rdma(self) -> tuple[RdmaAdapter, ...] | CannotReadError:
@@ -128,6 +132,7 @@ class NodeEvidence:
         lost: set[str] = set()
         if isinstance(record, Mapping) and record.get("rc") != 0:
             lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
+        lost.update(gpu.address for gpu in self.smi_gpus() if gpu.lost)
         silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
         return tuple(address for address in self.gpu_addresses() if address in silent | lost)
 

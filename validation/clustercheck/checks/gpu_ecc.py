@@ -29,10 +29,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     }
     wrong = {name: count for name, count in counters.items() if _is_uncorrectable(name)}
     totals = {name: count for name, count in wrong.items() if name.endswith("/total")}
-    wrong = totals or wrong  # Volta prints a sum beside its parts, some of which it has not
-    if not wrong or any(count is None for count in wrong.values()):
+    parts = {name: count for name, count in wrong.items() if name not in totals}
+    total = max(sum(count or 0 for count in each.values()) for each in (totals, parts))
+    known = totals or parts  # Volta prints a sum beside its parts, some of which it has not
+    if not total and (not known or None in known.values()):  # one that counts is a fault beside any other
         raise CannotReadError("the uncorrectable ECC counters are not printed")
-    total = sum(count or 0 for count in wrong.values())
     threshold = (gpu.ecc or {}).get("aggregate/sram_threshold_exceeded", "")
     more = {name.removeprefix("volatile/"): count for name, count in counters.items() if count}
     if threshold == "Yes":
@@ -82,6 +83,14 @@ CHECK = Check(
             Subject("gpu01", 1),
         ),
         Fault("ecc-off", _SMI("gpu03", 6, "ecc_mode/current_ecc", "Disabled"), Subject("gpu03", 6)),
+        Fault(
+            "ecc-beside-one-not-printed",
+            seeding.chain(
+                _SMI("gpu01", 4, "ecc_errors/volatile/dram_uncorrectable", "2"),
+                _SMI("gpu01", 4, "ecc_errors/volatile/sram_uncorrectable_parity", "N/A"),
+            ),
+            Subject("gpu01", 4),
+        ),
         Fault("counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN),
     ),
 )

@@ -21,9 +21,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "neither a model nor a profile is declared for this node", measured=gpu.model, evidence=more
         )
     expected = " or ".join(allowed)
-    if gpu.model not in allowed:
+    if _plain(gpu.model) not in map(_plain, allowed):
         return bad(f"it is a {gpu.model}", gpu.model, expected, evidence=more)
     return good(gpu.model, expected, evidence=more)
+
+
+def _plain(model: str) -> str:
+    """Drivers of the branches 440 to 460 print no vendor before it."""
+    return model.removeprefix("NVIDIA ").strip()
 
 
 CHECK = Check(

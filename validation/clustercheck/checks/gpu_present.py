@@ -44,8 +44,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if address not in on_bus:
         return bad(f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more)
     if address in found.lost_gpus():
+        said = next((each.lost for each in found.smi_gpus() if each.address == address), "")
         because = f"the GPU at {address} fell off the bus: it is listed there and no longer answers"
-        return bad(because, "no answer", expected, remedy=FELL_OFF, evidence=more)
+        because = f"the driver has lost the GPU at {address}: {said}" if said else because
+        return bad(because, said or "no answer", expected, remedy=FELL_OFF, evidence=more)
     in_driver = [each.address for each in found.smi().gpus]
     more["driver"] = len(in_driver)
     count = f"{len(in_driver)} in the driver, {count}"
@@ -82,6 +84,12 @@ CHECK = Check(
         Fault("gpu-gone-from-bus", seeding.lose_gpu("gpu02", 3, from_bus=True), Subject("gpu02", 3)),
         Fault("gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)),
         Fault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
+        Fault("gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)),
+        Fault(
+            "gpu-requires-reset",
+            seeding.smi("gpu02", 3, "product_name", "GPU requires reset"),
+            Subject("gpu02", 3),
+        ),
         Fault("gpu-off-bus-not-listed", _off_bus_not_listed("gpu01", 2), Subject("gpu01", 2)),
         Fault(
             "others-beside-a-lost-gpu",

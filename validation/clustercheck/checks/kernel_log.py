@@ -13,7 +13,7 @@ from clustercheck import model
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
 from clustercheck.checks.of_gpu import number_of
-from clustercheck.checks.xid import judge_messages, line, whole
+from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
@@ -36,7 +36,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if (finding := of_switches(switch_errors(xids))) is not None:
         return finding
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
-    return whole(judge_messages(strangers, node.mapping("kernel_log")), evidence.log_gap(name))
+    finding = judge_messages(strangers, node.mapping("kernel_log"))
+    faults = [one for one in evidence.open_faults(name) if number_of(evidence, name, one.address) is None]
+    if faults and finding.verdict is not Verdict.FAIL:
+        finding = unnumbered(faults)
+    return whole(finding, evidence.log_gap(name))
 
 
 def of_switches(errors: Sequence[Sxid]) -> Finding | None:
@@ -125,6 +129,15 @@ CHECK = Check(
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02"),
             Verdict.NOT_RUN,
+        ),
+        Fault(
+            "too-little-power",
+            seeding.kernel_says(
+                "gpu01",
+                "kernel: mlx5_core 0000:0c:00.0: mlx5_pcie_event:301:(pid 7): Detected insufficient power on "
+                "the PCIe slot (27W).",
+            ),
+            Subject("gpu01"),
         ),
         Fault("xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")),
     ),

@@ -15,6 +15,8 @@ def gpu_of(evidence: Evidence, subject: Subject) -> Gpu:
     gpus = evidence.nodes[node].smi().by_address
     if number >= len(slots) or slots[number] not in gpus:
         raise NotDoneError("the driver does not list this GPU")
+    if gpus[slots[number]].lost:
+        raise NotDoneError(f"the driver has lost this GPU: {gpus[slots[number]].lost}")
     return gpus[slots[number]]
 
 

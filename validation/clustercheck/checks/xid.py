@@ -15,7 +15,7 @@ from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.parse.kernel_log import Xid
+from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -33,7 +33,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if gpu >= len(slots):
         raise CannotReadError("where this GPU sits on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
-    return whole(judge_messages(mine, evidence.nodes[node].mapping("kernel_log")), evidence.log_gap(node))
+    finding = judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
+    faults = [fault for fault in evidence.open_faults(node) if fault.address == slots[gpu]]
+    if faults and finding.verdict is not Verdict.FAIL:
+        finding = unnumbered(faults)
+    return whole(finding, evidence.log_gap(node))
+
+
+def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
+    """Fail with faults that the kernel tells without an Xid."""
+    said = ", ".join(dict.fromkeys(fault.fault for fault in faults))
+    return bad(
+        f"the kernel says: {said}, last at {faults[-1].when}", said, "no fatal message",
+        source="the kernel log", remedy=WITHOUT_XID, evidence={"last": faults[-1].when},
+    )  # fmt: skip
 
 
 def whole(finding: Finding, gap: str) -> Finding:
@@ -95,6 +108,10 @@ def line(address: str, code: int, message: str = "") -> str:
     return f"2026-11-20T10:00:00.000000+0000 host kernel: NVRM: Xid (PCI:{address}): {code}, {message}"
 
 
+WITHOUT_XID = (
+    "Read the lines around it (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
+    "reseat the device and its cables, then have it replaced."
+)
 LOG_LOST = (
     "Nobody can tell any more what was said before. Reboot the drained node; or look at it, note the time "
     "(validate --acknowledge NODE) and go by it (--since-ack). Then keep the log: Storage=persistent and a "
@@ -138,6 +155,35 @@ CHECK = Check(
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
+        ),
+        Fault(
+            "off-the-bus-without-xid",
+            seeding.kernel_says("gpu02", "kernel: NVRM: GPU at PCI:0000:07:00: GPU has fallen off the bus"),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "adapter-not-initialised",
+            seeding.kernel_says(
+                "gpu02", "kernel: NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x26:0x56:1482)"
+            ),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "uncorrected-pcie-error",
+            seeding.kernel_says(
+                "gpu02",
+                "kernel: nvidia 0000:07:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), "
+                "type=Transaction Layer, (Requester ID)",
+            ),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "xid-79-beside-a-garbled-one",
+            seeding.chain(
+                seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
+                seeding.kernel_says("gpu01", "kernel: NVRM: Xid (PCI:0000"),
+            ),
+            Subject("gpu01", 0),
         ),
         Fault(
             "xid-garbled",

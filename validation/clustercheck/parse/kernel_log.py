@@ -1,4 +1,4 @@
-"""Kernel log: Xid (GPU) and SXid (NVSwitch) messages of NVIDIA's driver."""
+"""Kernel log: Xid (GPU) and SXid (NVSwitch) messages of NVIDIA's driver, and faults that have no number."""
 
 from __future__ import annotations
 
@@ -14,6 +14,18 @@ _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): 
 _SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$")
 
 
+_AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+# The driver's own words, and the kernel's (drivers/pci/pcie/aer.c, mlx5's events.c).
+_UNNUMBERED = (
+    (re.compile(rf"NVRM: .*?{_AT}.*fallen off the bus"), "GPU has fallen off the bus"),
+    (re.compile(rf"NVRM: GPU {_AT}: RmInitAdapter failed"), "RmInitAdapter failed"),
+    (re.compile(r"NVRM: API mismatch"), "the driver's module and its library are of different versions"),
+    (re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect"), "uncorrected PCI Express error"),
+    (re.compile(rf"mlx5_core {_AT}: .*insufficient power"), "the slot gives the adapter too little power"),
+    (re.compile(rf"mlx5_core {_AT}: .*[Hh]igh temperature"), "the adapter or its cable's module is too hot"),
+)
+
+
 @dataclass(frozen=True)
 class Xid:
     """One message. ``when`` is the line's own time as printed; ``switch`` marks an SXid."""
@@ -25,19 +37,61 @@ class Xid:
     switch: bool = False
 
 
-def parse_kernel_log(record: Any) -> tuple[Xid, ...]:
-    """Xid and SXid messages in a probe's kernel-log record, oldest first.
+@dataclass(frozen=True)
+class Unnumbered:
+    """A fault that the kernel tells without an Xid: of the device at ``address``, or of the node."""
 
-    Raises CannotReadError where no log could be read, or a line that bears the word is not understood.
-    """
+    address: str
+    fault: str
+    when: str
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """What a log says of GPUs, oldest first; ``garbled`` are lines that bear the word Xid and have none."""
+
+    xids: tuple[Xid, ...]
+    unnumbered: tuple[Unnumbered, ...] = ()
+    garbled: tuple[str, ...] = ()
+
+
+def parse_kernel_log(record: Any) -> KernelLog:
+    """The messages in a probe's kernel-log record. Raises CannotReadError where no log could be read."""
     if not isinstance(record, Mapping) or not record.get("source"):
         because = record.get("because", "") if isinstance(record, Mapping) else ""
         raise CannotReadError(f"the kernel log cannot be read{': ' + str(because) if because else ''}")
     kept = record.get("kept")
     if not isinstance(kept, list):
         raise CannotReadError("the kernel log was not collected")
-    found = [xid for line in kept if isinstance(line, str) and (xid := parse_line(line)) is not None]
-    return tuple(found)
+    xids, garbled = [], []
+    lines = [line for line in kept if isinstance(line, str)]
+    for line in lines:
+        try:
+            found = parse_line(line)
+        except CannotReadError as error:
+            garbled.append(str(error))
+        else:
+            xids += [found] if found is not None else []
+    unnumbered = [fault for line in lines if (fault := unnumbered_fault(line)) is not None]
+    return KernelLog(tuple(xids), tuple(unnumbered), tuple(garbled))
+
+
+def unnumbered_fault(line: str) -> Unnumbered | None:
+    """The fault in a line that bears no Xid, None where there is none."""
+    if "Xid" in line:
+        return None
+    for pattern, fault in _UNNUMBERED:
+        if match := pattern.search(line):
+            address = _address(match[1]) if match.groups() and match[1] else ""
+            return Unnumbered(address, fault, _when(line))
+    return None
+
+
+def _address(text: str) -> str:
+    try:
+        return bus_address(text)
+    except CannotReadError:
+        return ""
 
 
 def parse_line(line: str) -> Xid | None:

@@ -13,6 +13,8 @@ from clustercheck.parse.reading import CannotReadError, bus_address, whole_numbe
 
 KNOWN_ROOT = "nvidia_smi_log"
 LARGEST = 64 * 1024 * 1024
+# What a whole document has in fields of a GPU that is lost [nvidia-smi, NVML_ERROR_GPU_IS_LOST and its like].
+GONE = frozenset({"GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"})
 # As drivers print it: "for GPU 0000:07:00.0: GPU is lost", "for GPU0: 0000:07:00.0: Unknown Error".
 _LOST = re.compile(
     r"Unable to determine the device handle for GPU\s*(?:\d{1,4}: )?"
@@ -24,6 +26,7 @@ _LOST = re.compile(
 class Gpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
+    ``lost`` is what stands in any field of a GPU that no longer answers.
     ``ecc``, ``remap``, ``reasons``, ``pcie`` and ``max_clocks`` hold their sections' elements by name, as
     printed.
     """
@@ -46,6 +49,7 @@ class Gpu:
     utilization: str = ""
     max_clocks: Mapping[str, str] | None = None
     memory_mib: int | None = None
+    lost: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         utilization=_text(element, "utilization/gpu_util"),
         max_clocks=_section(element, "max_clocks"),
         memory_mib=whole_number(_text(element, "fb_memory_usage/total")),
+        lost=next((said for each in element.iter() if (said := (each.text or "").strip()) in GONE), ""),
     )
 
 
