@@ -166,7 +166,15 @@ def test_hundreds_of_nodes_are_judged_one_by_one() -> None:
     for part in ("container_gpus", "container_gpus_as_user"):
         record[part]["stdout"] = record[part]["stdout"].splitlines()[0]
     record["pci"] = [d for d in record["pci"] if d["class"] != "0x030200" or "07:00" in d["address"]]
-    document = run(dict.fromkeys(names, record), spec=spec)
+    found = {
+        name: {
+            **record,
+            "host": {**record["host"], "boot_id": name},
+            "nvidia_smi": {**record["nvidia_smi"], "stdout": sample_smi.smi_xml(n, gpus=1)},
+        }
+        for n, name in enumerate(names)
+    }
+    document = run(found, spec=spec)
     assert document["coverage"]["expected"] == 300 * (PER_GPU + PER_NODE) + 1
     assert document["verdict"] == "incomplete" and document["coverage"]["fail"] == 0
 

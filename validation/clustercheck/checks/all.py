@@ -49,6 +49,7 @@ from clustercheck.checks import (
     name_service,
     nccl_tests,
     nccl_transport,
+    node_identity,
     node_reachable,
     numa,
     nvlink,
@@ -75,6 +76,7 @@ from clustercheck.checks.base import Check
 
 CHECKS: tuple[Check, ...] = (
     node_reachable.CHECK,
+    node_identity.CHECK,
     clock.CHECK,
     name_service.CHECK,
     disk_space.CHECK,

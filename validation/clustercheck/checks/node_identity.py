@@ -1,0 +1,110 @@
+"""Is each node a machine of its own? One under two names is tested twice, and the other not at all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+
+from clustercheck.checks import seeding
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.evidence import Evidence
+from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
+
+EXPECTED = "a machine and GPUs of its own"
+NAMES = (
+    "Correct the inventory: each name must lead to a machine of its own (ansible_host, DNS, ports that are "
+    "forwarded)."
+)
+UUIDS = "Reload the driver, or reboot the drained node; if it stays so, call the supplier."
+
+
+def judge(evidence: Evidence, subject: Subject) -> Finding:
+    """No other node has its boot id, and no other GPU the UUID of one of its GPUs."""
+    name = str(subject.node)
+    boot_id = _boot_id(evidence, name)
+    if boot_id is None:
+        raise CannotReadError("the node does not tell its boot id")
+    others = [node for node in evidence.once(_machines)[boot_id] if node != name]
+    if others:
+        because = f"{', '.join(others)} is the same machine under another name"
+        return bad(because, f"boot id {boot_id[:60]}", EXPECTED, remedy=NAMES)
+    gpus = evidence.once(_gpus)
+    mine = {uuid: places for uuid, places in gpus.items() if any(node == name for node, _ in places)}
+    for uuid, places in mine.items():
+        if len(places) > 1:
+            where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
+            return bad(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
+    return good(f"1 machine, {len(mine)} GPUs", EXPECTED)
+
+
+def _boot_id(evidence: Evidence, name: str) -> str | None:
+    boot_id = evidence.nodes[name].mapping("host").get("boot_id")
+    return boot_id if isinstance(boot_id, str) and boot_id else None
+
+
+def _machines(evidence: Evidence) -> Mapping[Hashable, list[str]]:
+    """Names by boot id."""
+    found: dict[Hashable, list[str]] = defaultdict(list)
+    for name in evidence.reachable:
+        host = evidence.nodes[name].raw.get("host")
+        if isinstance(host, Mapping) and isinstance(host.get("boot_id"), str):
+            found[host["boot_id"]].append(name)
+    return found
+
+
+def _gpus(evidence: Evidence) -> Mapping[str, list[tuple[str, int]]]:
+    """Nodes and numbers of GPUs by UUID, as far as the driver tells."""
+    found: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for name in evidence.reachable:
+        for gpu in evidence.nodes[name].smi_gpus():
+            if gpu.uuid.startswith("GPU-"):
+                found[gpu.uuid].append((name, gpu.index))
+    return found
+
+
+def _as(node: str, other: str) -> seeding.Inject:
+    """The first name leads to the other's machine."""
+
+    def inject(evidence: Evidence) -> Evidence:
+        theirs = evidence.nodes[other].raw
+        return seeding.edit(node, lambda raw: raw.update({k: theirs[k] for k in ("host", "nvidia_smi")}))(
+            evidence
+        )
+
+    return inject
+
+
+def _with_uuid_of(node: str, gpu: int, other: str, other_gpu: int) -> seeding.Inject:
+    def inject(evidence: Evidence) -> Evidence:
+        uuid = evidence.nodes[other].smi().gpus[other_gpu].uuid
+        return seeding.smi(node, gpu, "uuid", uuid)(evidence)
+
+    return inject
+
+
+CHECK = Check(
+    id="node-identity",
+    title="Machine of its own",
+    scope=Scope.HOST,
+    severity=Severity.CRITICAL,
+    measures="whether two names lead to one machine, or two GPUs have one UUID",
+    method="/proc/sys/kernel/random/boot_id and the UUIDs of nvidia-smi -q -x, compared among all nodes",
+    requires="an answer of the node",
+    expectation="no boot id and no UUID twice",
+    remedy=NAMES,
+    subjects=every_node,
+    judge=judge,
+    faults=(
+        Fault("one-machine-two-names", _as("gpu02", "gpu01"), Subject("gpu02")),
+        Fault("one-machine-two-names-the-other", _as("gpu02", "gpu01"), Subject("gpu01")),
+        Fault("uuid-on-two-nodes", _with_uuid_of("gpu02", 3, "gpu03", 5), Subject("gpu03")),
+        Fault("uuid-twice-on-a-node", _with_uuid_of("gpu01", 0, "gpu01", 7), Subject("gpu01")),
+        Fault(
+            "boot-id-not-told",
+            seeding.edit("gpu01", lambda raw: raw["host"].update(boot_id=None)),
+            Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+    ),
+)
