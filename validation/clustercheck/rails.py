@@ -59,21 +59,25 @@ def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
     Adapters of the storage are further from the GPUs; of two networks that are as near, jobs use InfiniBand.
     Raises CannotReadError where the ports could not be read.
     """
-    ports = node.records("rdma")
+    ports, near = node.records("rdma"), near_gpus(node)
+    chosen = [port for port in ports if str(port.get("device")) in near] or ports
+    layers = {str(port.get("link_layer")) for port in chosen if "ACTIVE" in str(port.get("state"))}
+    return [p for p in chosen if "InfiniBand" not in layers or p.get("link_layer") == "InfiniBand"]
+
+
+def near_gpus(node: NodeEvidence) -> set[str]:
+    """Names of the adapters next to a GPU; none where the topology does not tell."""
     try:
         topology = node.topology()
         legend = dict(_LEGEND.findall(program_output(node.part("topology"), "nvidia-smi topo -m")))
     except CannotReadError:
-        return ports
-    near = {
+        return set()
+    return {
         legend.get(column, column)
         for gpu in topology.gpus
         for column, distance in topology.connections[gpu].items()
         if distance in NEAR
     }
-    chosen = [port for port in ports if str(port.get("device")) in near] or ports
-    layers = {str(port.get("link_layer")) for port in chosen if "ACTIVE" in str(port.get("state"))}
-    return [p for p in chosen if "InfiniBand" not in layers or p.get("link_layer") == "InfiniBand"]
 
 
 def _in_order(topology: Topology, columns: Sequence[str]) -> list[str]:

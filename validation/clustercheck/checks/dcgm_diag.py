@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from clustercheck.sample_dcgm import dcgm3_text, dcgm4_text
 NOT_INSTALLED = "DCGM is not installed on this node: there is no dcgmi"
 SOURCE = "NVIDIA, dcgmi diag reference: levels 1 (seconds), 2 (about two minutes), 3 (about 15 minutes)"
 DEPLOYMENT = "Deployment"
+DEPLOYMENT_LEVEL = "1"  # it may have no test of a GPU
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -71,6 +73,8 @@ def _judged(diag: Diag, gpu: int, level: str) -> Finding:
     tested = [result.said for result in mine if result.category != DEPLOYMENT]
     if not passed or (Said.SKIP in tested and Said.PASS not in tested):
         return unknown("DCGM skipped every test of this GPU", evidence=more)
+    if level != DEPLOYMENT_LEVEL and Said.PASS not in tested:
+        return unknown("DCGM ran no test of this GPU, of the software alone", evidence=more)
     return good(0, 0, unit="tests", source=SOURCE, evidence=more)
 
 
@@ -93,6 +97,8 @@ def _no_daemon(raw: seeding.Raw) -> None:
     raw["dcgm"]["diag"].update(rc=1, stdout="", stderr=error)
 
 
+_DEPLOYMENT_ALONE = json.loads(dcgm4_text(8))
+_DEPLOYMENT_ALONE["DCGM Diagnostic"]["test_categories"].pop()
 CHECK = Check(
     id="dcgm-diag",
     title="DCGM's diagnostic",
@@ -127,6 +133,15 @@ CHECK = Check(
             "nothing-but-skipped-dcgm-3",
             _printed("gpu03", dcgm3_text(8, memory={2: "Skip"})),
             Subject("gpu03", 2),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "software-alone",
+            seeding.chain(
+                _printed("gpu02", json.dumps(_DEPLOYMENT_ALONE)),
+                seeding.edit("gpu02", lambda raw: raw["dcgm"].update(level=2)),
+            ),
+            Subject("gpu02", 3),
             Verdict.NOT_RUN,
         ),
         Fault("a-gpu-passed-over", _printed("gpu02", dcgm3_text(7)), Subject("gpu02", 7), Verdict.NOT_RUN),

@@ -26,8 +26,10 @@ from clustercheck.checks.of_rdma_slot import poor_slot
 from clustercheck.evidence import Evidence
 from clustercheck.expect.rdma import LANES, lanes_missing
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.rails import near_gpus
 
 DECLARED = "hardware_rdma_ports and hardware_rdma_gbps"
+RAILS = "nvidia-smi topo -m: adapters next to GPUs are rails"
 PEERS = "ports at the same place on equal nodes, and ports of equal adapters"
 SUBNET_MANAGER = (
     "The cable is good and no subnet manager has configured the port: start opensm (or the switch's own), "
@@ -102,6 +104,13 @@ def _not_up(
         expected = len({*(place_of(link) for link in up), *wanted, *map(place_of, waiting)})
         return bad(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
     unsure = [link for link in down if link[1].link_layer == "InfiniBand"]
+    rails = near_gpus(evidence.nodes[node])
+    dead = [link for link in unsure if link[0].name in rails]
+    of_infiniband = [link for link in up if link[1].link_layer == "InfiniBand"]
+    is_settled = declared is not None and len(of_infiniband) >= declared
+    if dead and up and not is_settled and (declared is not None or evidence.fabric.equals(node)):
+        because = f"{_states(dead)}: next to a GPU, and down on all equal nodes"
+        return bad(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     if unsure and declared is None and not (up and evidence.fabric.equals(node)):
         return unknown(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
     return None
@@ -182,6 +191,8 @@ CHECK = Check(
         Fault("adapter-gone", lose_adapter("gpu02", 1), Subject("gpu02")),
         Fault("narrow-pcie", seeding.edit("gpu01", _narrow), Subject("gpu01")),
         Fault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
+        Fault("dead-rail-on-all-nodes", _EVERYWHERE, Subject("gpu03")),
+        Fault("dead-rail-and-ethernet-counted", seeding.chain(_declare(2), _EVERYWHERE), Subject("gpu03")),
         Fault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
         Fault("none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED),
         Fault(

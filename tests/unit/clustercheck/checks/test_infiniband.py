@@ -110,14 +110,28 @@ def test_an_adapters_slot_is_judged_by_what_its_ports_need_and_by_equal_nodes(
     assert verdicts("infiniband-port", evidence) == expected
 
 
-def test_a_port_that_is_down_everywhere_was_never_cabled_unless_it_is_declared() -> None:
+def test_a_rail_that_is_down_everywhere_is_dead_unless_fewer_are_declared() -> None:
     everywhere = seeding.chain(*(edit_port(f"gpu0{n}", 1, **DOWN) for n in (1, 2, 3)))(sample.healthy())
-    assert set(verdicts("infiniband-port", everywhere)) == {PASS}
+    assert set(verdicts("infiniband-port", everywhere)) == {FAIL}
     assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=3))) == {FAIL}
+    assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=2))) == {FAIL}, (
+        "Ethernet is no rail"
+    )
+    assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=1))) == {PASS}
     alone = edit_port("gpu01", 1, **DOWN)(sample.healthy(1))
     (result,) = judged("infiniband-port", alone)
     assert result.verdict is NOT_RUN and "hardware_rdma_ports" in result.remedy
-    assert verdicts("infiniband-port", declared(alone, rdma_ports=2)) == [PASS]
+    assert verdicts("infiniband-port", declared(alone, rdma_ports=1)) == [PASS]
+
+
+def test_a_port_next_to_no_gpu_that_is_down_everywhere_was_never_cabled() -> None:
+    def further(raw: seeding.Raw) -> None:
+        raw["topology"]["stdout"] = raw["topology"]["stdout"].replace("NIC1: mlx5_1", "NIC1: mlx5_9")
+
+    down = sample.healthy()
+    for node in ("gpu01", "gpu02", "gpu03"):
+        down = seeding.chain(edit_port(node, 1, **DOWN), seeding.edit(node, further))(down)
+    assert set(verdicts("infiniband-port", down)) == {PASS}
 
 
 def test_a_declared_number_does_not_hide_the_port_that_equal_nodes_have() -> None:
