@@ -38,6 +38,7 @@ class _Told:
     sweep: Sweep | None = None
     devices: list[Device] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
+    redop: tuple[int, int] | None = None  # where that column stands; versions before 2.13 may leave it empty
     rows: list[Row] = field(default_factory=list)
     out_of_bounds: int | None = None
     average: float | None = None
@@ -59,7 +60,7 @@ def parse_nccl_tests(text: str, collective: str, ranks: int) -> NcclTest:
         if line.startswith("#"):
             _comment(line.rstrip(), told)
         elif line.lstrip()[:1].isdigit():
-            told.rows.append(_row(line.split(), told))
+            told.rows.append(_row(_cells(line, told), told))
     if told.sweep is None or not told.columns or told.out_of_bounds is None or told.average is None:
         raise CannotReadError("the output of nccl-tests is not whole")
     if collective not in COLLECTIVES or any(name != collective for name in told.programs.values()):
@@ -100,6 +101,8 @@ def _comment(line: str, told: _Told) -> None:
         if told.columns or not told.devices:
             raise CannotReadError("nccl-tests names its columns twice, or before its devices")
         told.columns = _columns(line[1:].split())
+        stands = re.search(r" +redop\b", line)
+        told.redop = stands.span() if stands else None
 
 
 def _parameters(match: re.Match[str], told: _Told) -> bool:
@@ -165,6 +168,14 @@ def _columns(names: Sequence[str]) -> list[str]:
     ):
         raise CannotReadError(f"nccl-tests has unknown columns: {' '.join(names)[:120]}")
     return list(names)
+
+
+def _cells(line: str, told: _Told) -> list[str]:
+    """A row's cells, an empty one where nothing stands under redop: alltoall of old versions has none."""
+    cells = line.split()
+    if told.redop is not None and len(cells) < len(told.columns) and not line[slice(*told.redop)].strip():
+        cells.insert(told.columns.index("redop"), "")
+    return cells
 
 
 def _row(cells: list[str], told: _Told) -> Row:

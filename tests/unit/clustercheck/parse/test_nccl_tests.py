@@ -156,6 +156,17 @@ def test_the_older_form_names_the_largest_error_and_not_the_count() -> None:
     assert test.devices[1].address == ""
 
 
+def test_a_column_that_is_empty_is_known_by_its_header() -> None:
+    """Versions before 2.13 print nothing under redop for alltoall."""
+    empty = ALLTOALL.replace("float    none    ", "float            ")
+    assert empty != ALLTOALL
+    test = read_alltoall(empty)
+    assert [row.redop for row in test.rows] == ["", ""]
+    assert [row.busbw for row in test.rows] == [row.busbw for row in read_alltoall(ALLTOALL).rows]
+    with pytest.raises(CannotReadError):
+        read_alltoall(ALLTOALL.replace("33.60", "     "))
+
+
 @pytest.mark.parametrize("ranks_a_process", [1, 2])
 def test_json_and_text_of_one_run_tell_the_same(ranks_a_process: int) -> None:
     test = read_json(json.dumps(json_of(ranks_a_process)))
