@@ -12,6 +12,7 @@ import socket
 import tempfile
 import urllib.error
 import urllib.request
+from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def unresolved(names: list[str]) -> list[str]:
         try:
             if answer.result(timeout=TIMEOUT_S):
                 found.append(name)
-        except TimeoutError:
+        except futures.TimeoutError:
             found.append(name)
     pool.shutdown(wait=False, cancel_futures=True)
     return found
@@ -88,7 +89,8 @@ def unreachable(urls: list[str], proxies: Proxies) -> dict[str, str]:
             return str(getattr(error, "reason", error))
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return {url: reason for url, reason in zip(urls, pool.map(why, urls), strict=True) if reason}
+        reasons = zip(urls, pool.map(why, urls))  # noqa: B905 - Python 3.9
+        return {url: reason for url, reason in reasons if reason}
 
 
 def apt_uris(run: RunFull) -> list[str]:

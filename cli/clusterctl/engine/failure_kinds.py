@@ -83,6 +83,11 @@ KINDS: tuple[Kind, ...] = (
         remedy="Install python3 on {host}, or set its ansible_python_interpreter.",
     ),
     Kind(
+        code="host.python-too-old",
+        says=r"requires a minimum of Python version|future feature annotations is not defined",
+        remedy="Install Python 3.9 or newer on {host}, and set its ansible_python_interpreter to it.",
+    ),
+    Kind(
         code="host.address-unknown",
         says=r"Could not resolve hostname",
         remedy="Set ansible_host of {host} to an address, or mend the DNS of this machine.",

@@ -124,8 +124,13 @@ def test_codes_are_distinct_and_each_has_been_met() -> None:
     codes = [kind.code for kind in KINDS]
     assert [code for code, count in Counter(codes).items() if count > 1] == []
     assert all(re.fullmatch(r"[a-z]+\.[a-z-]+", code) for code in codes)
-    assert {code for _, _, code in SAID} - {OTHER.code} == set(codes) - {"host.no-python"}
+    assert {code for _, _, code in SAID} - {OTHER.code} == set(codes) - {
+        "host.no-python",
+        "host.python-too-old",
+    }
     assert kind_of("/bin/sh: 1: /usr/bin/python3: not found").code == "host.no-python"  # type: ignore[union-attr]
+    said = "ansible-core requires a minimum of Python version 3.8. Current version: 3.6.15"
+    assert kind_of(said).code == "host.python-too-old"  # type: ignore[union-attr]
 
 
 def test_a_host_that_is_not_reached_is_named_in_what_to_do() -> None:
