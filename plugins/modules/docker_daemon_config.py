@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import copy
 import json
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.docker_daemon import RELOADABLE, Daemon, blame, restart_keys, unmet
-from ansible.module_utils.masking import mask_values
+from ansible.module_utils.docker_daemon import RELOADABLE, UNIT, Daemon, blame, restart_keys, unmet
+from ansible.module_utils.docker_flags import exec_start, flags_of, said_already
+from ansible.module_utils.masking import mask_urls, mask_values
 from ansible.module_utils.node_files import replace_file
 from ansible.module_utils.service_unit import newer
 
@@ -25,6 +28,7 @@ description:
   - Reloads the daemon where a reload serves. Restarts it only where it must, and never under running
     containers unless live-restore keeps them alive or O(force_busy) allows it;
     it says so and tries again next time.
+  - Refuses options that Docker's unit gives as flags with other values: Docker would not start any more.
   - Looks at the running daemon, not at what was asked, so that an interrupted run is completed by the next.
 options:
   path: {description: The file, type: path, default: /etc/docker/daemon.json}
@@ -161,6 +165,37 @@ def start_reasons(daemon: Daemon, reads: list[str], needs: list[str], state: dic
     return reasons
 
 
+def without_flags(options: dict[str, Any], flags: dict[str, list[str]]) -> tuple[dict[str, Any], list[str]]:
+    """The options that no flag of Docker's unit has, and the keys of those that a flag contradicts."""
+    free = {key: value for key, value in options.items() if key not in flags}
+    both = options.keys() & flags.keys()
+    return free, sorted(key for key in both if not said_already(key, options[key], flags[key]))
+
+
+def command_of_unit(module: AnsibleModule, pid: int) -> list[str]:
+    """How systemd starts Docker; what a variable of the unit holds is known from the process that runs."""
+    systemctl = module.get_bin_path("systemctl")
+    command = exec_start(run_bounded([systemctl, "cat", UNIT], 60)[1]) if systemctl else []
+    if pid and any(word.startswith("$") for word in command):
+        with suppress(OSError):
+            command += Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")[1:]
+    return command
+
+
+def refuse_invalid(module: AnsibleModule, text: str) -> None:
+    """Have dockerd itself look at the file, where it can (from version 23 on), before it takes its place."""
+    dockerd = module.get_bin_path("dockerd")
+    if not dockerd or "--validate" not in run_bounded([dockerd, "--help"], 60)[1]:
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        code, said, errors = run_bounded([dockerd, "--validate", "--config-file", file.name], 60)
+    if code != 0:
+        told = mask_urls(errors or said).replace(file.name, module.params["path"]).strip()
+        module.fail_json(msg=f"Docker refuses these options: {told[-500:]}. Nothing was changed.")
+
+
 def write(module: AnsibleModule, path: Path, text: str) -> str | None:
     """Replace the file atomically; returns the name of the backup of what was there."""
     backup = module.backup_local(str(path)) if path.exists() else None
@@ -252,7 +287,18 @@ def main() -> None:
     # Not to be taken for a daemon without containers; the file waits for it too, or its change would be lost.
     if daemon.pid and not daemon.info:
         module.fail_json(msg="Docker runs and does not answer. Look at `journalctl -u docker`.")
-    after = merge(without_items(before, module.params["without"]), module.params["options"])
+    flags = flags_of(command_of_unit(module, daemon.pid))
+    options, contradicted = without_flags(module.params["options"], flags)
+    if contradicted:
+        module.fail_json(
+            msg=f"Docker's unit has flags for {', '.join(contradicted)}: with {path} saying that too, Docker "
+            "would not start any more. Nothing was changed.",
+            clusterctl={
+                "remedy": f"move them from the command line (systemctl cat {UNIT}) to {path}, or do not declare "
+                "them (container_runtime_daemon_options; container_runtime_lock_memory for default-ulimits)"
+            },
+        )
+    after = merge(without_items(before, module.params["without"]), options)
     keys = changed_keys(before, after)
     result: dict[str, Any] = {"changed": bool(keys), "keys": keys, "action": "none", "because": []}
     if keys:
@@ -263,6 +309,7 @@ def main() -> None:
             "before": as_text(old) if old else "",
             "after": as_text(new),
         }
+        refuse_invalid(module, as_text(after))
         if not module.check_mode and (backup := write(module, path, as_text(after))):
             result["backup_file"] = backup
     if daemon.pid:
