@@ -60,7 +60,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-keys: {description: The keys that changed in the file, returned: always, type: list}
+keys: {description: The keys that are not as wanted in the file, returned: always, type: list}
 action: {description: "none, reload, restart or pending", returned: always, type: str}
 because: {description: Why the daemon was or must be restarted, returned: always, type: list}
 backup_file: {description: Copy of the file as it was, returned: when it was replaced, type: str}
@@ -114,6 +114,21 @@ def changed_keys(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         else:
             keys.append(key)
     return keys
+
+
+def taken_by_a_reload(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """`before` with those changes to `after` that a reload takes: the rest waits for its restart."""
+    taken = copy.deepcopy(before)
+    for name in changed_keys(before, after):
+        if name not in RELOADABLE:
+            continue
+        key, _, feature = name.partition(".")
+        source, target = (after.get(key) or {}, taken.setdefault(key, {})) if feature else (after, taken)
+        if (feature or key) in source:
+            target[feature or key] = source[feature or key]
+        else:
+            target.pop(feature or key, None)
+    return taken
 
 
 def only_changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -222,8 +237,16 @@ def restart(module: AnsibleModule, daemon: Daemon, path: Path, backup: str | Non
     )
 
 
-def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: dict[str, Any]) -> None:
-    """Bring the running daemon to what the file says; fills `result`."""
+def must_wait(module: AnsibleModule, daemon: Daemon) -> bool:
+    """Whether a restart now would stop containers, and nobody allowed that."""
+    keeps = daemon.info.get("LiveRestoreEnabled") or module.params["options"].get("live-restore")
+    return bool(daemon.info.get("ContainersRunning")) and not keeps and not module.params["force_busy"]
+
+
+def apply(
+    module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: dict[str, Any], *, waits: bool
+) -> None:
+    """Bring the running daemon to what is wanted; fills `result`. ``waits``: a restart must not be now."""
     options, path = module.params["options"], Path(module.params["path"])
     gone = module.params["without"]
     lacking = unmet(options, daemon.info, gone)
@@ -243,15 +266,15 @@ def apply(module: AnsibleModule, daemon: Daemon, result: dict[str, Any], state: 
             reasons += [f"{name} was not taken by a reload" for name in still]
     if reasons:
         running = int(daemon.info.get("ContainersRunning") or 0)
-        keeps = daemon.info.get("LiveRestoreEnabled") or (module.check_mode and options.get("live-restore"))
         result["because"] = reasons
-        if running and not keeps and not module.params["force_busy"]:
+        if waits:
             those = "a container that runs" if running == 1 else f"{running} containers that run"
             why = f"Docker must restart ({'; '.join(reasons)}), which would stop {those}"
             result["action"] = "pending"
             result["clusterctl"] = {"busy": why}
             module.warn(f"{why}. It was left running; apply again when they are done, or set live-restore.")
-            state["pending"] = reasons
+            # What the file does not say yet is found again by it.
+            state["pending"] = [name for name in reasons if name not in restart_keys(result["keys"])]
         else:
             result.update(action="restart", changed=True)
             if not module.check_mode:
@@ -294,15 +317,20 @@ def main() -> None:
             msg=f"Docker's unit has flags for {', '.join(contradicted)}: with {path} saying that too, Docker "
             "would not start any more. Nothing was changed.",
             clusterctl={
-                "remedy": f"move them from the command line (systemctl cat {UNIT}) to {path}, or do not declare "
-                "them (container_runtime_daemon_options; container_runtime_lock_memory for default-ulimits)"
+                "remedy": f"move them from the command line (systemctl cat {UNIT}) to {path}, or do not "
+                "declare them (container_runtime_daemon_options; container_runtime_lock_memory for "
+                "default-ulimits)"
             },
         )
     after = merge(without_items(before, module.params["without"]), options)
     keys = changed_keys(before, after)
-    result: dict[str, Any] = {"changed": bool(keys), "keys": keys, "action": "none", "because": []}
-    if keys:
-        old, new = only_changes(before, after)
+    # A file that asks for a restart comes with it: nobody is there to see it fail at the next boot.
+    waits = bool(daemon.pid) and must_wait(module, daemon)
+    written = taken_by_a_reload(before, after) if waits else after
+    changed = bool(changed_keys(before, written))
+    result: dict[str, Any] = {"changed": changed, "keys": keys, "action": "none", "because": []}
+    if changed:
+        old, new = only_changes(before, written)
         result["diff"] = {
             "before_header": str(path),
             "after_header": str(path),
@@ -310,10 +338,10 @@ def main() -> None:
             "after": as_text(new),
         }
         refuse_invalid(module, as_text(after))
-        if not module.check_mode and (backup := write(module, path, as_text(after))):
+        if not module.check_mode and (backup := write(module, path, as_text(written))):
             result["backup_file"] = backup
     if daemon.pid:
-        apply(module, daemon, result, daemon.recall())
+        apply(module, daemon, result, daemon.recall(), waits=waits)
     module.exit_json(**result)
 
 

@@ -200,7 +200,7 @@ class Asked:
 
 def run(daemon: RunningDaemon, asked: Asked, keys: list[str]) -> dict[str, Any]:
     result: dict[str, Any] = {"changed": bool(keys), "keys": keys, "action": "none", "because": []}
-    module.apply(asked, daemon, result, daemon.recall())
+    module.apply(asked, daemon, result, daemon.recall(), waits=module.must_wait(asked, daemon))
     return result
 
 
@@ -219,9 +219,9 @@ def test_running_containers_are_never_stopped_unasked_and_the_restart_is_tried_a
     assert "2 containers" in result["clusterctl"]["busy"]
     assert daemon.verbs == []
     assert asked.warnings
-    # The next run finds the file as it should be, and the containers gone.
+    # The next run finds the file as it was, and the containers gone.
     daemon.info["ContainersRunning"] = 0
-    again = run(daemon, Asked(options={"log-driver": "journald"}), [])
+    again = run(daemon, Asked(options={"log-driver": "journald"}), ["log-driver"])
     assert again["action"] == "restart"
     assert again["changed"] is True
     assert run(daemon, Asked(options={"log-driver": "journald"}), [])["action"] == "none"
@@ -236,6 +236,37 @@ def test_live_restore_or_the_operators_word_allow_a_restart(
         run(daemon, Asked(options={"log-driver": "journald"}, **params), ["log-driver"])["action"]
         == "restart"
     )
+
+
+def test_what_wants_a_restart_is_written_with_the_restart_alone() -> None:
+    before = {"debug": True, "labels": ["a"], "features": {"buildkit": False, "x": 1}, "data-root": "/a"}
+    after = {
+        "labels": ["b"],
+        "features": {"buildkit": True, "cdi": True},
+        "data-root": "/b",
+        "runtimes": {"n": {}},
+    }
+    assert module.taken_by_a_reload(before, after) == {
+        "labels": ["b"], "features": {"buildkit": True, "x": 1}, "data-root": "/a", "runtimes": {"n": {}},
+    }  # fmt: skip
+    assert module.taken_by_a_reload({}, {"features": {"buildkit": True}}) == {"features": {"buildkit": True}}
+    assert module.taken_by_a_reload({}, {"log-driver": "journald"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("info", "params", "waits"),
+    [
+        ({"ContainersRunning": 2}, {}, True),
+        ({"ContainersRunning": 0}, {}, False),
+        ({"ContainersRunning": 2, "LiveRestoreEnabled": True}, {}, False),
+        ({"ContainersRunning": 2}, {"options": {"live-restore": True}}, False),
+        ({"ContainersRunning": 2}, {"force_busy": True}, False),
+    ],
+)
+def test_a_restart_waits_for_containers_that_it_would_stop(
+    info: dict[str, Any], params: dict[str, Any], waits: bool
+) -> None:
+    assert module.must_wait(Asked(**params), RunningDaemon(**info)) is waits
 
 
 def test_check_mode_touches_no_daemon() -> None:
