@@ -18,7 +18,8 @@ module: container_engine_facts
 short_description: Read what the container engine on this host is and can do
 description:
   - Reads the version of Docker, what it was configured for and whether containers run. Changes nothing.
-options: {}
+options:
+  adopt: {description: Packages of somebody else's engine, type: list, elements: str, default: []}
 author: ["the clusterctl authors"]
 """
 
@@ -32,7 +33,8 @@ RETURN = r"""
 engine:
   description: >-
     version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, the one that
-    daemon.json asks for, image store
+    daemon.json asks for, image store; adopted (one of O(adopt) is installed), kubelet (this is a node of
+    Kubernetes), and reload_keeps_devices (from 29.2 on, daemon-reload takes no GPU from a container)
   returned: always
   type: dict
 """
@@ -54,6 +56,16 @@ def cdi_support(version: str) -> str:
     if numbers >= (28, 2):
         return "default"
     return "option" if numbers >= (25,) else "never"
+
+
+def is_adopted(packages: list[str], root: Path = Path("/")) -> bool:
+    """Whether one of these packages is installed."""
+    return any((root / f"var/lib/dpkg/info/{name}.list").exists() for name in packages)
+
+
+def has_kubelet(root: Path = Path("/")) -> bool:
+    """Whether this host is a node of Kubernetes: its kubelet manages cgroups, too."""
+    return (root / "var/lib/kubelet/config.yaml").exists() or (root / "etc/kubernetes/kubelet.conf").exists()
 
 
 def asked_cgroup_driver(path: Path) -> str:
@@ -79,6 +91,7 @@ def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[st
         "runtimes": sorted(info.get("Runtimes") or {}),
         "cgroup_driver": str(info.get("CgroupDriver") or ""),
         "cgroup_driver_asked": asked,
+        "reload_keeps_devices": version_tuple(version) >= (29, 2),
         "containers_running": int(info.get("ContainersRunning") or 0),
         "live_restore": bool(info.get("LiveRestoreEnabled")),
         "image_store_containerd": "containerd" in storage.get("driver-type", ""),
@@ -87,7 +100,12 @@ def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[st
 
 def main() -> None:
     """Ansible's entry."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "adopt": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
     docker = module.get_bin_path("docker")
     client, info = "", {}
     if docker:
@@ -96,7 +114,11 @@ def main() -> None:
         if rc == TIMED_OUT:  # not to be taken for an engine without containers
             module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
         info = json.loads(out) if rc == 0 and out.startswith("{") else {}
-    module.exit_json(changed=False, engine=facts(client, info, asked_cgroup_driver(CONFIG)))
+    found = facts(client, info, asked_cgroup_driver(CONFIG))
+    module.exit_json(
+        changed=False,
+        engine={**found, "adopted": is_adopted(module.params["adopt"]), "kubelet": has_kubelet()},
+    )
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def test_memory_may_be_locked_where_there_is_rdma_and_the_operator_has_the_last_
 
 
 CGROUPFS = {"exec-opts": ["native.cgroupdriver=cgroupfs"]}
+ASKED = {"nvidia_container_toolkit_cgroup_driver": "cgroupfs"}
 CDI = {"features": {"cdi": True}}
 ANOTHER = {"container_runtime_daemon_options": {"exec-opts": ["isolation=x"]}}
 SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}}
@@ -87,18 +88,23 @@ SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriv
         (("never", "systemd"), {"asked": "systemd"}, {}),
         (("never", "systemd"), {"asked": "cgroupfs"}, CGROUPFS),  # written, and the restart is yet to come
         (("never", "systemd"), ANOTHER, CGROUPFS),
+        (("never", "systemd"), {"adopted": True}, {}),  # somebody else's engine: never unasked
+        (("never", "systemd"), {"adopted": True, **ASKED}, CGROUPFS),
+        (("never", "systemd"), {"kubelet": True}, {}),
+        (("default", "systemd"), {"reload_keeps_devices": True}, {}),  # from Docker 29.2 on
         (("never", "systemd"), {"container_runtime_daemon_options": {"log-driver": "journald"}}, CGROUPFS),
     ],
 )  # fmt: skip
 def test_docker_keeps_cgroups_itself_where_a_hook_gives_gpus_and_systemd_would_take_them(
     repository: Path, engine: tuple[str, str], settings: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    asked = settings.pop("asked", "")
+    asked = settings.get("asked", "")
+    known = {name: settings.get(name, False) for name in ("adopted", "kubelet", "reload_keeps_devices")}
     variables = {
         "nvidia_container_toolkit_mode": "auto",
-        "nvidia_container_toolkit_cgroup_driver": "cgroupfs",
+        "nvidia_container_toolkit_cgroup_driver": "auto",
         "__nvidia_container_toolkit_engine": {
-            "engine": {"cdi": engine[0], "cgroup_driver": engine[1], "cgroup_driver_asked": asked}
+            "engine": {"cdi": engine[0], "cgroup_driver": engine[1], "cgroup_driver_asked": asked, **known}
         },
         **settings,
     }

@@ -127,3 +127,22 @@ def test_the_cgroup_driver_that_an_operator_asked_for_is_known(
     if text is not None:
         (tmp_path / "daemon.json").write_text(text, encoding="utf-8")
     assert engine.asked_cgroup_driver(tmp_path / "daemon.json") == asked
+
+
+def test_an_engine_of_somebody_else_a_kubelet_and_a_docker_that_keeps_devices_are_known(
+    tmp_path: Path,
+) -> None:
+    assert not engine.is_adopted(["docker-ce"], tmp_path)
+    (tmp_path / "var/lib/dpkg/info").mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/info/docker-ce.list").touch()
+    assert engine.is_adopted(["docker-ce"], tmp_path)
+    assert not engine.is_adopted(["moby-engine"], tmp_path)
+    assert not engine.has_kubelet(tmp_path)
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+    (tmp_path / "var/lib/kubelet/config.yaml").touch()
+    assert engine.has_kubelet(tmp_path)
+
+
+@pytest.mark.parametrize(("version", "keeps"), [("29.1.3", False), ("29.2.0", True), ("", False)])
+def test_from_29_2_on_a_reload_takes_no_gpu_away(version: str, keeps: bool) -> None:
+    assert engine.facts("", {"ServerVersion": version})["reload_keeps_devices"] is keeps
