@@ -89,6 +89,8 @@ class Node:
         self.module = module
         self.actions: list[str] = []
         self.stopped: set[str] = set()
+        self.unloaded: list[str] = []
+        self.missing: list[str] = []
 
     def run(self, argv: list[str]) -> tuple[int, str, str]:
         """Runs a program within its time limit."""
@@ -131,7 +133,24 @@ def unload(node: Node) -> str:
         code, error = node.do(f"unload {name}", ["rmmod", name])
         if code != 0:
             return f"{name} cannot be unloaded ({error})"
+        node.unloaded.append(name)
     return ""
+
+
+def load_again(node: Node) -> list[str]:
+    """Loads what was unloaded beside the driver itself; returns what cannot be, with the reason.
+
+    Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
+    """
+    failed = []
+    for name in reversed(node.unloaded):
+        if gpu_node.module_loaded(ROOT, name) and not node.module.check_mode:
+            continue  # as a module of its own that modprobe brought with another
+        code, error = node.do(f"load {name}", ["modprobe", name])
+        if code != 0:
+            failed.append(f"{name} ({error or 'modprobe failed'})")
+    node.unloaded.clear()
+    return failed
 
 
 def load(node: Node, version: str) -> None:
@@ -150,6 +169,8 @@ def load(node: Node, version: str) -> None:
             f"The kernel said: {kernel_words(node.run) or 'nothing'}"
         )
     node.do("load nvidia_uvm", ["modprobe", "nvidia_uvm"])
+    node.unloaded = [name for name in node.unloaded if name not in ("nvidia", "nvidia_uvm")]
+    node.missing = load_again(node)
     loaded = gpu_node.loaded_driver(ROOT)
     if loaded != version and not node.module.check_mode:
         node.module.fail_json(
@@ -169,6 +190,8 @@ def reload_modules(node: Node, version: str, services: list[str]) -> str:
         stop(node, unit)
     stays = unload(node)
     if stays:  # Fabric Manager of the new version refuses the old module: it waits for the reboot
+        if failed := load_again(node):
+            stays += f"; meanwhile these are not loaded: {', '.join(failed)}"
         for unit in reversed([unit for unit in stopped if unit != FABRIC_MANAGER]):
             start(node, unit)
     else:
@@ -241,6 +264,12 @@ def start_services(node: Node, params: dict[str, Any]) -> None:
         service(node, FABRIC_MANAGER, True, FABRIC_MANAGER in changed)
     for unit in [unit for unit in reversed(params["services"]) if unit in node.stopped - set(own)]:
         start(node, unit)
+    if node.missing:  # said when the node serves again
+        node.module.fail_json(
+            msg=f"Modules that were loaded before do not load with driver {params['version']}: "
+            f"{', '.join(node.missing)}. Build them for it (dkms status). The kernel said: "
+            f"{kernel_words(node.run) or 'nothing'}"
+        )
 
 
 def main() -> None:

@@ -29,6 +29,7 @@ class FakeModule:
         self.root, self.units, self.disk = root, units, disk
         self.check_mode = False
         self.commands: list[str] = []
+        self.refused: set[str] = set()
 
     def run_command(self, argv: list[str], **_: object) -> tuple[int, str, str]:
         words = " ".join(argv)
@@ -44,6 +45,12 @@ class FakeModule:
             self.units[unit] = "active" if argv[1] == "start" else "inactive"
         if words == "modprobe nvidia":
             self.load(self.disk)
+        if argv[0] in ("rmmod", "modprobe") and argv[-1] in self.refused:
+            return 1, "", f"could not insert '{argv[-1]}': Invalid argument"
+        if argv[0] == "rmmod":
+            (self.root / "sys/module" / argv[1]).rmdir()
+        elif argv[0] == "modprobe" and argv[1] != "-r":
+            (self.root / "sys/module" / argv[1]).mkdir(parents=True, exist_ok=True)
         return 0, "", ""
 
     def load(self, version: str) -> None:
@@ -96,6 +103,55 @@ def test_services_stop_before_the_modules_go_and_start_after_they_came(module: F
         "systemctl start nvidia-fabricmanager.service",
         "systemctl start slurmd.service",
     ]
+
+
+OTHERS = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_drm", "nvidia_modeset")
+
+
+def loaded(module: FakeModule) -> set[str]:
+    return {path.name for path in (module.root / "sys/module").iterdir()}
+
+
+@pytest.fixture
+def with_others(module: FakeModule) -> FakeModule:
+    """The old driver, with all the modules that may stand on it."""
+    module.load("580.95.05")
+    for name in (*OTHERS, "nvidia_uvm"):
+        (module.root / "sys/module" / name).mkdir(parents=True)
+    return module
+
+
+def test_what_was_loaded_beside_the_driver_is_loaded_again(with_others: FakeModule) -> None:
+    commands = bring(with_others)[1]
+    assert loaded(with_others) == {"nvidia", "nvidia_uvm", *OTHERS}
+    again = [words.split()[1] for words in commands if words.startswith("modprobe")]
+    assert again == ["nvidia", "nvidia_uvm", *reversed(OTHERS)]
+
+
+def test_a_module_that_does_not_load_again_is_named(with_others: FakeModule) -> None:
+    with_others.refused = {"nvidia_peermem"}
+    (with_others.root / "sys/module/nvidia_peermem").rmdir()
+    assert bring(with_others)[0] == "", "it was not loaded before"
+    (with_others.root / "sys/module/nvidia_peermem").mkdir()
+    with_others.load("580.95.05")
+    with_others.refused = set()
+    refuse = with_others.run_command
+
+    def run_command(argv: list[str], **more: object) -> tuple[int, str, str]:
+        with_others.refused = {"nvidia_peermem"} if argv[0] == "modprobe" else set()
+        return refuse(argv, **more)
+
+    with_others.run_command = run_command  # type: ignore[method-assign]
+    with pytest.raises(
+        Ended, match=r"do not load with driver 580\.105\.08: nvidia_peermem \(could not insert"
+    ):
+        bring(with_others)
+
+
+def test_where_a_module_stays_those_that_went_come_back(with_others: FakeModule) -> None:
+    with_others.refused = {"nvidia_drm"}
+    assert bring(with_others)[0].startswith("nvidia_drm cannot be unloaded")
+    assert loaded(with_others) == {"nvidia", "nvidia_uvm", *OTHERS}
 
 
 def test_nothing_is_stopped_while_somebody_holds_a_gpu(module: FakeModule) -> None:
