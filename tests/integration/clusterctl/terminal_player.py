@@ -1,6 +1,6 @@
 """Played in the place of Ansible by test_terminal.py: a seeded feed of events, at a pace that the test sets.
 
-Called as `terminal_player.py -m ansible inventory|playbook ...`; FEED names the feed's description (JSON):
+Called as `terminal_player.py -P -m ansible inventory|playbook ...`; FEED names the feed's description (JSON):
 hosts, tasks, seed, failing (host -> message), unreachable, and hold: the task at which the feed waits when
 half the hosts are done with it, of the site's playbook or with hold_preflight of the preflight's. While it
 waits, the file `held` stands beside the description; it goes on when there is `go`.
@@ -23,7 +23,7 @@ REFUSED = "Failed to connect to the host via ssh: ssh: connect to host {host} po
 def main() -> int:
     where = Path(os.environ["FEED"])
     feed = json.loads(where.read_text())
-    if sys.argv[3] == "inventory":
+    if sys.argv[4] == "inventory":
         sys.stdout.write(json.dumps(inventory(feed["hosts"])))
         return 0
     hosts = sys.argv[sys.argv.index("--limit") + 1].split(",")

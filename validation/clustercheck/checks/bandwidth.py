@@ -81,20 +81,17 @@ def compare(
         "judged_bytes": max(with_floor or limits),
         "points": [_point(points[size], limits.get(size)) for size in sorted(points)],
     }
+    # Across nodes all of them, so that a baseline has what has no floor.
+    judged = limits if len(nodes) > 1 else with_floor or limits
     figures = tuple(
         _figure(size, points[size]["busbw_gbps"], limits[size], conditions)
-        for size in sorted(limits, key=lambda size: (size in with_floor, size), reverse=True)
+        for size in sorted(judged, key=lambda size: (size in with_floor, size), reverse=True)
     )
+    before = before_of(evidence, check)
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
-    if with_floor or _was_measured(evidence, check, subject, figures):
+    if with_floor or any(before(subject, each) is not None for each in figures):
         return finding
     return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
-
-
-def _was_measured(evidence: Evidence, check: str, subject: Subject, figures: Sequence[Figure]) -> bool:
-    """Whether the baseline has any of these figures."""
-    before = before_of(evidence, check)
-    return any(before(subject, each) is not None for each in figures)
 
 
 def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
