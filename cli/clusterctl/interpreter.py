@@ -37,12 +37,19 @@ def python_environment(environment: Mapping[str, str] | None = None) -> dict[str
 def ansible_environment(content: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment for any Ansible program with the settings of the content at ``content``."""
     kept = python_environment(environment)
-    if not is_utf8(kept):
-        kept["LC_ALL"] = "C.UTF-8"
-    return {**kept, "ANSIBLE_CONFIG": str(content / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    for name in KEPT_VARIABLES:  # it does not run in the caller's directory
+        if name in kept:
+            kept[name] = ",".join(map(_absolute, kept[name].split(",")))
+    return {
+        **kept,
+        "LC_ALL": "C.UTF-8",  # Ansible refuses one that is no UTF-8, or not installed
+        "ANSIBLE_CONFIG": str(content / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+    }
 
 
-def is_utf8(environment: Mapping[str, str]) -> bool:
-    """Whether the locale that these variables choose is a UTF-8 one; Ansible refuses any other."""
-    chosen = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
-    return chosen.lower().replace("-", "").endswith("utf8")
+def _absolute(source: str) -> str:
+    """A vault's password file, or ``identity@file``, from the caller's directory."""
+    identity, at, file = source.rpartition("@")
+    path = Path(file.strip()).expanduser()
+    return f"{identity}{at}{path.absolute()}" if path.exists() else source

@@ -18,6 +18,9 @@ KEYS = {
     "storage-opt": "storage-opts", "log-opt": "log-opts", "authorization-plugin": "authorization-plugins",
     "dns-opt": "dns-opts", "default-address-pool": "default-address-pools",
     "cluster-store-opt": "cluster-store-opts", "default-network-opt": "default-network-opts",
+    "cdi-spec-dir": "cdi-spec-dirs", "node-generic-resource": "node-generic-resources",
+    "D": "debug", "l": "log-level", "s": "storage-driver", "G": "group", "b": "bridge", "g": "data-root",
+    "p": "pidfile",
 }  # fmt: skip
 # Both are merged.
 MERGED = frozenset({"runtimes", "add-runtime", "features", "builder"})
@@ -58,6 +61,8 @@ def said_already(key: str, wanted: Any, values: list[str]) -> bool:
         return {str(item).rstrip("/") for item in wanted} <= {value.rstrip("/") for value in values}
     if key == "default-ulimits" and isinstance(wanted, dict):
         return {_ulimit(name, each) for name, each in wanted.items()} <= set(map(_whole_ulimit, values))
+    if isinstance(wanted, dict):
+        return {f"{name}={value}" for name, value in wanted.items()} <= set(values)
     if isinstance(wanted, bool):
         return values[-1] == str(wanted).lower()
     return isinstance(wanted, (str, int)) and values[-1] == str(wanted)

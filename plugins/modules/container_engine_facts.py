@@ -60,7 +60,12 @@ def cdi_support(version: str) -> str:
 
 def is_adopted(packages: list[str], root: Path = Path("/")) -> bool:
     """Whether one of these packages is installed."""
-    return any((root / f"var/lib/dpkg/info/{name}.list").exists() for name in packages)
+    try:
+        status = (root / "var/lib/dpkg/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    installed = re.findall(r"^Package: (\S+)\nStatus: \S+ \S+ installed$", status, re.MULTILINE)
+    return not set(packages).isdisjoint(installed)
 
 
 def has_kubelet(root: Path = Path("/")) -> bool:

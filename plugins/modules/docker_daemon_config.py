@@ -264,6 +264,9 @@ def apply(
             daemon.control("reload")
             still = daemon.settle({k: value for k, value in options.items() if k != "features"}, gone)
             reasons += [f"{name} was not taken by a reload" for name in still]
+            # What was to keep containers alive may not have been taken.
+            running = daemon.info.get("ContainersRunning") and not daemon.info.get("LiveRestoreEnabled")
+            waits = waits or bool(running and not module.params["force_busy"])
     if reasons:
         running = int(daemon.info.get("ContainersRunning") or 0)
         result["because"] = reasons

@@ -66,18 +66,21 @@ def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
 
 
 def near_gpus(node: NodeEvidence) -> set[str]:
-    """Names of the adapters next to a GPU; none where the topology does not tell."""
+    """Names of the adapters next to a GPU; none where the topology does not tell, or a GPU has none."""
     try:
         topology = node.topology()
         legend = dict(_LEGEND.findall(program_output(node.part("topology"), "nvidia-smi topo -m")))
     except CannotReadError:
         return set()
-    return {
-        legend.get(column, column)
+    of_gpus = [
+        {
+            legend.get(column, column)
+            for column, distance in topology.connections[gpu].items()
+            if distance in NEAR and column not in topology.gpus
+        }
         for gpu in topology.gpus
-        for column, distance in topology.connections[gpu].items()
-        if distance in NEAR
-    }
+    ]
+    return set().union(*of_gpus) if all(of_gpus) else set()
 
 
 def _in_order(topology: Topology, columns: Sequence[str]) -> list[str]:

@@ -53,15 +53,18 @@ def require_trusted(paths: Iterable[Path], directory: Path) -> None:
 
 def trust_file() -> Path:
     """The operator's own list of directories that are trusted whoever may write them, a path a line."""
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    base = os.environ.get("XDG_CONFIG_HOME") or f"{os.environ.get('HOME', '/root')}/.config"
     return Path(base) / "clusterctl" / "trusted-directories"
 
 
 def _trusted_directories() -> set[Path]:
-    file = trust_file()
-    if not file.is_file() or _objection(file):
+    try:
+        file = trust_file()
+        if not file.is_file() or _objection(file):
+            return set()
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except (OSError, RuntimeError):  # a user without a home, or of another's
         return set()
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     return {Path(line.strip()) for line in lines if line.strip().startswith("/")}
 
 
@@ -112,7 +115,9 @@ def _trusted_users() -> frozenset[int]:
 
 def _is_private(path: Path, gid: int, owners: frozenset[int]) -> bool:
     """Whether a group is a trusted user's own, as umask 002 needs it: of its name, with nobody else in it."""
-    with_list = hasattr(os, "listxattr") and ACL in os.listxattr(path)
+    with_list = False
+    with contextlib.suppress(OSError, AttributeError):  # a filesystem without them has no list either
+        with_list = ACL in os.listxattr(path)
     names = {_name(user) for user in owners}
     try:
         group = grp.getgrgid(gid)

@@ -54,5 +54,9 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def _offer(path: Path, content: bytes) -> None:
-    with contextlib.suppress(FileNotFoundError, BrokenPipeError), path.open("wb") as stream:
+    # Never O_CREAT: where it was withdrawn already, that would make an ordinary file.
+    with (
+        contextlib.suppress(FileNotFoundError, BrokenPipeError),
+        os.fdopen(os.open(path, os.O_WRONLY), "wb") as stream,
+    ):
         stream.write(content)

@@ -105,15 +105,21 @@ def _not_up(
         return bad(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
     unsure = [link for link in down if link[1].link_layer == "InfiniBand"]
     rails = near_gpus(evidence.nodes[node])
-    dead = [link for link in unsure if link[0].name in rails]
+    cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
+    dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     of_infiniband = [link for link in up if link[1].link_layer == "InfiniBand"]
-    is_settled = declared is not None and len(of_infiniband) >= declared
+    is_settled = declared is not None and len(of_infiniband or up) >= declared
     if dead and up and not is_settled and (declared is not None or evidence.fabric.equals(node)):
         because = f"{_states(dead)}: next to a GPU, and down on all equal nodes"
         return bad(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     if unsure and declared is None and not (up and evidence.fabric.equals(node)):
         return unknown(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
     return None
+
+
+def _card(link: Link) -> str:
+    """The PCI device without its function, which a port may have of its own."""
+    return (link[0].address or link[0].name).rpartition(".")[0] or link[0].name
 
 
 def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:

@@ -39,7 +39,7 @@ class PrepareAnswer(Answer):
     memlock: int
     infiniband: bool
     framework: FrameworkAnswer
-    removed: Annotated[tuple[Line, ...], Field(strict=False, max_length=4096)] = ()
+    removed: Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)] = ()
 
 
 class NoAnswer(Answer):

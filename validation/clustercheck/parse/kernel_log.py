@@ -19,8 +19,10 @@ _AT = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _UNNUMBERED = (
     (re.compile(rf"NVRM: .*?{_AT}.*fallen off the bus"), "GPU has fallen off the bus"),
     (re.compile(rf"NVRM: GPU {_AT}: RmInitAdapter failed"), "RmInitAdapter failed"),
-    (re.compile(r"NVRM: API mismatch"), "the driver's module and its library are of different versions"),
-    (re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=Uncorrect"), "uncorrected PCI Express error"),
+    (
+        re.compile(rf"{_AT}: (?:AER: )?PCIe Bus Error: severity=\w+ \(Fatal\)"),
+        "fatal PCI Express error",
+    ),
     (re.compile(rf"mlx5_core {_AT}: .*insufficient power"), "the slot gives the adapter too little power"),
     (re.compile(rf"mlx5_core {_AT}: .*[Hh]igh temperature"), "the adapter or its cable's module is too hot"),
 )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 KEEP_LINES = 500
 GPU_LINES = re.compile(
-    r"S?Xid \(|NVRM: API mismatch|fallen off the bus|RmInitAdapter failed|PCIe Bus Error: severity=Uncorrect"
-    r"|mlx5_core .*(insufficient power|[Hh]igh temperature)"
+    r"S?Xid \(|NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
+    r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh temperature)"
 )
 # What a kernel says first, but for microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")

@@ -8,11 +8,13 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import handover as handover_module
 from clusterctl.engine.handover import handed_over, remove_leftovers
 from clusterctl.rollout.opening import sweep
 from clusterctl.runs.store import RunStore
@@ -30,16 +32,26 @@ def test_each_content_is_read_once_and_lies_on_no_disk(tmp_path: Path, size: int
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("wait_s", [0.0, 0.2])
 @pytest.mark.parametrize("size", [3, 500_000])
-def test_what_nobody_reads_is_dropped_and_nothing_waits_for_ever(tmp_path: Path, size: int) -> None:
+def test_what_nobody_reads_is_dropped_and_nothing_waits_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, wait_s: float
+) -> None:
     before = threading.active_count()
+    offer = handover_module._offer
+
+    def late(path: Path, content: bytes) -> None:
+        time.sleep(wait_s)
+        offer(path, content)
+
+    monkeypatch.setattr(handover_module, "_offer", late)
     with handed_over(tmp_path, [b"a" * size]):
         pass
-    assert list(tmp_path.iterdir()) == []
     for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.name.endswith("(_offer)"):
+        if thread is not threading.current_thread() and thread.name.endswith("(late)"):
             thread.join(10)
             assert not thread.is_alive()
+    assert list(tmp_path.iterdir()) == []
     assert threading.active_count() <= before
 
 

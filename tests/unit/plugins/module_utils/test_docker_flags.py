@@ -63,6 +63,13 @@ def test_what_a_flag_says_is_left_to_it_and_what_contradicts_it_is_refused(
     assert docker_daemon_config.without_flags(options, FLAGS) == (left, contradicted)
 
 
+def test_short_flags_and_options_of_logs_are_known() -> None:
+    flags = flags_of(["/usr/bin/dockerd", "-D", "-l", "warn", "--log-opt", "max-size=10m"])
+    assert flags == {"debug": ["true"], "log-level": ["warn"], "log-opts": ["max-size=10m"]}
+    assert said_already("log-opts", {"max-size": "10m"}, flags["log-opts"])
+    assert not said_already("log-opts", {"max-size": "20m"}, flags["log-opts"])
+
+
 def test_one_number_is_the_soft_and_the_hard_limit() -> None:
     assert said_already("default-ulimits", MEMLOCK, ["memlock=-1"])
     assert not said_already("default-ulimits", MEMLOCK, ["memlock=64:-1"])

@@ -133,8 +133,11 @@ def test_an_engine_of_somebody_else_a_kubelet_and_a_docker_that_keeps_devices_ar
     tmp_path: Path,
 ) -> None:
     assert not engine.is_adopted(["docker-ce"], tmp_path)
-    (tmp_path / "var/lib/dpkg/info").mkdir(parents=True)
-    (tmp_path / "var/lib/dpkg/info/docker-ce.list").touch()
+    status = tmp_path / "var/lib/dpkg/status"
+    status.parent.mkdir(parents=True)
+    status.write_text("Package: docker-ce\nStatus: deinstall ok config-files\nPriority: x\n\n")
+    assert not engine.is_adopted(["docker-ce"], tmp_path), "removed"
+    status.write_text("Package: a\nStatus: x ok installed\n\nPackage: docker-ce\nStatus: hold ok installed\n")
     assert engine.is_adopted(["docker-ce"], tmp_path)
     assert not engine.is_adopted(["moby-engine"], tmp_path)
     assert not engine.has_kubelet(tmp_path)
