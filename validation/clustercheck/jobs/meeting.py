@@ -164,6 +164,8 @@ class Starter:
         self._listener = listen(address, port)
         self._secret = secret
         self._started: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()  # what is being started when it is closed would run on
+        self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -174,16 +176,22 @@ class Starter:
                     threading.Thread(target=self._start, args=came, daemon=True).start()
 
     def _start(self, line: Line, command: str) -> None:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        self._started.append(process)
+        with self._lock:
+            if self._closed:
+                line.close()
+                return
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            self._started.append(process)
         with suppress(OSError):
             line.send(process.wait())
 
     def close(self) -> None:
         """Start nothing more, and end what runs."""
         self._listener.close()
+        with self._lock:
+            self._closed = True
         for process in self._started:
             end(process)
 
