@@ -45,8 +45,16 @@ def run_job(
     specs = [{"rank": rank, "environment": {**common, **own_words[rank]}} for rank in range(ranks)]
     (directory / "arguments.json").write_text(json.dumps(arguments))
     (directory / "job.json").write_text(json.dumps({"program": program, "timeout_s": 60, "ranks": specs}))
-    subprocess.run([sys.executable, str(directory / "supervise.py"), str(directory)], check=True, timeout=90)
+    supervisor = [sys.executable, str(directory / "supervise.py"), str(directory)]
+    ended = subprocess.run(supervisor, check=False, timeout=90)
+    assert ended.returncode == 0, _said(directory)
     return [json.loads((directory / f"rank-{rank}.verdict.json").read_text()) for rank in range(ranks)]
+
+
+def _said(directory: Path) -> str:
+    """How each rank ended and what it last wrote: its files are gone before anybody could look."""
+    files = sorted(path for kind in ("end", "log", "stack") for path in directory.glob(f"rank-*.{kind}"))
+    return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-2000:]}" for path in files)
 
 
 def _ports(count: int) -> list[int]:

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -46,6 +47,7 @@ class World:
     def __init__(self, paddle: Any, progress: Progress) -> None:
         self._paddle = paddle
         self._progress = progress
+        self._groups = 0
         self.rank = int(os.environ["PADDLE_TRAINER_ID"])
         self.size = int(os.environ["PADDLE_TRAINERS_NUM"])
         self.backend = os.environ["CLUSTERCTL_BACKEND"]
@@ -80,10 +82,35 @@ class World:
 
     def group(self, ranks: Sequence[int]) -> Any:
         """A group of these ranks. Every rank of the world must call this, in the same order."""
-        made = self._paddle.distributed.new_group(list(ranks))
-        if not self.on_gpu:
-            self.barrier()  # over gloo a group made beside the next one is refused a connection now and then
-        return made
+        self._groups += 1
+        if self.on_gpu or self.rank not in ranks:
+            return self._paddle.distributed.new_group(list(ranks))
+        # Over gloo Paddle (2.6, 3.3) keeps the addresses of all groups under the same keys, 0, 1, ...:
+        # a group that meets in the world's store finds those of an earlier one now and then.
+        collective: Any = importlib.import_module("paddle.distributed.collective")
+        shared = collective._default_store
+        collective._default_store = self._store_of(ranks, shared)
+        try:
+            return self._paddle.distributed.new_group(list(ranks))
+        finally:
+            collective._default_store = shared
+
+    def _store_of(self, ranks: Sequence[int], shared: Any) -> Any:
+        """A store where these ranks alone meet, served by the first of them."""
+        key = f"store of group {self._groups}"
+        serves = self.rank == min(ranks)
+        if serves:
+            host = os.environ["PADDLE_CURRENT_ENDPOINT"].rpartition(":")[0]
+            with socket.socket() as one:
+                one.bind((host, 0))
+                port = one.getsockname()[1]
+        else:
+            host, _, port = shared.get(key).decode().rpartition(":")
+        # It would wait for as many as it is told of; whoever comes first needs nobody.
+        store = self._paddle.base.core.TCPStore(host, int(port), serves, 1)
+        if serves:
+            shared.set(key, f"{host}:{port}")
+        return store
 
     def all_reduce(self, tensor: Any, *, op: str = "SUM", group: Any = None) -> None:
         """Reduce in place over the group: SUM, MAX or MIN."""
