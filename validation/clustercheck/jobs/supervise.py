@@ -116,7 +116,8 @@ class Stall:
 def supervise(directory: Path) -> int:
     """Run all ranks of this node. 0 where every one came to its own end with 0."""
     job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
-    events: queue.Queue[tuple[str, int]] = queue.Queue()
+    # Simple, for the handler of the signal may interrupt the very get that waits: a Queue would lock up.
+    events: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: events.put(("told", -1)))
     ranks = [Rank(directory, job["program"], spec) for spec in job["ranks"]]
     for rank in ranks:
@@ -151,7 +152,7 @@ def supervise(directory: Path) -> int:
     return 0 if good and not running else 1
 
 
-def _announce_end(rank: Rank, events: queue.Queue[tuple[str, int]]) -> None:
+def _announce_end(rank: Rank, events: queue.SimpleQueue[tuple[str, int]]) -> None:
     rank.process.wait()
     events.put(("ended", rank.number))
 
