@@ -221,7 +221,9 @@ def is_hearing(directory: Path) -> bool:
         return False
     # Another record than a moment ago, not a late one: a clock may be set while it runs.
     with records(directory) as wait_for_record:
-        return is_active() and wait_for_record(BEAT_S) and is_active()
+        hears = is_active() and wait_for_record(BEAT_S) and is_active()
+    # One that somebody stopped writes a last record, and is still there for a moment after it.
+    return hears and not read(directory).get("drained")
 
 
 def is_active() -> bool:

@@ -18,7 +18,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Effect, Figure, Limit
-from clustercheck.expect.judge import judge as judged
+from clustercheck.expect.judge import judge as judge_figure
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
@@ -130,7 +130,7 @@ def failed_sizes(evidence: Evidence) -> list[int]:
     return sorted(
         int(figure.metric.removeprefix(METRIC))
         for figure in judge(evidence, ALL).figures
-        if any(p.verdict is Verdict.FAIL for p in judged(figure, before(ALL, figure)).parts)
+        if any(p.verdict is Verdict.FAIL for p in judge_figure(figure, before(ALL, figure)).parts)
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-# Its tails are 16 KiB each; what NCCL says of its roads is cut at 1 MiB (launch/on_node.py).
+# The largest is what NCCL says of its roads, 512 KiB of bytes (launch/on_node.py).
 Line = Annotated[str, Field(max_length=4096)]
 Text = Annotated[str, Field(max_length=2 * 1024 * 1024)]
 Port = Annotated[int, Field(ge=1, le=65535)]

@@ -28,7 +28,7 @@ ENDED_STATES = ("exited", "dead")
 UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to look at it and to remove it
 PROBE_S = 90.0
 LOG_TAIL_BYTES = 8000
-NCCL_LOG_BYTES = 1024 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
+NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
 WARNINGS = 5  # of NCCL, before the tail of a rank's log
 NCCL_LOG_CUT = "NCCL's log was cut off here"
 # What is read of it: of the environment NCCL names its own variables alone, and no more goes out.

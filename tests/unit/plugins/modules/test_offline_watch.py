@@ -105,3 +105,20 @@ def test_a_source_elsewhere_keeps_the_watch_from_beginning(
     assert set(said["sources"]) == {"nowhere.invalid"}
     assert "listening" not in said
     assert not service.exists()
+
+
+def test_one_that_wrote_its_last_record_hears_no_more_though_it_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = offline_watch.BOOT.read_text(encoding="utf-8").strip()
+
+    def runs_and_writes(*, drained: bool) -> bool:
+        offline_watch.offline_watcher.write(tmp_path / "record.json", {"boots": [boot], "drained": drained})
+        return True
+
+    for drained in (False, True):
+        runs_and_writes(drained=False)
+        monkeypatch.setattr(
+            offline_watch, "is_active", lambda drained=drained: runs_and_writes(drained=drained)
+        )
+        assert offline_watch.is_hearing(tmp_path) is not drained
