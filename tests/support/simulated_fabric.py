@@ -91,6 +91,9 @@ class Fault:
         return scope, self.nodes, self.gpu, self.rail, self.block
 
 
+# What is left of a rate by faults nearer to the limit than those that are to be named, and beyond it.
+WIDE = ((0.6, 0.75), (0.75, 0.85), (0.85, 0.95))
+
 # Of one node or link, so that a cluster of eight has three of them; and those of many nodes.
 OF_FEW = ("node", "gpu", "rail", "link")
 OF_MANY = ("switch", "uplink", "rail everywhere")
@@ -193,6 +196,14 @@ class Outcome:
         )
 
     @property
+    def told(self) -> bool:
+        """Every fault named, or the node that has it; or that it cannot be told; and nothing else blamed."""
+        named = {named.place for named in self.verdict.sure}
+        whole = {node for one in self.verdict.sure if one.scope == "node" for node in one.nodes}
+        known = all(place in named or (place[1] and whole.issuperset(place[1])) for place in self.expected)
+        return not self.false and (known or self.unsure)
+
+    @property
     def false(self) -> bool:
         """Whether something without a fault was blamed for certain."""
         nodes = {node for _, members, *_ in self.expected for node in members}
@@ -207,6 +218,13 @@ def drawn(kind: str, count: int, layout: Layout, noise: Noise, seed: int) -> Out
     """Search a cluster with so many faults of a kind, drawn by the seed."""
     chance = random.Random(f"{kind} {count} {len(layout.nodes)} {seed}")  # noqa: S311
     return searched(layout, faults_of(kind, count, layout, chance, noise.slow), noise, seed)
+
+
+def beside_a_slow_rail(kind: str, layout: Layout, rail: float, seed: int) -> Outcome:
+    """Search a cluster of which one rail is slow everywhere, and where a fault leaves a fifth of a rate."""
+    chance = random.Random(f"{kind} {rail} {len(layout.nodes)} {seed}")  # noqa: S311
+    everywhere = faults_of("rail everywhere", 1, layout, chance, (rail, rail))
+    return searched(layout, [*everywhere, *faults_of(kind, 1, layout, chance, (0.2, 0.2))], RDMA, seed)
 
 
 def searched(layout: Layout, faults: Sequence[Fault], noise: Noise, seed: int) -> Outcome:

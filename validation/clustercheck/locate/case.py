@@ -43,6 +43,7 @@ class Case:
     asked: set[Trial] = field(default_factory=set)
     parts: dict[str, list[Named]] = field(default_factory=dict)
     found: list[Named] = field(default_factory=list)
+    has_compared_rails: bool = False
 
     def core(self) -> list[str]:
         """The most nodes that are fast with each other; empty where nobody is fast with anyone."""
@@ -63,6 +64,26 @@ class Case:
         """Slow pairs of two nodes of the core: each is fast with others."""
         core = set(self.core())
         return [trial for trial in self.measured.pairs(bad=True) if core.issuperset(trial.nodes)]
+
+    def is_near(self, node: str, but: Trial | None = None) -> bool:
+        """Whether it came near the limit with everybody of the core that it met, but for this trial."""
+        core = set(self.core())
+        pairs = [trial for bad in (True, False) for trial in self.measured.pairs(bad)]
+        met = [t for t in pairs if node in t.nodes and core.issuperset(t.nodes) and t != but]
+        return bool(met) and all(self.measured.is_near(trial) for trial in met)
+
+    def near(self) -> list[str]:
+        """Nodes of the core that came near the limit with everybody they met."""
+        return [node for node in self.core() if self.is_near(node)]
+
+    def blocks_meet(self, link: Trial) -> bool:
+        """Whether each end's block was well off with others by another pair; so it is within one block."""
+        blocks = [self.layout.blocks.get(node) for node in link.pair]
+        if None in blocks or blocks[0] == blocks[1]:
+            return True
+        good = [t for t in self.measured.pairs(bad=False) if not self.measured.is_near(t)]
+        ways = [{self.layout.blocks.get(node) for node in t.nodes} for t in good]
+        return all(any(block in way and len(way) > 1 for way in ways) for block in blocks)
 
     def is_decided(self, component: list[str]) -> bool:
         """Whether it was slow with enough of the core that it had not met; where there are none, with two."""

@@ -31,14 +31,14 @@ def conclude(case: Case, ended: str = "") -> Located:
 
 def _nobody(case: Case) -> str:
     measured = case.measured
-    if case.found or measured.pairs(bad=True):
+    if case.found or measured.pairs(bad=True) or case.near():
         return ""
     return ALL_FAST if measured.pairs(bad=False) else NOT_MEASURED
 
 
 def _named(case: Case, ended: str) -> list[Named]:
     nodes, measured = case.layout.nodes, case.measured
-    if case.found or len(nodes) < 2:
+    if len(nodes) < 2 or (case.found and not case.core()):
         return case.found
     if not (measured.pairs(bad=True) or measured.pairs(bad=False)):
         return [Named("node", nodes, ended or NOT_MEASURED, sure=False)]
@@ -46,7 +46,7 @@ def _named(case: Case, ended: str) -> list[Named]:
         return [Named("node", nodes, TWO if len(nodes) == 2 else ALL_SLOW, sure=False)]
     if case.has_rival():
         return [Named("switch", nodes, RIVALS, sure=False)]
-    return [*_of_nodes(case), *_of_links(case), *_of_switches(case)]
+    return [*case.found, *_of_nodes(case), *_of_links(case), *_of_switches(case), *_of_near(case)]
 
 
 def _of_nodes(case: Case) -> list[Named]:
@@ -81,19 +81,36 @@ def _whole(case: Case, node: str) -> Named:
 def _of_links(case: Case) -> list[Named]:
     """Slow pairs of the core. A node in several of them, fast with others, is no link and no slow node."""
     found = []
-    ends = Counter(node for trial in case.links() for node in trial.nodes)
+    links = case.links()
+    ends = Counter(node for trial in links for node in trial.nodes)
     for node, count in sorted(ends.items()):
         if count > 1:
             because = f"slow with {count} nodes and fast with others: near the limit, or {count} bad links"
             found.append(Named("node", (node,), because, sure=False))
-    for trial in case.links():
+    for trial in links:
         a, b = trial.pair
-        if ends[a] > 1 or ends[b] > 1:
+        if ends[a] > 1 or ends[b] > 1 or case.is_near(a, but=trial) or case.is_near(b, but=trial):
             continue
         because = f"only the pair {a} and {b} is slow, each is fast with others"
+        if not case.blocks_meet(trial):
+            because = f"the pair {a} and {b} is slow: it, or what joins their switches"
+            found.append(Named("link", (a, b), because, sure=False))
+            continue
         sure = case.measured.times(trial) >= LINK_MEASURES
         found.append(Named("link", (a, b), because if sure else f"{because}, as far as measured", sure=sure))
     return found
+
+
+def _of_near(case: Case) -> list[Named]:
+    """Nodes of which no pair is fast, and not every one slow: theirs may be the group's time."""
+    because = "slower with every node than most pairs are, and near the limit: too little to tell"
+    links = case.links()
+    near = [
+        node
+        for node in case.core()
+        if case.is_near(node) or any(case.is_near(node, but=trial) for trial in links if node in trial.nodes)
+    ]
+    return [Named("node", (node,), because, sure=False) for node in near]
 
 
 def _of_switches(case: Case) -> list[Named]:

@@ -158,7 +158,7 @@ def _from_search(located: Located, results: Sequence[Result], suspicions: dict[P
         suspicions[place].add_effect(because, culprit.remedy)
     if not located.named:
         suspicions["switch", "", None, None].add_effect(
-            f"all-reduce-bandwidth: {located.because}", SWITCH_REMEDY
+            f"{CANNOT_TELL}: all-reduce-bandwidth: {located.because}", SWITCH_REMEDY
         )
 
 

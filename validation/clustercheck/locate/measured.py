@@ -23,6 +23,7 @@ class Measured:
         self._limits = limits
         self._best: dict[Trial, float] = {}
         self._times: Counter[Trial] = Counter()
+        self._has_floor = True
         self._bounds: dict[str, float] = {}
         self._components: list[list[str]] = []
         self._pairs: dict[bool, list[Trial]] = {}
@@ -35,6 +36,9 @@ class Measured:
             best = self._best.get(trial, value)
             self._best[trial] = 0.0 if 0.0 in (best, value) else max(best, value)
             self._times[trial] += 1
+        self._forget()
+
+    def _forget(self) -> None:
         self._bounds.clear()
         self._components = []
         self._pairs.clear()
@@ -50,6 +54,26 @@ class Measured:
     def is_good(self, trial: Trial) -> bool:
         """Whether it was fast once."""
         return trial in self._best and not self.is_bad(trial)
+
+    def is_near(self, trial: Trial) -> bool:
+        """Whether it was bad, or below what noise alone leaves of the better ones."""
+        kind = _kind(trial)
+        bound = max(self._bound(kind), self.near_part * self._better_of(kind))
+        return trial in self._best and self._best[trial] < bound
+
+    @property
+    def near_part(self) -> float:
+        """The part of what the better ones reach below which noise is no cause: half-way to the limit."""
+        return (1 + self._limits.bad_below) / 2
+
+    def is_slower(self, trial: Trial, other: Trial) -> bool:
+        """Whether it is slow beside this other one, or the other was not measured."""
+        return other not in self._best or self._best[trial] < self._limits.bad_below * self._best[other]
+
+    def set_floor_aside(self) -> None:
+        """From now on only others of its kind tell whether a trial is bad: something slows them all."""
+        self._has_floor = False
+        self._forget()
 
     def slow_among(self, trials: Sequence[Trial], alike: Sequence[Trial]) -> list[Trial]:
         """Those of the trials that are slower than the better ones of these that are like them."""
@@ -93,12 +117,15 @@ class Measured:
 
     def _bound(self, kind: str) -> float:
         if kind not in self._bounds:
-            better = _better(self.speeds(trial for trial in self._best if _kind(trial) == kind))
-            floor = 0.0 if kind == "part" else self._limits.floor_gbps
+            better = self._better_of(kind)
+            floor = self._limits.floor_gbps if self._has_floor and kind != "part" else 0.0
             # A floor in the midst of measures that are all alike tells nobody from the others.
             told = max(self._limits.bad_below * better, min(floor, ALIKE * better))
             self._bounds[kind] = math.inf if better < floor else told
         return self._bounds[kind]
+
+    def _better_of(self, kind: str) -> float:
+        return _better(self.speeds(trial for trial in self._best if _kind(trial) == kind))
 
 
 def _kind(trial: Trial) -> str:

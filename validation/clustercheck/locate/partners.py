@@ -84,6 +84,12 @@ def _one_turn(case: Case, undecided: list[list[str]], left: list[int]) -> list[T
     return wanted
 
 
+def meet_again(case: Case) -> Stage:
+    """The pairs of nodes that came near the limit with everybody: noise is no cause."""
+    near = set(case.near())
+    yield [trial for trial in case.measured.pairs(bad=False) if not near.isdisjoint(trial.nodes)]
+
+
 def confirm_links(case: Case) -> Stage:
     """The ends of a slow link with others of the core, and the link until it is no outlier."""
     ends = {node for trial in case.links() for node in trial.nodes}

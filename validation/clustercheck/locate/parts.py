@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
 
 from clustercheck.locate.case import Case, Stage
 from clustercheck.locate.located import Named
-from clustercheck.locate.measured import ALIKE
 from clustercheck.locate.trials import PARTS_AT_ONCE, Trial, neighbours, rounds_of, trial_of
 
 AGAIN = 2  # times: a part that is slow once in so many is an outlier
@@ -26,10 +25,21 @@ def take_apart(case: Case) -> Stage:
     }
     yield [trial for trials in own.values() for trial in trials]
     few = {node: measured.slow_among(trials, trials) for node, trials in own.items()}
-    yield [trial for slow in few.values() if 2 * len(slow) <= layout.gpus for trial in slow * AGAIN]
+    few = {node: slow for node, slow in few.items() if 2 * len(slow) <= layout.gpus}
+    # The same part of two good nodes: what is slow there, too, is not this one's.
+    elsewhere = {
+        trial: trial_of(*_good_pair(core, node, number), trial.gpu, trial.rail)
+        for number, (node, slow) in enumerate(few.items())
+        for trial in slow
+    }
+    yield [trial for slow in few.values() for trial in slow * AGAIN] + [*elsewhere.values()] * AGAIN
     crossed: dict[tuple[str, int], tuple[Trial, Trial]] = {}
     for node, trials in own.items():
-        slow = [trial.gpu or 0 for trial in measured.slow_among(trials, trials)]
+        slow = [
+            trial.gpu or 0
+            for trial in measured.slow_among(trials, trials)
+            if trial not in elsewhere or measured.is_slower(trial, elsewhere[trial])
+        ]
         if 2 * len(slow) > layout.gpus:
             continue  # the node as a whole
         for gpu in slow:
@@ -46,12 +56,22 @@ def take_apart(case: Case) -> Stage:
         case.parts.setdefault(node, []).append(_by_exchange(case, node, gpu, pair, slow_pair))
 
 
+def _good_pair(core: Sequence[str], suspect: str, number: int) -> tuple[str, str]:
+    """Two nodes of the core, others for each suspect as far as there are any."""
+    good = [node for node in core if node != suspect]
+    return good[-1 - 2 * number % len(good)], good[-1 - (2 * number + 1) % len(good)]
+
+
 def compare_rails(case: Case) -> Stage:
     """Rail by rail over some pairs of all nodes: one that is slow for everyone is its own switch's."""
     layout = case.layout
-    if layout.rails < 2:
+    if layout.rails < 2 or case.has_compared_rails:
         return
-    pairs = [trial.pair for trial in rounds_of(neighbours(layout.nodes))[0][:PARTS_AT_ONCE]]
+    case.has_compared_rails = True
+    core = case.core()
+    pairs = [trial.pair for trial in rounds_of(neighbours(core or layout.nodes))[0][:PARTS_AT_ONCE]]
+    if core and len(pairs) < 2:
+        return  # what is slow in one pair may be either node's
     first = {layout.rail_of(gpu): gpu for gpu in reversed(range(layout.gpus))}
     of_rail = {rail: [trial_of(a, b, gpu, rail) for a, b in pairs] for rail, gpu in sorted(first.items())}
     yield [trial for trials in of_rail.values() for trial in trials]
@@ -60,16 +80,18 @@ def compare_rails(case: Case) -> Stage:
     if 2 * len(slow) <= layout.rails:
         because = "slow for all nodes, the other rails are not"
         case.found += [Named("rail", (), because, rail=rail) for rail in slow]
+    if case.found:
+        case.measured.set_floor_aside()
 
 
 def _slow_rails(case: Case, of_rail: Mapping[int, list[Trial]]) -> list[int]:
-    """The rails that are slower with most pairs than the better half of rails."""
+    """The rails that are slower with every pair than the better half of rails."""
     speeds = {rail: case.measured.speeds(trials) for rail, trials in of_rail.items()}
-    middles = {rail: median(values) for rail, values in speeds.items() if values}
-    if not middles:
+    best = {rail: max(values) for rail, values in speeds.items() if values}
+    if not best:
         return []
-    usual = median(sorted(middles.values())[len(middles) // 2 :])
-    return [rail for rail, middle in middles.items() if middle < ALIKE * usual]
+    usual = median(sorted(best.values())[len(best) // 2 :])
+    return [rail for rail, reached in best.items() if reached < case.measured.near_part * usual]
 
 
 def _exchanged(

@@ -15,7 +15,13 @@ from clustercheck.locate.conclusion import conclude
 from clustercheck.locate.crowds import halve
 from clustercheck.locate.located import Located
 from clustercheck.locate.measured import Measured
-from clustercheck.locate.partners import confirm_links, meet_neighbours, meet_others, meet_the_core
+from clustercheck.locate.partners import (
+    confirm_links,
+    meet_again,
+    meet_neighbours,
+    meet_others,
+    meet_the_core,
+)
 from clustercheck.locate.parts import compare_rails, take_apart
 from clustercheck.locate.trials import Layout, Limits, Trial, cost, rounds_of
 
@@ -77,11 +83,10 @@ def _story(case: Case) -> Stage:
     yield from meet_neighbours(case)
     if not case.core():
         yield from compare_rails(case)
-        if not case.found:
-            yield from meet_others(case)
+        yield from meet_others(case)
     yield from meet_the_core(case)
-    yield from together(confirm_links(case), take_apart(case))
-    if not case.measured.pairs(bad=True):
-        yield from compare_rails(case)
-        if not case.found:
-            yield from halve(case)
+    yield from together(meet_again(case), confirm_links(case), take_apart(case))
+    yield from compare_rails(case)
+    yield from meet_the_core(case)  # which a rail that slows all may have hidden
+    if not case.measured.pairs(bad=True) and not case.found and not case.near():
+        yield from halve(case)

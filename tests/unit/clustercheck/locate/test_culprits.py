@@ -13,7 +13,7 @@ from tests.support.examples import examples
 
 from clustercheck.locate.conclusion import ALL_FAST
 from clustercheck.locate.culprits import culprits, two_nodes
-from clustercheck.locate.located import Located, Named
+from clustercheck.locate.located import CANNOT_TELL, Located, Named
 from clustercheck.locate.pairs import Pair, better_gbps, in_order
 from clustercheck.locate.rounds import round_robin
 from clustercheck.locate.search import Search
@@ -143,6 +143,7 @@ def test_pairs_speak_only_of_a_group_that_is_slow() -> None:
     assert culprits([], nobody, group_is_slow=False) == []
     (switch,) = culprits([], nobody, group_is_slow=True)
     assert (switch.scope, switch.node) == ("switch", "")
+    assert switch.because.startswith(CANNOT_TELL)
     both = culprits([], two_nodes(("gpu01", "gpu02")), group_is_slow=True)
     assert [c.node for c in both] == ["gpu01", "gpu02"]
     assert all("cannot be told" in c.because and "third node" in c.remedy for c in both)
