@@ -154,7 +154,7 @@ def run(
     different = {(r["check"], r["verdict"]): r for r in made["results"]}
     SCHEMA.validate({**made, "results": list(different.values())})
     coverage = made["coverage"]
-    assert coverage["expected"] == sum(coverage[word] for word in ("pass", "fail", "not_run", "excluded"))
+    assert coverage["expected"] == sum(coverage[word] for word in coverage if word != "expected")
     assert sorted(document.raw) == sorted(node.name for node in document_nodes(spec, found))
     return dict(made)
 

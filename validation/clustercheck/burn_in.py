@@ -50,4 +50,4 @@ def _is_good(suite: Suite, evidence: Evidence) -> bool:
     verdicts = {
         result.verdict for check in suite.selected() if check.job for result in evaluate(check, evidence)
     }
-    return Verdict.PASS in verdicts and verdicts <= {Verdict.PASS, Verdict.EXCLUDED}
+    return Verdict.PASS in verdicts and verdicts <= {Verdict.PASS, Verdict.WARNING, Verdict.EXCLUDED}

@@ -65,6 +65,7 @@ class Document:
                 "expected": coverage.expected,
                 "pass": coverage.passed,
                 "fail": coverage.failed,
+                "warning": coverage.warnings,
                 "not_run": coverage.not_run,
                 "excluded": coverage.excluded,
             },

@@ -44,6 +44,7 @@ def count(results: Sequence[Result]) -> Coverage:
         expected=len(results),
         passed=verdicts[Verdict.PASS],
         failed=verdicts[Verdict.FAIL],
+        warnings=verdicts[Verdict.WARNING],
         not_run=verdicts[Verdict.NOT_RUN],
         excluded=verdicts[Verdict.EXCLUDED],
     )

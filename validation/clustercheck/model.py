@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Verdict(StrEnum):
-    """What did not run is never a pass."""
+    """What did not run is never a pass. A warning is shown and counted, and fails no validation."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"
+    WARNING = "warning"
     NOT_RUN = "not_run"
     EXCLUDED = "excluded"
 
@@ -124,6 +125,7 @@ class Coverage:
     failed: int
     not_run: int
     excluded: int
+    warnings: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec."""
+    """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec.
+
+    ``strict``: what is a warning elsewhere fails there.
+    """
 
     driver_version: str = ""
     driver_branch: str = ""
@@ -145,6 +150,7 @@ class NodeSettings:
     container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
     mounts: tuple[Mount, ...] = ()
     framework: str = "paddle"
+    strict: bool = False
 
 
 MIG_DISABLED = "disabled"

@@ -53,6 +53,7 @@ def _settings(host: Host, inventory: Inventory) -> NodeSettings:
         container_gpu_arguments=CDI_ARGUMENTS if cdi else NodeSettings().container_gpu_arguments,
         mounts=_mounts(host),
         framework=_text(host, "validation_framework") or NodeSettings().framework,
+        strict=_is_true(setting(host, "validation_strict") or False),
     )
 
 
@@ -135,7 +136,11 @@ def _image(host: Host, inventory: Inventory) -> str:
 
 
 def _is_wanted(host: Host) -> bool:
-    return str(setting(host, "training_image_enabled", True)).lower() not in ("false", "no", "off", "0")
+    return _is_true(setting(host, "training_image_enabled", True))
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() not in ("false", "no", "off", "0")
 
 
 @cache

@@ -135,9 +135,8 @@ def _signed(part: float | None) -> str:
 
 def _coverage(document: Document) -> list[tuple[str, int, float]]:
     """(verdict, count, share of the expected in per cent), for the bar."""
-    counts = document["coverage"]
-    expected = max(1, int(counts["expected"]))
-    return [(name, int(counts[name]), 100 * int(counts[name]) / expected) for name in view.AS_READ]
+    expected = max(1, int(document["coverage"]["expected"]))
+    return [(name, count, 100 * count / expected) for name, count in view.covered(document)]
 
 
 def _excerpt(text: str) -> tuple[str, str]:

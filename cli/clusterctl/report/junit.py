@@ -15,7 +15,8 @@ NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def render(document: Document) -> str:
     """The XML text.
 
-    fail is a failure; not_run an error, since what did not run is never green; excluded, by name, is skipped.
+    fail is a failure; not_run an error, since what did not run is never green; excluded, by name, is skipped;
+    a warning passes, with what it says as its output.
     """
     groups = view.check_groups(document)
     results = [result for group in groups for result in group.results]
@@ -67,9 +68,11 @@ def _case(suite: ET.Element, result: Result) -> None:
         suite, "testcase", classname=_clean(str(result["check"])), name=_clean(name), time="0"
     )
     kind = {"fail": "failure", "not_run": "error", "excluded": "skipped"}.get(str(result["verdict"]))
+    because = _clean(str(result.get("because") or "no reason given"))
+    if result["verdict"] == "warning":
+        ET.SubElement(case, "system-out").text = f"warning: {because}"
     if kind is None:
         return
-    because = _clean(str(result.get("because") or "no reason given"))
     element = ET.SubElement(case, kind, message=because)
     if kind != "skipped":
         element.set("type", str(result["verdict"]))

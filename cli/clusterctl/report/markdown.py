@@ -36,11 +36,9 @@ def render(document: Document) -> str:
         "",
         "## Coverage",
         "",
-        "| expected | pass | fail | not run | excluded |",
-        "|---:|---:|---:|---:|---:|",
-    ]
-    lines.append("| {expected} | {pass} | {fail} | {not_run} | {excluded} |".format_map(dict(coverage)))
-    lines += [
+        "| " + " | ".join(["expected", *view.WORDS.values()]) + " |",
+        "|" + "---:|" * (1 + len(view.WORDS)),
+        "| " + " | ".join(map(str, [coverage["expected"], *dict(view.covered(document)).values()])) + " |",
         "",
         "## Checks",
         "",

@@ -59,7 +59,7 @@ def render(document: Document) -> str:
         _family(
             "clusterctl_validation_coverage_results",
             "Results of node x GPU x check by verdict; their sum is what was expected.",
-            [({"verdict": word}, float(document["coverage"][word])) for word in view.AS_READ],
+            [({"verdict": word}, float(count)) for word, count in view.covered(document)],
             common,
         ),
         _family(
@@ -70,9 +70,9 @@ def render(document: Document) -> str:
         ),
         _family(
             "clusterctl_check_passed",
-            "1 where a check passed, 0 where it failed or could not be judged; excluded ones are absent.",
+            "1 where a check passed or warns, 0 where it failed or was not judged; excluded ones are absent.",
             [
-                (_labels(result), float(result["verdict"] == "pass"))
+                (_labels(result), float(result["verdict"] in ("pass", "warning")))
                 for result in results
                 if result["verdict"] != "excluded"
             ],

@@ -18,6 +18,7 @@ from clusterctl.report.view import Document
 STYLES = {
     "pass": "green",
     "fail": "bold red",
+    "warning": "yellow",
     "not_run": "yellow",
     "excluded": "dim",
     "incomplete": "bold yellow",
@@ -48,7 +49,7 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     told = {str(culprit["because"]).partition(": ")[2] for culprit in document.get("culprits") or []}
     console.print(_table(document, told | {question.because for question in questions}))
     coverage = document["coverage"]
-    counted = ", ".join(f"{coverage[name]} {view.WORDS[name]}" for name in view.AS_READ)
+    counted = ", ".join(f"{count} {view.WORDS[name]}" for name, count in view.covered(document))
     console.print(f"coverage: {coverage['expected']} expected: {counted}")
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 

@@ -12,9 +12,15 @@ from typing import Any
 Document = Mapping[str, Any]
 Result = Mapping[str, Any]
 
-ORDER = {"fail": 0, "not_run": 1, "excluded": 2, "pass": 3}
-AS_READ = ("pass", "fail", "not_run", "excluded")
-WORDS = {"pass": "pass", "fail": "fail", "not_run": "not run", "excluded": "excluded"}
+ORDER = {"fail": 0, "not_run": 1, "warning": 2, "excluded": 3, "pass": 4}
+AS_READ = ("pass", "fail", "warning", "not_run", "excluded")
+WORDS = {
+    "pass": "pass",
+    "fail": "fail",
+    "warning": "warning",
+    "not_run": "not run",
+    "excluded": "excluded",
+}
 SENTENCES = {
     "pass": "Everything that was to be judged was judged, and is good.",
     "fail": "The cluster is not fit as it is.",
@@ -231,6 +237,11 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def covered(document: Document) -> list[tuple[str, int]]:
+    """How many results ended how; documents before 2026-11-23 know no warnings."""
+    return [(verdict, int(document["coverage"].get(verdict, 0))) for verdict in AS_READ]
 
 
 def check_groups(document: Document) -> list[CheckGroup]:

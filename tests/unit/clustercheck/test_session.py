@@ -31,6 +31,26 @@ from clustercheck.node_evidence import NodeEvidence
 from clustercheck.transport import NodeUnreachableError
 
 
+def test_what_a_plain_system_brings_is_a_warning_and_a_failure_where_the_site_is_strict() -> None:
+    def plain(raw: dict[str, Any]) -> dict[str, Any]:
+        raw = {**raw, "memory_errors": [], "cpu": {**raw["cpu"], "governors": {"schedutil": 64}}}
+        devices = [{**device, "iommu": "DMA-FQ"} for device in raw["pcie"]["devices"]]
+        return {**raw, "pcie": {**raw["pcie"], "command_line": "ro quiet", "devices": devices}}
+
+    found = {name: plain(raw) for name, raw in records().items()}
+    document = run(found)
+    assert (document["verdict"], document["coverage"]["warning"], document["culprits"]) == ("pass", 9, [])
+    warned = [r for r in document["results"] if r["verdict"] == "warning"]
+    assert {r["check"] for r in warned} == {"cpu-governor", "iommu", "memory-errors"}
+    assert all(r["because"] and r["remedy"] for r in warned)
+    spec = sample.spec(3)
+    strict = replace(spec.settings_of("gpu02"), strict=True)
+    nodes = tuple(replace(n, settings=strict) if n.name == "gpu02" else n for n in spec.nodes)
+    document = run(found, spec=replace(spec, nodes=nodes))
+    assert (document["verdict"], document["coverage"]["fail"]) == ("fail", 3)
+    assert {culprit["node"] for culprit in document["culprits"]} == {"gpu02"}
+
+
 def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
     events: list[Mapping[str, Any]] = []
     document = run(on_event=events.append)
@@ -40,7 +60,14 @@ def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
     coverage = document["coverage"]
     # 3 nodes x (8 GPUs x 9 checks + 6 of the host + 2 of its ranks), and the group's bandwidth; no pairs.
     # The ranks met over gloo: there is no NCCL whose transports could be judged.
-    assert coverage == {"expected": CELLS, "pass": CELLS - 3, "fail": 0, "not_run": 0, "excluded": 3}
+    assert coverage == {
+        "expected": CELLS,
+        "pass": CELLS - 3,
+        "fail": 0,
+        "warning": 0,
+        "not_run": 0,
+        "excluded": 3,
+    }
     kinds = [event["type"] for event in events]
     assert kinds[0] == "suite" and kinds[-1] == "verdict" and kinds.count("probe") == 3 and "job" in kinds
     assert document["environment"]["nodes"]["gpu01"]["driver"] == sample_smi.DRIVER

@@ -96,6 +96,13 @@ def bad(
     return Finding(Verdict.FAIL, because, measured=measured, expected=expected, **more)
 
 
+def warning(
+    because: str, measured: float | str | None = None, expected: float | str | None = None, **more: Any
+) -> Finding:
+    """It could be better, as a plain operating system brings it: a failure where the site is strict."""
+    return Finding(Verdict.WARNING, because, measured=measured, expected=expected, **more)
+
+
 def unknown(because: str, **more: Any) -> Finding:
     """It could not be judged."""
     return Finding(Verdict.NOT_RUN, because, **more)
@@ -287,7 +294,9 @@ def _result(
     except Exception as error:  # noqa: BLE001 - what it is worth cannot be told
         finding, judged = _failed_itself(error), ()
     node = evidence.nodes.get(subject.node) if subject.node else None
-    speaks = finding.verdict in (Verdict.FAIL, Verdict.NOT_RUN)
+    if finding.verdict is Verdict.WARNING and evidence.spec.settings_of(str(subject.node)).strict:
+        finding = replace(finding, verdict=Verdict.FAIL)
+    speaks = finding.verdict in (Verdict.FAIL, Verdict.WARNING, Verdict.NOT_RUN)
     return Result(
         check=check.id,
         scope=check.scope,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
+from clustercheck.checks.base import Check, Fault, Finding, every_gpu_node, excluded, good, warning
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
@@ -33,7 +33,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if others:
         said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
         because = f"of {sum(governors.values())} CPU policies the governor is {said}"
-        return bad(because, ", ".join(sorted(governors)), EXPECTED, source=SOURCE, evidence=more)
+        return warning(because, ", ".join(sorted(governors)), EXPECTED, source=SOURCE, evidence=more)
     return good(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
 
 
@@ -49,14 +49,19 @@ CHECK = Check(
     measures="by which rule (governor) the kernel sets the pace of the CPUs",
     method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
     requires="a machine that is not virtual, a kernel that controls the pace (cpufreq)",
-    expectation=f"{EXPECTED}, on every CPU",
+    expectation=f"{EXPECTED}, on every CPU; another is a warning, as systems bring it",
     remedy="`cpupower frequency-set --governor performance`, and at every boot by a unit or by tuned's "
     "profile throughput-performance; or have the firmware do it, with its profile for most performance.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("powersave", _governors("gpu02", powersave=256), Subject("gpu02")),
-        Fault("one-cpu-otherwise", _governors("gpu01", performance=255, schedutil=1), Subject("gpu01")),
+        Fault("powersave", _governors("gpu02", powersave=256), Subject("gpu02"), Verdict.WARNING),
+        Fault(
+            "one-cpu-otherwise",
+            _governors("gpu01", performance=255, schedutil=1),
+            Subject("gpu01"),
+            Verdict.WARNING,
+        ),
         Fault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
         Fault(
             "governor-not-told",

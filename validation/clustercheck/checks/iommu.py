@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good, warning
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.machine import virtual
@@ -15,6 +15,7 @@ from clustercheck.parse.reading import CannotReadError
 SOURCE = "NVIDIA: CUDA C++ Programming Guide, IOMMU on Linux; GPUDirect RDMA, supported systems"
 PASSED_THROUGH = "identity"
 TRANSLATED = ("DMA", "DMA-FQ")
+_STRICTLY = re.compile(r"(?:^|\s)(?:iommu\.strict=(?:1|y|on)|intel_iommu=\S*strict)")
 _ASKED = re.compile(r"(?:^|\s)(?:iommu=pt|iommu\.passthrough=(?:1|y|on))(?:\s|$)")
 
 
@@ -36,7 +37,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = (
             f"the IOMMU translates for {len(translated)} GPU(s) or adapter(s): {', '.join(translated[:8])}"
         )
-        return bad(because, "translates", "off or passed through", source=SOURCE, evidence=more)
+        is_asked = any(pattern.search(tree.command_line) for pattern in (_ASKED, _STRICTLY))
+        found = bad if is_asked else warning
+        return found(because, "translates", "off or passed through", source=SOURCE, evidence=more)
     for address, how in tree.devices.items():
         asked = how == "unknown" and _ASKED.search(tree.command_line) is not None
         if how not in (None, PASSED_THROUGH) and not asked:
@@ -61,15 +64,17 @@ CHECK = Check(
     method="type of each device's group in /sys/bus/pci/devices/*/iommu_group (identity or DMA) and "
     "/sys/class/iommu; where it is not told, iommu=pt or iommu.passthrough=1 on its command line",
     requires="a machine that is not virtual, x86_64",
-    expectation="no IOMMU, or every GPU and RDMA adapter passed through",
+    expectation="no IOMMU, or every GPU and RDMA adapter passed through; that it translates as the system's "
+    "default has it is a warning",
     remedy="Boot with `iommu=pt` (beside intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
     "update-grub or grub2-mkconfig, and a reboot; or switch VT-d or AMD-Vi off in the BIOS."
     " Not where GPUs are given to virtual machines.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("translates", _treated("gpu02", "DMA-FQ"), Subject("gpu02")),
-        Fault("translates-strictly", _treated("gpu01", "DMA", "iommu=pt"), Subject("gpu01")),
+        Fault("translates", _treated("gpu02", "DMA-FQ"), Subject("gpu02"), Verdict.WARNING),
+        Fault("translates-strictly", _treated("gpu02", "DMA", "iommu.strict=1"), Subject("gpu02")),
+        Fault("translates-all-the-same", _treated("gpu01", "DMA", "iommu=pt"), Subject("gpu01")),
         Fault("not-told", _treated("gpu03", "unknown", "intel_iommu=on"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

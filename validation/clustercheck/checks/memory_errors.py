@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, warning
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
@@ -17,7 +17,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return excluded(f"the node is virtual ({inside}): errors of memory are counted by another machine")
     controllers = node.records("memory_errors")
     if not controllers:
-        return unknown("the kernel counts no errors of memory: no EDAC driver is loaded", remedy=NO_DRIVER)
+        return warning("the kernel counts no errors of memory: no EDAC driver is loaded", remedy=NO_DRIVER)
     lost, corrected = 0, 0
     for each in controllers:
         counts = each.get("uncorrectable"), each.get("correctable")
@@ -47,7 +47,7 @@ CHECK = Check(
     measures="uncorrectable errors of the host's memory since the driver that counts them was loaded",
     method="ue_count of every memory controller in /sys/devices/system/edac/mc",
     requires="a machine that is not virtual, ECC memory, an EDAC driver",
-    expectation="none; correctable errors are told and not judged",
+    expectation="none; correctable errors are told and not judged; without an EDAC driver a warning",
     remedy="Find the module (`ras-mc-ctl --errors`, the BMC's log), have it replaced, and reboot: the "
     "counters start anew. Take the node out until then: clusterctl hosts quarantine",
     subjects=every_node,
@@ -58,7 +58,7 @@ CHECK = Check(
             "no-edac",
             seeding.edit("gpu01", lambda raw: raw.update(memory_errors=[])),
             Subject("gpu01"),
-            Verdict.NOT_RUN,
+            Verdict.WARNING,
         ),
         Fault("count-not-told", _count("gpu03", uncorrectable=None), Subject("gpu03"), Verdict.NOT_RUN),
     ),

@@ -14,6 +14,7 @@ from clusterctl.report import (
     html,
     junit,
     markdown,
+    prometheus,
     terminal,
 )
 
@@ -141,11 +142,25 @@ def test_junit_is_well_formed_whatever_a_node_prints(text):
     parsed(junit.render(made))
 
 
+def test_a_warning_is_shown_with_its_remedy_and_fails_nothing():
+    made = failing()
+    result = next(one for one in made["results"] if one["verdict"] == "pass")
+    said = {"because": "the governor is powersave", "remedy": "cpupower frequency-set"}
+    changed = {**result, "check": "cpu-governor", "verdict": "warning", **said}
+    made = {**made, "results": [changed], "coverage": {**made["coverage"], "warning": 1}}
+    assert "1 warning" in terminal.render(made) and said["because"] in terminal.render(made)
+    assert "| warning |" in markdown.render(made)
+    assert said["remedy"] in html.render(made)
+    (case,) = parsed(junit.render(made)).iter("testcase")
+    assert [element.tag for element in case] == ["system-out"] and said["because"] in case[0].text
+    assert 'verdict="warning"} 1' in prometheus.render(made)
+
+
 def test_every_coverage_number_is_shown():
     made = failing()
     counts = made["coverage"]
     assert f"{counts['not_run']} not run" in terminal.render(made)
-    row = "| {expected} | {pass} | {fail} | {not_run} | {excluded} |".format(**counts)
+    row = "| {expected} | {pass} | {fail} | 0 | {not_run} | {excluded} |".format(**counts)
     assert row in markdown.render(made)
     assert f"<strong>{counts['not_run']}</strong> not run" in html.render(made)
 
