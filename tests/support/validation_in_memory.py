@@ -29,6 +29,7 @@ SELECTED = load("quick").selected()
 OF_EVERY_NODE = [check for check in SELECTED if check.scope is Scope.GROUP and check.subjects is every_node]
 PER_NODE = sum(check.scope is Scope.HOST for check in SELECTED) + len(OF_EVERY_NODE)
 PER_GPU = sum(check.scope in (Scope.GPU, Scope.LINK) for check in SELECTED)
+COUNTERS = ["infiniband", "nvlink_errors"]  # are read again after the jobs
 CELLS = 3 * (8 * PER_GPU + PER_NODE) + 1
 
 
@@ -41,7 +42,7 @@ class FakeTransport:
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
         assert argv[:3] == ["python3", "-I", "-"]
         asked = json.loads(argv[3])
-        assert asked.get("parts") == ["dcgm"] or asked["gpu_arguments"] == ["--gpus", "all"]
+        assert asked.get("parts") in (["dcgm"], COUNTERS) or asked["gpu_arguments"] == ["--gpus", "all"]
         assert "nvidia-smi" in stdin
         record = self.records[node]
         if callable(record):

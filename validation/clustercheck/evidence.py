@@ -47,7 +47,8 @@ class Evidence:
     ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
     with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
     is why the whole of a baseline is left aside. ``exclusions`` are those in force, ``lapsed`` those that
-    were. ``passes`` is how often the jobs were run.
+    were. ``passes`` is how often the jobs were run. ``later`` has the counters of nodes on which a job ran,
+    as read after the last one; ``earlier`` the nodes before the first, where ``nodes`` are of after it.
     """
 
     spec: ClusterSpec
@@ -65,6 +66,13 @@ class Evidence:
     exclusions: tuple[Exclusion, ...] = ()
     lapsed: tuple[Exclusion, ...] = ()
     passes: int = 1
+    later: Mapping[str, NodeEvidence] = field(default_factory=dict)
+    earlier: Mapping[str, NodeEvidence] = field(default_factory=dict)
+
+    @property
+    def counted_first(self) -> Mapping[str, NodeEvidence]:
+        """The nodes as they were before the run's jobs."""
+        return self.earlier or self.nodes
 
     @cached_property
     def pairs(self) -> MeasuredPairs:

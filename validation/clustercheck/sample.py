@@ -233,12 +233,14 @@ def healthy(nodes: int = 3, pair_rounds: int | None = None) -> Evidence:
     names = [node.name for node in declared.nodes]
     sizes = (8, 1 << 20, 16 << 20, 64 << 20)
     rounds = round_robin(nodes, pair_rounds)
+    looked_at = {
+        name: NodeEvidence(name, probe_record(n), asked=(NOON, NOON + 1.6))
+        for n, name in enumerate(names, start=1)
+    }
     return Evidence(
         spec=declared,
-        nodes={
-            name: NodeEvidence(name, probe_record(n), asked=(NOON, NOON + 1.6))
-            for n, name in enumerate(names, start=1)
-        },
+        nodes=looked_at,
+        later=looked_at,
         profiles={PROFILE: profiles.load(PROFILE)},
         jobs={
             "peer_ports": job("peer_ports", names, [peer_ports_verdict(r, nodes) for r in range(nodes)]),

@@ -12,6 +12,7 @@ from clustercheck.burn_in import passes
 from clustercheck.checks.base import evaluate
 from clustercheck.collect import collect
 from clustercheck.comparison import replaced, unfit
+from clustercheck.counters import count_again
 from clustercheck.diagnose import diagnose
 from clustercheck.document import Document
 from clustercheck.environment import describe
@@ -77,12 +78,13 @@ def validate(
     )
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     evidence = diagnose(chosen, evidence, transport)
-    results = _judge(chosen, evidence, on_event, with_jobs=False)
+    results = _judge(chosen, evidence, on_event, after_jobs=False)
     evidence, located = passes(chosen, evidence, launcher, on_event)
+    evidence = count_again(chosen, evidence, transport, chosen.probe_limit_s)
     if chosen.repeat_min:
-        evidence = replace(evidence, nodes=look())
-        results = _judge(chosen, evidence, on_event, with_jobs=False)
-    results += _judge(chosen, evidence, on_event, with_jobs=True)
+        evidence = replace(evidence, nodes=look(), earlier=evidence.nodes)
+        results = _judge(chosen, evidence, on_event, after_jobs=False)
+    results += _judge(chosen, evidence, on_event, after_jobs=True)
     whole = complete(chosen.selected(), evidence, results)
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)
     document = Document(
@@ -131,11 +133,11 @@ def _busy(node: NodeEvidence) -> str:
     return node.busy() or ("" if "busy" in node.raw else CANNOT_TELL_BUSY)
 
 
-def _judge(suite: Suite, evidence: Evidence, on_event: OnEvent, *, with_jobs: bool) -> list[Result]:
+def _judge(suite: Suite, evidence: Evidence, on_event: OnEvent, *, after_jobs: bool) -> list[Result]:
     results = []
     with collector.put_off():
         for check in suite.selected():
-            if bool(check.job) is with_jobs:
+            if check.after_jobs is after_jobs:
                 found = evaluate(check, evidence)
                 results += found
                 on_event({"type": "result", "check": check.id, "verdicts": _tally(found)})

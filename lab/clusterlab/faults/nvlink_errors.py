@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from clusterlab.faults import gpu
 from clusterlab.faults.base import Fault, FaultTarget
 from clusterlab.hardware import Gpu, NvLinkErrors
@@ -13,7 +15,9 @@ def inject(target: FaultTarget) -> None:
     """Have it count. Raises ClusterctlError (``lab.nothing-to-break``) where the GPU has no such link."""
 
     def count(one: Gpu) -> None:
-        gpu.link(target, one, LINK).errors = NvLinkErrors(replay=142, crc_flit=2048)
+        gpu.link(target, one, LINK).errors = NvLinkErrors(
+            replay=142, crc_flit=2048, counting_since=time.time()
+        )
 
     gpu.change(target, count)
 
@@ -30,7 +34,7 @@ def clear(target: FaultTarget) -> None:
 
 FAULT = Fault(
     "nvlink-errors",
-    f"NVLink {LINK} of a GPU is up and has counted replays and CRC errors",
+    f"NVLink {LINK} of a GPU is up and counts replays, and has counted CRC errors",
     "gpu",
     inject,
     clear,

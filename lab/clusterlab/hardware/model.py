@@ -90,6 +90,8 @@ class NvLinkErrors(Strict):
     recovery: Count = 0
     crc_flit: Count = 0
     crc_data: Count = 0
+    # Unix time; from then on one replay a second more.
+    counting_since: float | None = None
 
 
 class NvLink(Strict):

@@ -61,7 +61,8 @@ class Check:
     """One thing measured. ``subjects`` are those that the declaration expects, whatever was found.
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
-    ``severity`` says what a failure means.
+    ``severity`` says what a failure means; ``counters`` are parts of the probe that are read once more after
+    the run's jobs.
     """
 
     id: str
@@ -77,6 +78,12 @@ class Check:
     faults: tuple[Fault, ...]
     job: str = ""
     severity: Severity = Severity.MAJOR
+    counters: tuple[str, ...] = ()
+
+    @property
+    def after_jobs(self) -> bool:
+        """Whether it is judged when the run's jobs have ended."""
+        return bool(self.job or self.counters)
 
     @property
     def heavy(self) -> bool:

@@ -31,6 +31,15 @@ def edit(node: str, change: Callable[[Raw], None]) -> Inject:
     return inject
 
 
+def later(inject: Inject) -> Inject:
+    """Plant it in what was read after the jobs."""
+
+    def on_later(evidence: Evidence) -> Evidence:
+        return replace(evidence, later=inject(replace(evidence, nodes=evidence.later)).nodes)
+
+    return on_later
+
+
 def unreachable(node: str, because: str = "no route to host") -> Inject:
     """The node does not answer."""
     return lambda evidence: replace(

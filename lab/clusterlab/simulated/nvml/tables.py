@@ -179,11 +179,16 @@ def nvlink_errors(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:
                 continue
             errors = link["errors"]
             lines += [
-                f"\t Link {number}: Replay Errors: {errors['replay']}",
+                f"\t Link {number}: Replay Errors: {errors['replay'] + _counted_since(errors)}",
                 f"\t Link {number}: Recovery Errors: {errors['recovery']}",
                 f"\t Link {number}: CRC Errors: {errors['crc_flit']}",
             ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _counted_since(errors: dict[str, Any]) -> int:
+    begun = errors.get("counting_since")
+    return 0 if begun is None else max(0, int(time.time() - begun))
 
 
 def nvlink_remotes(node: nvml.Node, gpus: list[dict[str, Any]]) -> str:

@@ -186,22 +186,42 @@ def test_one_fast_port_makes_no_others_slow() -> None:
         ("symbol_error", "11", "Ethernet", FAIL),
         ("port_xmit_discards", "101", "InfiniBand", FAIL),
         ("port_xmit_discards", "999", "Ethernet", PASS),
-        ("link_downed", "4", "InfiniBand", PASS),
-        ("link_downed", "5", "InfiniBand", FAIL),
+        ("link_downed", "1", "Ethernet", FAIL),
     ],
 )
 def test_errors_are_judged_by_their_thresholds(
     counter: str, count: str, layer: str, verdict: Verdict
 ) -> None:
-    evidence = edit_port("gpu01", 0, link_layer=layer, counters={counter: count})(sample.healthy(1))
-    assert verdicts("infiniband-errors", evidence) == [verdict]
+    before = edit_port("gpu01", 0, link_layer=layer)
+    after = seeding.later(edit_port("gpu01", 0, link_layer=layer, counters={counter: count}))
+    assert verdicts("infiniband-errors", seeding.chain(before, after)(sample.healthy(1))) == [verdict]
+    # What was counted before the run, and goes on no more, is no fault of today.
+    same = seeding.chain(before, edit_port("gpu01", 0, counters={counter: count}), after)(sample.healthy(1))
+    assert verdicts("infiniband-errors", same) == [PASS]
 
 
 def test_flaps_of_weeks_are_weighed_otherwise_than_those_of_a_day() -> None:
     old = seeding.edit("gpu01", lambda raw: raw["host"].update(uptime_s=1e6))
-    for count, verdict in (("10", PASS), ("11", FAIL)):
-        flapped = edit_port("gpu01", 0, counters={"link_downed": count})
-        assert verdicts("infiniband-errors", seeding.chain(old, flapped)(sample.healthy(1))) == [verdict]
+    flapped = edit_port("gpu01", 0, counters={"link_downed": "5"})
+    young = seeding.chain(flapped, seeding.later(flapped))(sample.healthy(1))
+    assert verdicts("infiniband-errors", young) == [FAIL]
+    assert verdicts("infiniband-errors", old(young)) == [PASS]
+
+
+def test_without_a_job_what_was_counted_before_tells_nothing_and_what_never_was_is_good() -> None:
+    idle = replace(sample.healthy(1), later={})
+    assert verdicts("infiniband-errors", idle) == [PASS]
+    counted = edit_port("gpu01", 0, counters={"symbol_error": "3"})(idle)
+    (result,) = judged("infiniband-errors", counted)
+    assert result.verdict is NOT_RUN and "mlx5_0/1: 3 symbol_error" in result.because
+
+
+def test_in_a_burn_in_the_first_reading_counts() -> None:
+    grew = edit_port("gpu01", 0, counters={"symbol_error": "99"})
+    evidence = sample.healthy(1)
+    late = seeding.chain(grew, seeding.later(grew))(evidence)
+    assert verdicts("infiniband-errors", late) == [PASS]
+    assert verdicts("infiniband-errors", replace(late, earlier=evidence.nodes)) == [FAIL]
 
 
 def test_of_two_versions_of_firmware_nobody_can_tell_which_is_meant() -> None:

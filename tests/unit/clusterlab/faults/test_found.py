@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.lab.fault_cases import BY_KIND, Case
@@ -19,12 +21,13 @@ from clustercheck.locate.culprits import culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
 from clusterlab import cluster_files, hardware
 from clusterlab.simulated.nvml import node as nvml
-from clusterlab.simulated.nvml import smi
+from clusterlab.simulated.nvml import smi, tables
 from clusterlab.state import State
 
 from .test_simulated_hardware import StoppedNode
 
 VERSION = "580.95.05"
+JOBS_S = 30.0  # what they take: a counter is read before and after them
 NODES = ("gpu01", "gpu02", "gpu03")
 PROGRAMS = {
     "nvidia_smi": ["-q", "-x"],
@@ -66,6 +69,9 @@ def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
                 raw[part]["stdout"] = smi.answer(arguments, VERSION, paths)
 
         found = seeding.edit(name, said)(found)
+        ended = time.time() + JOBS_S
+        with mock.patch.object(tables.time, "time", lambda ended=ended: ended):
+            found = seeding.later(seeding.edit(name, said))(found)
     nodes = tuple(replace(node, mig=declared["hardware_mig"]) for node in found.spec.nodes)
     return replace(found, spec=replace(found.spec, nodes=nodes))
 
