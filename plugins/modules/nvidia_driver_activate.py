@@ -21,6 +21,7 @@ from ansible.module_utils.driver_services import (
     unit_state,
 )
 from ansible.module_utils.gpu_busy import ask, busy_reasons, device_holders
+from ansible.module_utils.node_files import read_file, replace_file
 
 DOCUMENTATION = r"""
 module: nvidia_driver_activate
@@ -78,6 +79,9 @@ ROOT = Path("/")
 LIMIT_S = 60
 # Fabric Manager trains every link before its unit has started; every kernel gets its initramfs.
 LIMITS_S = {"systemctl": 600, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
+OWN = ("nvidia", "nvidia_uvm")
+# Other modules that were unloaded and are not loaded yet: the next run does it, where this one was killed.
+OWED = "run/clusterctl/driver-modules"
 PERSISTENCE = "nvidia-persistenced"
 FABRIC_MANAGER = "nvidia-fabricmanager"
 
@@ -105,6 +109,22 @@ class Node:
         return code, (error or output).strip()
 
 
+def owed() -> list[str]:
+    """Modules that an earlier run unloaded and did not load again, in the order in which they go."""
+    named = read_file(ROOT / OWED).split()
+    return [name for name in MODULES if name in named and not gpu_node.module_loaded(ROOT, name)]
+
+
+def owe(node: Node, names: list[str]) -> None:
+    """Remember these for the next run, until they are loaded."""
+    if node.module.check_mode:
+        return
+    if names:
+        replace_file(ROOT / OWED, "".join(f"{name}\n" for name in names), 0o644)
+    else:
+        (ROOT / OWED).unlink(missing_ok=True)
+
+
 def differs(version: str, flavor: str) -> str:
     """Why the modules must be reloaded; empty where the kernel runs what was asked for."""
     loaded, kind = gpu_node.loaded_driver(ROOT), gpu_node.loaded_flavor(ROOT)
@@ -127,9 +147,11 @@ def unload(node: Node) -> str:
         code, error = node.do("unload nouveau", ["modprobe", "-r", "nouveau"])
         if code != 0:
             return f"nouveau is in use and cannot be unloaded ({error})"
-    for name in MODULES:
-        if not gpu_node.module_loaded(ROOT, name):
-            continue
+    before = owed()
+    going = [name for name in MODULES if gpu_node.module_loaded(ROOT, name)]
+    owe(node, [name for name in MODULES if name in (*before, *going) and name not in OWN])
+    node.unloaded += before
+    for name in going:
         code, error = node.do(f"unload {name}", ["rmmod", name])
         if code != 0:
             return f"{name} cannot be unloaded ({error})"
@@ -142,15 +164,16 @@ def load_again(node: Node) -> list[str]:
 
     Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
     """
-    failed = []
-    for name in reversed(node.unloaded):
+    failed = {}
+    for name in sorted(node.unloaded, key=MODULES.index, reverse=True):
         if gpu_node.module_loaded(ROOT, name) and not node.module.check_mode:
             continue  # as a module of its own that modprobe brought with another
         code, error = node.do(f"load {name}", ["modprobe", name])
         if code != 0:
-            failed.append(f"{name} ({error or 'modprobe failed'})")
+            failed[name] = f"{name} ({error or 'modprobe failed'})"
     node.unloaded.clear()
-    return failed
+    owe(node, list(failed))
+    return list(failed.values())
 
 
 def load(node: Node, version: str) -> None:
@@ -169,7 +192,7 @@ def load(node: Node, version: str) -> None:
             f"The kernel said: {kernel_words(node.run) or 'nothing'}"
         )
     node.do("load nvidia_uvm", ["modprobe", "nvidia_uvm"])
-    node.unloaded = [name for name in node.unloaded if name not in ("nvidia", "nvidia_uvm")]
+    node.unloaded = [name for name in node.unloaded if name not in OWN]
     node.missing = load_again(node)
     loaded = gpu_node.loaded_driver(ROOT)
     if loaded != version and not node.module.check_mode:
@@ -197,6 +220,16 @@ def reload_modules(node: Node, version: str, services: list[str]) -> str:
     else:
         load(node, version)
     return stays
+
+
+def settle_modules(node: Node, reason: str, version: str, services: list[str]) -> str:
+    """Reloads the modules where there is a reason, else loads what an earlier run left unloaded."""
+    if reason:
+        return reload_modules(node, version, services)
+    if missing := owed():
+        node.unloaded = missing
+        node.missing = load_again(node)
+    return ""
 
 
 def stop(node: Node, unit: str) -> None:
@@ -291,7 +324,7 @@ def main() -> None:
             actions=[],
             clusterctl={"busy": f"{'; '.join(busy)} ({reason}: apply again when the node is idle)"},
         )
-    stays = reload_modules(node, version, params["services"]) if reason else ""
+    stays = settle_modules(node, reason, version, params["services"])
     if stays:
         module.exit_json(
             changed=bool(node.actions),

@@ -55,7 +55,7 @@ class Diagnostic(BaseModel):
     limit_s: float = Field(gt=0)
 
 
-LOOK_S = 20.0  # the probe: nvidia-smi on eight GPUs, a few containers: assumed
+LOOK_S = 20.0  # the probe (nvidia-smi on eight GPUs, a few containers), and its counters once more: assumed
 
 
 class Suite(BaseModel):

@@ -21,7 +21,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A failed remap wants a new GPU, a pending one a reset; so do retired pages, where they are many."""
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
     remap, retired = gpu.remap or {}, gpu.retired or {}
-    if "remapped_row_pending" in remap and remap["remapped_row_pending"] not in _NOT_HERE:
+    if any(remap.get(name, "") not in _NOT_HERE for name in ("remapped_row_pending", "remapped_row_failure")):
         return _remapped(remap)
     if retired.get("pending_retirement", "") not in _NOT_HERE:
         return _retired(retired)
@@ -31,7 +31,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _remapped(remap: Mapping[str, str]) -> Finding:
-    pending, failure = remap["remapped_row_pending"], remap.get("remapped_row_failure", "")
+    pending, failure = remap.get("remapped_row_pending", ""), remap.get("remapped_row_failure", "")
     more = {name: remap[name] for name in ("remapped_row_corr", "remapped_row_unc") if name in remap}
     if failure == "Yes":
         return bad(
@@ -56,12 +56,12 @@ def _retired(retired: Mapping[str, str]) -> Finding:
     if pending != "No":
         raise CannotReadError(f"page retirement says {pending!r}")
     counts = [whole_number(value) for value in more.values()]
-    if not counts or any(count is None for count in counts):
-        raise CannotReadError("how many pages are retired is not printed")
     pages = sum(count or 0 for count in counts)
     if pages >= MOST_PAGES:
         because = f"{pages} pages are retired, of {MOST_PAGES} at which NVIDIA calls a GPU defective"
         return bad(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
+    if not counts or any(count is None for count in counts):
+        raise CannotReadError("how many pages are retired is not printed")
     return good("nothing pending", "nothing pending", evidence=more)
 
 
@@ -88,6 +88,14 @@ CHECK = Check(
             "remap-failure",
             _SMI("gpu02", 7, "remapped_rows/remapped_row_failure", "Yes"),
             Subject("gpu02", 7),
+        ),
+        Fault(
+            "remap-failure-alone",
+            seeding.chain(
+                _SMI("gpu02", 6, "remapped_rows/remapped_row_pending", "N/A"),
+                _SMI("gpu02", 6, "remapped_rows/remapped_row_failure", "Yes"),
+            ),
+            Subject("gpu02", 6),
         ),
         Fault(
             "remap-translated",

@@ -11,9 +11,10 @@ from clustercheck.probe.programs import command
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-KEEP_LINES = 500
-GPU_LINES = re.compile(
-    r"S?Xid \(|NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
+KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes the other out
+XID_LINES = re.compile(r"S?Xid \(")
+OTHER_LINES = re.compile(
+    r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
     r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh temperature)"
 )
 # What a kernel says first, but for microcode that was brought up to date before it.
@@ -22,13 +23,19 @@ BOOT_LINES = 20
 
 
 class Sifted:
-    """A log of any length, line by line: how it begins, and its last lines on GPUs."""
+    """A log of any length, line by line: how it begins, and its last lines on GPUs, each with its number."""
 
     def __init__(self) -> None:
         self.lines = 0
         self.said = 0
         self.begin: list[str] = []
-        self.kept: collections.deque[str] = collections.deque(maxlen=KEEP_LINES)
+        self._xids: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
+        self._others: collections.deque[tuple[int, str]] = collections.deque(maxlen=KEEP_LINES)
+
+    @property
+    def kept(self) -> list[str]:
+        """What is kept of it, in its order."""
+        return [line for _, line in sorted([*self._xids, *self._others])]
 
     def read(self, stream: BinaryIO) -> None:
         """Take in the whole of it."""
@@ -37,9 +44,11 @@ class Sifted:
             self.lines += 1
             if self.lines <= BOOT_LINES:
                 self.begin.append(line)
-            if GPU_LINES.search(line):
-                self.said += 1
-                self.kept.append(line[:600])
+            for pattern, kept in ((XID_LINES, self._xids), (OTHER_LINES, self._others)):
+                if pattern.search(line):
+                    self.said += 1
+                    kept.append((self.lines, line[:600]))
+                    break
 
 
 def kernel_log(limit_s: float) -> dict[str, Any]:
@@ -57,7 +66,7 @@ def kernel_log(limit_s: float) -> dict[str, Any]:
                 "lines": log.lines,
                 "first": log.begin[0][:60],
                 "from_boot": any(BOOT.search(line) for line in log.begin),
-                "kept": list(log.kept),
+                "kept": log.kept,
                 "dropped": log.said - len(log.kept),
             }
     because = ran["stderr"][:400] or "no lines"

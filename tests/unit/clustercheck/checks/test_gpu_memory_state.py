@@ -81,6 +81,7 @@ def test_double_bit_errors_are_the_uncorrectable_ones(
         (("40", "22"), Verdict.PASS),
         (("40", "23"), Verdict.FAIL),
         (("N/A", "0"), Verdict.NOT_RUN),
+        (("N/A", "63"), Verdict.FAIL),
     ],
 )
 def test_many_retired_pages_are_a_defect(retired: tuple[str, str], verdict: Verdict) -> None:

@@ -79,7 +79,7 @@ def bring(module: FakeModule) -> tuple[str, list[str]]:
     """Activation as main() does it: why a reboot is needed, and the commands that changed something."""
     node = activate.Node(module)
     reason = activate.differs(PARAMS["version"], PARAMS["flavor"])
-    stays = activate.reload_modules(node, PARAMS["version"], PARAMS["services"]) if reason else ""
+    stays = activate.settle_modules(node, reason, PARAMS["version"], PARAMS["services"])
     if not stays:
         activate.start_services(node, PARAMS)
     return stays, module.commands
@@ -146,6 +146,32 @@ def test_a_module_that_does_not_load_again_is_named(with_others: FakeModule) -> 
         Ended, match=r"do not load with driver 580\.105\.08: nvidia_peermem \(could not insert"
     ):
         bring(with_others)
+    # The driver runs as asked for now: the next run tries what is missing again all the same.
+    before = list(with_others.commands)
+    with pytest.raises(Ended, match="nvidia_peermem"):
+        bring(with_others)
+    with_others.run_command = refuse  # type: ignore[method-assign]
+    with_others.refused = set()
+    bring(with_others)
+    changed = [words for words in with_others.commands[len(before) :] if not words.startswith("journalctl")]
+    assert changed == ["modprobe nvidia_peermem"] * 2
+    assert loaded(with_others) == {"nvidia", "nvidia_uvm", *OTHERS}
+    assert bring(with_others)[1] == with_others.commands and not activate.owed()
+
+
+def test_what_a_killed_run_had_unloaded_is_loaded_by_the_next(
+    with_others: FakeModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_node: object, _version: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(activate, "load", killed)
+        with pytest.raises(KeyboardInterrupt):
+            bring(with_others)
+    assert loaded(with_others) == set()
+    bring(with_others)
+    assert loaded(with_others) == {"nvidia", "nvidia_uvm", *OTHERS}
 
 
 def test_where_a_module_stays_those_that_went_come_back(with_others: FakeModule) -> None:
