@@ -201,6 +201,11 @@ def test_a_burn_tells_throughput_over_time_and_counts_errors():
     assert len(found["windows"]) >= 10
     assert found["windows"][0]["tflops"] == pytest.approx(played_device.TFLOPS)
     assert len(verdict("gpu_burn", seconds=600)["burn"]["windows"]) <= gpu_burn.MOST_WINDOWS + 1
+    with pytest.MonkeyPatch.context() as patch:  # products so short that no window is filled
+        patch.setattr(gpu_burn.benches, "repeats", lambda _least_s, _once_s: 1)
+        short = verdict("gpu_burn", "wrong-once", seconds=0.004, gemm_size=16)["burn"]
+    assert 1 < len(short["windows"]) <= gpu_burn.MOST_WINDOWS
+    assert sum(each["wrong"] for each in short["windows"]) == short["errors"] == 1
     assert verdict("gpu_burn", "stumbles", steady=0.2)["ok"] is True
     assert verdict("gpu_burn", "wrong-once")["burn"]["errors"] == 1
 

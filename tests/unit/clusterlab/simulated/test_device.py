@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from clustercheck.jobs.device import MEMBERS
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject
 from clustercheck.sample import PROFILE, healthy
+from clustercheck.suites import load
+from clusterctl.cluster.captured import MAX_STDOUT_BYTES
 from clusterlab import faults, hardware
 from clusterlab.faults.base import FaultTarget
 from clusterlab.images import training
@@ -68,6 +71,16 @@ def test_a_healthy_simulated_gpu_is_right_fast_enough_and_not_impossible(program
         floor = known.floor_of_gpu(figure["metric"])
         assert ceiling is None or figure["value"] < ceiling
         assert floor is None or figure["value"] > floor.threshold
+
+
+@pytest.mark.parametrize("suite", ["quick", "standard", "full"])
+def test_what_a_suite_has_of_sixteen_gpus_fits_an_answer(suite: str) -> None:
+    """A node's answer ends at MAX_STDOUT_BYTES: what all programs say of one GPU is its part of that."""
+    bench = benches.Bench(device(), Phases(), place="gpu:0")  # type: ignore[arg-type]
+    alone = {name: job for name, job in load(suite).jobs.items() if job.alone}
+    verdicts = [PROGRAMS[job.program or name].run(bench, job.arguments) for name, job in alone.items()]
+    assert len(verdicts) >= 3 and all(verdict["ok"] for verdict in verdicts)
+    assert len(json.dumps(verdicts)) < MAX_STDOUT_BYTES / 16 / 4  # with logs, stacks and what NCCL says
 
 
 def test_it_keeps_the_contract_of_a_device() -> None:
