@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass, field
 
 from clustercheck.locate.located import Named
@@ -65,16 +65,16 @@ class Case:
         core = set(self.core())
         return [trial for trial in self.measured.pairs(bad=True) if core.issuperset(trial.nodes)]
 
-    def is_near(self, node: str, but: Trial | None = None) -> bool:
-        """Whether it came near the limit with everybody of the core that it met, but for this trial."""
+    def near(self, but: Collection[Trial] = ()) -> list[str]:
+        """Nodes of the core that came near the limit with everybody of it that they met, but for these."""
         core = set(self.core())
-        pairs = [trial for bad in (True, False) for trial in self.measured.pairs(bad)]
-        met = [t for t in pairs if node in t.nodes and core.issuperset(t.nodes) and t != but]
-        return bool(met) and all(self.measured.is_near(trial) for trial in met)
-
-    def near(self) -> list[str]:
-        """Nodes of the core that came near the limit with everybody they met."""
-        return [node for node in self.core() if self.is_near(node)]
+        fast: dict[str, bool] = {}
+        for trial in (*self.measured.pairs(bad=True), *self.measured.pairs(bad=False)):
+            if trial not in but and core.issuperset(trial.nodes):
+                is_fast = not self.measured.is_near(trial)
+                for node in trial.nodes:
+                    fast[node] = fast.get(node, False) or is_fast
+        return [node for node in self.core() if fast.get(node) is False]
 
     def blocks_meet(self, link: Trial) -> bool:
         """Whether each end's block was well off with others by another pair; so it is within one block."""

@@ -82,6 +82,7 @@ def _of_links(case: Case) -> list[Named]:
     """Slow pairs of the core. A node in several of them, fast with others, is no link and no slow node."""
     found = []
     links = case.links()
+    near = set(case.near(but=links))
     ends = Counter(node for trial in links for node in trial.nodes)
     for node, count in sorted(ends.items()):
         if count > 1:
@@ -89,7 +90,7 @@ def _of_links(case: Case) -> list[Named]:
             found.append(Named("node", (node,), because, sure=False))
     for trial in links:
         a, b = trial.pair
-        if ends[a] > 1 or ends[b] > 1 or case.is_near(a, but=trial) or case.is_near(b, but=trial):
+        if ends[a] > 1 or ends[b] > 1 or not near.isdisjoint(trial.nodes):
             continue
         because = f"only the pair {a} and {b} is slow, each is fast with others"
         if not case.blocks_meet(trial):
@@ -104,13 +105,7 @@ def _of_links(case: Case) -> list[Named]:
 def _of_near(case: Case) -> list[Named]:
     """Nodes of which no pair is fast, and not every one slow: theirs may be the group's time."""
     because = "slower with every node than most pairs are, and near the limit: too little to tell"
-    links = case.links()
-    near = [
-        node
-        for node in case.core()
-        if case.is_near(node) or any(case.is_near(node, but=trial) for trial in links if node in trial.nodes)
-    ]
-    return [Named("node", (node,), because, sure=False) for node in near]
+    return [Named("node", (node,), because, sure=False) for node in case.near(but=case.links())]
 
 
 def _of_switches(case: Case) -> list[Named]:

@@ -25,6 +25,7 @@ class Measured:
         self._times: Counter[Trial] = Counter()
         self._has_floor = True
         self._bounds: dict[str, float] = {}
+        self._betters: dict[str, float] = {}
         self._components: list[list[str]] = []
         self._pairs: dict[bool, list[Trial]] = {}
 
@@ -40,6 +41,7 @@ class Measured:
 
     def _forget(self) -> None:
         self._bounds.clear()
+        self._betters.clear()
         self._components = []
         self._pairs.clear()
 
@@ -125,7 +127,9 @@ class Measured:
         return self._bounds[kind]
 
     def _better_of(self, kind: str) -> float:
-        return _better(self.speeds(trial for trial in self._best if _kind(trial) == kind))
+        if kind not in self._betters:
+            self._betters[kind] = _better(self.speeds(trial for trial in self._best if _kind(trial) == kind))
+        return self._betters[kind]
 
 
 def _kind(trial: Trial) -> str:
