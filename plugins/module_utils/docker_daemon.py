@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
+from ansible.module_utils.docker_flags import UNIT
 from ansible.module_utils.masking import mask_urls
 from ansible.module_utils.node_files import replace_file
 from ansible.module_utils.service_unit import main_pid, show, started_at
@@ -34,7 +35,6 @@ RELOADABLE = frozenset(
         "features.buildkit",
     }
 )
-UNIT = "docker.service"
 STATE = Path("/run/clusterctl/docker.json")
 SETTLE_S = 20.0
 LOOK_S = 30

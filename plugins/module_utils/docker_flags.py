@@ -9,8 +9,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.bounded import run_bounded
+
+UNIT = "docker.service"
+LOOK_S = 60
 # Flags that may be repeated have another name in the file.
 KEYS = {
     "H": "hosts", "host": "hosts", "default-ulimit": "default-ulimits", "exec-opt": "exec-opts",
@@ -36,6 +43,16 @@ def exec_start(unit: str) -> list[str]:
                 command = shlex.split(value)
             except ValueError:
                 command = value.split()
+    return command
+
+
+def command_of_unit(module: AnsibleModule, pid: int) -> list[str]:
+    """How systemd starts Docker; what a variable of the unit holds is known from the process that runs."""
+    systemctl = module.get_bin_path("systemctl")
+    command = exec_start(run_bounded([systemctl, "cat", UNIT], LOOK_S)[1]) if systemctl else []
+    if pid and any(word.startswith("$") for word in command):
+        with suppress(OSError):
+            command += Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")[1:]
     return command
 
 

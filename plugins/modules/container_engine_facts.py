@@ -12,6 +12,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible.module_utils.docker_flags import UNIT, command_of_unit, flags_of
+from ansible.module_utils.gpu_node import read_text
+from ansible.module_utils.service_unit import main_pid
 
 DOCUMENTATION = r"""
 module: container_engine_facts
@@ -33,8 +36,9 @@ RETURN = r"""
 engine:
   description: >-
     version ("" when absent), running, cdi (never, option, default), runtimes, cgroup driver, the one that
-    daemon.json asks for, image store; adopted (one of O(adopt) is installed), kubelet (this is a node of
-    Kubernetes), and reload_keeps_devices (from 29.2 on, daemon-reload takes no GPU from a container)
+    daemon.json or a flag of the unit asks for, image store; adopted (one of O(adopt) is installed), kubelet
+    (this is a node of Kubernetes), and reload_keeps_devices (from 29.2 on, daemon-reload takes no GPU from a
+    container)
   returned: always
   type: dict
 """
@@ -42,6 +46,8 @@ engine:
 
 LOOK_S = 60
 CONFIG = Path("/etc/docker/daemon.json")
+# Processes that are a kubelet, of kubeadm, MicroK8s, k3s and RKE2.
+KUBELETS = frozenset({"kubelet", "kubelite", "k3s-server", "k3s-agent", "k3s", "rke2"})
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
@@ -70,22 +76,25 @@ def is_adopted(packages: list[str], root: Path = Path("/")) -> bool:
 
 def has_kubelet(root: Path = Path("/")) -> bool:
     """Whether this host is a node of Kubernetes: its kubelet manages cgroups, too."""
-    return (root / "var/lib/kubelet/config.yaml").exists() or (root / "etc/kubernetes/kubelet.conf").exists()
+    if (root / "var/lib/kubelet/config.yaml").exists() or (root / "etc/kubernetes/kubelet.conf").exists():
+        return True
+    names = (read_text(path).strip() for path in (root / "proc").glob("[0-9]*/comm"))
+    return any(name in KUBELETS for name in names)
 
 
-def asked_cgroup_driver(path: Path) -> str:
-    """The cgroup driver that daemon.json asks for, "" where it does not, or cannot be read."""
+def asked_cgroup_driver(path: Path, flags: list[str]) -> str:
+    """The cgroup driver that daemon.json or a flag of the unit asks for; "" if neither does."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-        words = [str(word) for word in config.get("exec-opts") or []]
+        words = [*flags, *(str(word) for word in config.get("exec-opts") or [])]
     except (OSError, ValueError, AttributeError, TypeError):
-        return ""
+        words = flags
     found = [word.partition("=")[2] for word in words if word.startswith("native.cgroupdriver=")]
     return found[-1] if found else ""
 
 
 def facts(client_version: str, info: dict[str, Any], asked: str = "") -> dict[str, Any]:
-    """The answer, from `docker --version`, `docker info`, and the cgroup driver that daemon.json asks for."""
+    """The answer, from `docker --version`, `docker info`, and the cgroup driver that is asked for."""
     found = re.search(r"version ([^,\s]+)", client_version)
     version = info.get("ServerVersion") or (found.group(1) if found else "")
     storage = dict(row for row in info.get("DriverStatus") or [] if len(row) == 2)
@@ -119,7 +128,8 @@ def main() -> None:
         if rc == TIMED_OUT:  # not to be taken for an engine without containers
             module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
         info = json.loads(out) if rc == 0 and out.startswith("{") else {}
-    found = facts(client, info, asked_cgroup_driver(CONFIG))
+    flags = flags_of(command_of_unit(module, main_pid(module, UNIT) if info else 0)).get("exec-opts", [])
+    found = facts(client, info, asked_cgroup_driver(CONFIG, flags))
     module.exit_json(
         changed=False,
         engine={**found, "adopted": is_adopted(module.params["adopt"]), "kubelet": has_kubelet()},

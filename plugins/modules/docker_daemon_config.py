@@ -8,14 +8,13 @@ from __future__ import annotations
 import copy
 import json
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.docker_daemon import RELOADABLE, UNIT, Daemon, blame, restart_keys, unmet
-from ansible.module_utils.docker_flags import exec_start, flags_of, said_already
+from ansible.module_utils.docker_daemon import RELOADABLE, Daemon, blame, restart_keys, unmet
+from ansible.module_utils.docker_flags import UNIT, command_of_unit, flags_of, said_already
 from ansible.module_utils.masking import mask_urls, mask_values
 from ansible.module_utils.node_files import replace_file
 from ansible.module_utils.service_unit import newer
@@ -34,6 +33,11 @@ options:
   path: {description: The file, type: path, default: /etc/docker/daemon.json}
   options: {description: Keys to merge, type: dict, default: {}}
   without: {description: "Items of ours to take out of lists, by key", type: dict, default: {}}
+  optional:
+    description: Keys of O(options) that are omitted, with a warning, if a flag of the unit has another value.
+    type: list
+    elements: str
+    default: []
   reads_at_start:
     description: Files that the daemon reads only when it starts; a newer one wants a restart.
     type: list
@@ -61,6 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 keys: {description: The keys that are not as wanted in the file, returned: always, type: list}
+changed_file: {description: Whether the file had to be changed, returned: always, type: bool}
 action: {description: "none, reload, restart or pending", returned: always, type: str}
 because: {description: Why the daemon was or must be restarted, returned: always, type: list}
 backup_file: {description: Copy of the file as it was, returned: when it was replaced, type: str}
@@ -187,14 +192,18 @@ def without_flags(options: dict[str, Any], flags: dict[str, list[str]]) -> tuple
     return free, sorted(key for key in both if not said_already(key, options[key], flags[key]))
 
 
-def command_of_unit(module: AnsibleModule, pid: int) -> list[str]:
-    """How systemd starts Docker; what a variable of the unit holds is known from the process that runs."""
-    systemctl = module.get_bin_path("systemctl")
-    command = exec_start(run_bounded([systemctl, "cat", UNIT], 60)[1]) if systemctl else []
-    if pid and any(word.startswith("$") for word in command):
-        with suppress(OSError):
-            command += Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").rstrip("\0").split("\0")[1:]
-    return command
+def refuse_contradictions(module: AnsibleModule, keys: list[str]) -> None:
+    """Fail for keys that the file and a flag of the unit would both have, with different values."""
+    if keys:
+        module.fail_json(
+            msg=f"Docker's unit has flags for {', '.join(keys)}: if {module.params['path']} sets that too, "
+            "Docker does not start at its next restart. Nothing was changed.",
+            clusterctl={
+                "remedy": f"keep one: the command line (systemctl cat {UNIT}), the file or the setting "
+                "(container_runtime_daemon_options; container_runtime_lock_memory for default-ulimits, "
+                "nvidia_container_toolkit_cgroup_driver for exec-opts)"
+            },
+        )
 
 
 def refuse_invalid(module: AnsibleModule, text: str) -> None:
@@ -218,16 +227,23 @@ def write(module: AnsibleModule, path: Path, text: str) -> str | None:
     return backup
 
 
-def restart(module: AnsibleModule, daemon: Daemon, path: Path, backup: str | None) -> None:
-    """Restart; where the daemon refuses the new file, put the old one back, start it again and fail."""
+def restart(module: AnsibleModule, daemon: Daemon, path: Path, result: dict[str, Any]) -> None:
+    """Restart; where the daemon refuses what this run wrote, put the old file back, start it and fail."""
     if daemon.control("restart") == 0:
         return
     journal = daemon.journal()
-    if backup:
+    if not result["changed_file"]:
+        module.fail_json(
+            msg=f"Docker did not start: {blame(journal)}. {path} is as it was; Docker had to restart: "
+            f"{'; '.join(result['because'])}.",
+            clusterctl={"remedy": f"correct what the message names, then `systemctl restart {UNIT}`"},
+            stderr_lines=journal,
+        )
+    if backup := result.get("backup_file"):
         module.atomic_move(backup, str(path))
     else:
         path.unlink(missing_ok=True)
-    run_bounded(["systemctl", "reset-failed", "docker.service"], 60)
+    run_bounded(["systemctl", "reset-failed", UNIT], 60)
     again = "runs again" if daemon.control("restart") == 0 else "does not start with it either"
     module.fail_json(
         msg=f"Docker did not start with the new {path}: {blame(journal)}. "
@@ -281,7 +297,7 @@ def apply(
         else:
             result.update(action="restart", changed=True)
             if not module.check_mode:
-                restart(module, daemon, path, result.get("backup_file"))
+                restart(module, daemon, path, result)
                 if still := daemon.settle(options, gone):
                     module.fail_json(msg=f"Docker restarted, but does not show {', '.join(still)}", **result)
                 state = daemon.recall()
@@ -297,6 +313,7 @@ def main() -> None:
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "options": {"type": "dict", "default": {}},
             "without": {"type": "dict", "default": {}},
+            "optional": {"type": "list", "elements": "str", "default": []},
             "reads_at_start": {"type": "list", "elements": "path", "default": []},
             "needs_at_start": {"type": "list", "elements": "path", "default": []},
             "restart_for": {"type": "list", "elements": "str", "default": []},
@@ -315,23 +332,24 @@ def main() -> None:
         module.fail_json(msg="Docker runs and does not answer. Look at `journalctl -u docker`.")
     flags = flags_of(command_of_unit(module, daemon.pid))
     options, contradicted = without_flags(module.params["options"], flags)
-    if contradicted:
-        module.fail_json(
-            msg=f"Docker's unit has flags for {', '.join(contradicted)}: with {path} saying that too, Docker "
-            "would not start any more. Nothing was changed.",
-            clusterctl={
-                "remedy": f"move them from the command line (systemctl cat {UNIT}) to {path}, or do not "
-                "declare them (container_runtime_daemon_options; container_runtime_lock_memory for "
-                "default-ulimits)"
-            },
-        )
-    after = merge(without_items(before, module.params["without"]), options)
-    keys = changed_keys(before, after)
+    left_out = [key for key in contradicted if key in module.params["optional"]]
+    for key in left_out:
+        module.warn(f"{key} is left to the flag of Docker's unit: {' '.join(flags[key])}")
+    refuse_contradictions(module, [key for key in contradicted if key not in left_out])
+    # Keys that are in the file already count too: an earlier version wrote some that a flag has.
+    kept, contradicted = without_flags(without_items(before, module.params["without"]), flags)
+    refuse_contradictions(module, contradicted)
+    after = merge(kept, options)
+    # The daemon that runs has what a flag sets: only the file changes then.
+    taken = {key: value for key, value in before.items() if key not in flags}
+    keys = changed_keys(taken, after)
     # A file that asks for a restart comes with it: nobody is there to see it fail at the next boot.
     waits = bool(daemon.pid) and must_wait(module, daemon)
-    written = taken_by_a_reload(before, after) if waits else after
+    written = taken_by_a_reload(taken, after) if waits else after
     changed = bool(changed_keys(before, written))
-    result: dict[str, Any] = {"changed": changed, "keys": keys, "action": "none", "because": []}
+    result: dict[str, Any] = {
+        "changed": changed, "changed_file": changed, "keys": keys, "action": "none", "because": [],
+    }  # fmt: skip
     if changed:
         old, new = only_changes(before, written)
         result["diff"] = {

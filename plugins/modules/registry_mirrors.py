@@ -41,10 +41,14 @@ options:
   address: {description: The registry as images name it (host:port), type: str, required: true}
   ca: {description: File with the CA of the registry and its mirrors, type: path, required: true}
   mirrors:
-    description: "Upstreams (`upstream`: docker.io) that a path of a registry (`url`) mirrors, in order"
+    description: Upstreams that a registry mirrors, in order.
     type: list
     elements: dict
     default: []
+    suboptions:
+      upstream: {description: "As images name it: docker.io", type: str, required: true}
+      url: {description: The mirror; it may have a path, type: str, required: true}
+      fallback: {description: Ask the upstream for what the mirror lacks, type: bool, default: true}
   fail_closed: {description: Ask no upstream whatever a mirror says of it, type: bool, default: false}
   engines:
     description: "Engines to configure: docker, containerd, containers (Podman, CRI-O, skopeo)"
@@ -179,29 +183,41 @@ def put(module: AnsibleModule, wanted: list[Wanted], stale: list[Path], result: 
                 path.parent.rmdir()
 
 
+ARGUMENTS = {
+    "address": {"type": "str", "required": True},
+    "ca": {"type": "path", "required": True},
+    "mirrors": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "upstream": {"type": "str", "required": True},
+            "url": {"type": "str", "required": True},
+            "fallback": {"type": "bool", "default": True},
+        },
+    },
+    "fail_closed": {"type": "bool", "default": False},
+    "engines": {"type": "list", "elements": "str", "default": ["docker"]},
+    "docker_version": {"type": "str", "default": ""},
+    "docker_reads_hosts_toml": {"type": "bool", "default": False},
+    "credentials": {"type": "path", "default": ""},
+    "force_busy": {"type": "bool", "default": False},
+    "docker_certs": {"type": "path", "default": "/etc/docker/certs.d"},
+    "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
+    "containerd_config": {"type": "path", "default": "/etc/containerd/config.toml"},
+    "containerd_tree": {"type": "path", "default": "/etc/containerd/certs.d"},
+    "registries_conf": {
+        "type": "path",
+        "default": "/etc/containers/registries.conf.d/50-clusterctl.conf",
+    },
+    "record": {"type": "path", "default": "/etc/clusterctl/mirrors.json"},
+}
+
+
 def main() -> None:
     """Ansible's entry."""
     module = AnsibleModule(
-        argument_spec={
-            "address": {"type": "str", "required": True},
-            "ca": {"type": "path", "required": True},
-            "mirrors": {"type": "list", "elements": "dict", "default": []},
-            "fail_closed": {"type": "bool", "default": False},
-            "engines": {"type": "list", "elements": "str", "default": ["docker"]},
-            "docker_version": {"type": "str", "default": ""},
-            "docker_reads_hosts_toml": {"type": "bool", "default": False},
-            "credentials": {"type": "path", "default": ""},
-            "force_busy": {"type": "bool", "default": False},
-            "docker_certs": {"type": "path", "default": "/etc/docker/certs.d"},
-            "daemon_json": {"type": "path", "default": "/etc/docker/daemon.json"},
-            "containerd_config": {"type": "path", "default": "/etc/containerd/config.toml"},
-            "containerd_tree": {"type": "path", "default": "/etc/containerd/certs.d"},
-            "registries_conf": {
-                "type": "path",
-                "default": "/etc/containers/registries.conf.d/50-clusterctl.conf",
-            },
-            "record": {"type": "path", "default": "/etc/clusterctl/mirrors.json"},
-        },
+        argument_spec=ARGUMENTS,
         supports_check_mode=True,
     )
     options = module.params

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import registry_mirrors
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
@@ -17,9 +19,12 @@ ALL_TEMPLATES = re.compile(r"\{\{.*\}\}", re.DOTALL)  # a mapping in a template 
 CONDITIONS = ("when", "that", "until", "failed_when", "changed_when")
 
 
-def options(specs: Mapping[str, Any]) -> Iterator[str]:
-    """Boolean options of a role."""
-    return (name for name, spec in specs.items() if spec.get("type") == "bool")
+def options(specs: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
+    """Boolean options of a role: the setting that one is in, and its own name in that, if it is in one."""
+    for name, spec in specs.items():
+        if spec.get("type") == "bool":
+            yield (within, name) if within else (name, "")
+        yield from options(spec.get("options") or {}, within or name)
 
 
 def expressions(content: Any, key: str = "") -> Iterator[str]:
@@ -54,7 +59,8 @@ def test_every_boolean_is_converted_where_it_is_used(repository: Path) -> None:
         name
         for file in repository.glob("roles/*/meta/argument_specs.yml")
         for entry in yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"].values()
-        for name in options(entry.get("options") or {})
+        for name, inner in options(entry.get("options") or {})
+        if not inner
     }
     assert len(names) > 20
     loose, used = [], set()
@@ -68,6 +74,35 @@ def test_every_boolean_is_converted_where_it_is_used(repository: Path) -> None:
                     loose.append(f"{file}: {text}")
     assert loose == []
     assert names - used == set()
+
+
+def test_every_boolean_within_an_option_is_converted_where_it_is_used(repository: Path) -> None:
+    """By the type of a module's own parameter, to which the whole option goes, or by a filter."""
+    inner = {
+        (outer, name)
+        for file in repository.glob("roles/*/meta/argument_specs.yml")
+        for entry in yaml.safe_load(file.read_text(encoding="utf-8"))["argument_specs"].values()
+        for outer, name in options(entry.get("options") or {})
+        if name
+    }
+    assert {outer for outer, _ in inner} == {"registry_client_mirrors", "harbor_external_redis"}
+    found = [text for _, text in evaluated(repository)]
+    for outer, name in inner:
+        uses = [text for text in found if re.search(rf"\b{outer}\.{name}\b", text)]
+        assert all(re.search(rf"\b{outer}\.{name}\b[^}}]*?\|\s*bool\b", text) for text in uses), uses
+        if not uses:
+            assert fallbacks("no") == [False]
+            assert fallbacks("yes") == [True]
+
+
+def fallbacks(said: object) -> list[bool]:
+    """What the module makes of ``fallback`` as a site may write it."""
+    mirrors = [{"upstream": "docker.io", "url": "https://h/p", "fallback": said}]
+    read = ArgumentSpecValidator(registry_mirrors.ARGUMENTS).validate(
+        {"address": "h", "ca": "/ca", "mirrors": mirrors}
+    )
+    assert read.error_messages == []
+    return [each["fallback"] for each in read.validated_parameters["mirrors"]]
 
 
 @pytest.mark.parametrize(("said", "limits"), [(True, True), ("yes", True), (False, False), ("no", False)])

@@ -111,3 +111,19 @@ def test_docker_keeps_cgroups_itself_where_a_hook_gives_gpus_and_systemd_would_t
     made = templated(repository, "nvidia_container_toolkit", "_nvidia_container_toolkit_options", variables)
     assert made.pop("runtimes")["nvidia"]["path"] == "nvidia-container-runtime"
     assert made == expected
+
+
+@pytest.mark.parametrize(
+    ("declared", "adopted"),
+    [
+        (["docker.io"], ["docker-ce", "moby-engine"]),
+        (["docker-ce"], ["moby-engine"]),
+        (["docker-ce=5:28.0.1-1~debian.12~bookworm", "docker-ce-cli"], ["moby-engine"]),
+    ],
+)
+def test_an_engine_that_the_site_declares_itself_is_not_adopted_whatever_its_version(
+    repository: Path, declared: list[str], adopted: list[str]
+) -> None:
+    variables = {"container_runtime_packages": declared}
+    name = "_nvidia_container_toolkit_adopt"
+    assert templated(repository, "nvidia_container_toolkit", name, variables) == adopted

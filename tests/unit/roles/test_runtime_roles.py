@@ -63,7 +63,7 @@ def test_a_modules_documentation_names_its_options_and_results(name: str, reposi
     for key, value in {**texts["DOCUMENTATION"]["options"], **texts["RETURN"]}.items():
         assert value.keys() <= known, key
     spec = re.findall(
-        r'^            "(\w+)": \{',
+        r'^ +"(\w+)": \{',
         (repository / f"plugins/modules/{name}.py").read_text(encoding="utf-8"),
         re.MULTILINE,
     )

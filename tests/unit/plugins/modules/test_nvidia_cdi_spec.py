@@ -126,7 +126,19 @@ def test_the_cgroup_driver_that_an_operator_asked_for_is_known(
 ) -> None:
     if text is not None:
         (tmp_path / "daemon.json").write_text(text, encoding="utf-8")
-    assert engine.asked_cgroup_driver(tmp_path / "daemon.json") == asked
+    assert engine.asked_cgroup_driver(tmp_path / "daemon.json", []) == asked
+
+
+def test_the_cgroup_driver_that_a_flag_of_the_unit_asks_for_is_known(tmp_path: Path) -> None:
+    assert engine.asked_cgroup_driver(tmp_path / "none", ["native.cgroupdriver=systemd"]) == "systemd"
+    assert engine.asked_cgroup_driver(tmp_path / "none", ["isolation=default"]) == ""
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("kubelet", True), ("kubelite", True), ("dockerd", False)])
+def test_a_kubelet_is_known_by_its_process(tmp_path: Path, name: str, is_one: bool) -> None:
+    (tmp_path / "proc/4711").mkdir(parents=True)
+    (tmp_path / "proc/4711/comm").write_text(f"{name}\n", encoding="utf-8")
+    assert engine.has_kubelet(tmp_path) is is_one
 
 
 def test_an_engine_of_somebody_else_a_kubelet_and_a_docker_that_keeps_devices_are_known(
