@@ -29,9 +29,14 @@ def finding(severity: str, subject: str, found: str, expected: str, remedy: str)
 
 
 def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
-    """All findings, the grave ones first. `wanted` holds the module's parameters."""
+    """All findings, the grave ones first. `wanted` holds the module's parameters.
+
+    Of an unsupported operating system nothing else is said: what is missing there goes with it.
+    """
+    if unsupported := _unsupported(facts["os"], compat["supported_os"]):
+        return [unsupported]
     findings = [
-        *_system(facts, wanted, compat),
+        *_kernel(facts, compat),
         *_access(facts, wanted),
         *_network(facts, wanted),
         *_capacity(facts, wanted),
@@ -44,21 +49,18 @@ def judge(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any])
     return sorted(findings, key=lambda found: ORDER[found["severity"]])
 
 
-def _system(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
-    system = facts["os"]
-    found = []
-    if system["version"] not in compat["supported_os"].get(system["id"], []):
-        known = "; ".join(
-            f"{name} {', '.join(releases)}" for name, releases in sorted(compat["supported_os"].items())
-        )
-        found.append(finding("error", "operating system", system["name"], known, "install one of these"))
-    if version_key(facts["kernel"]) < version_key(compat["minimum_kernel"]):
-        found.append(
-            finding(
-                "error", "kernel", facts["kernel"], f">= {compat['minimum_kernel']}", "upgrade the kernel"
-            )
-        )
-    return found
+def _unsupported(system: dict[str, str], supported: dict[str, list[str]]) -> Finding | None:
+    if system["version"] in supported.get(system["id"], []):
+        return None
+    known = "; ".join(f"{name} {', '.join(releases)}" for name, releases in sorted(supported.items()))
+    return finding("error", "operating system", system["name"], known, "install one of these")
+
+
+def _kernel(facts: dict[str, Any], compat: dict[str, Any]) -> list[Finding]:
+    if version_key(facts["kernel"]) >= version_key(compat["minimum_kernel"]):
+        return []
+    expected = f">= {compat['minimum_kernel']}"
+    return [finding("error", "kernel", facts["kernel"], expected, "upgrade the kernel")]
 
 
 def _access(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:

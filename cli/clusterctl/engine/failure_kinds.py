@@ -84,8 +84,9 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="host.python-too-old",
-        says=r"requires a minimum of Python version|future feature annotations is not defined",
-        remedy="Install Python 3.9 or newer on {host}, and set its ansible_python_interpreter to it.",
+        says=r"requires a minimum of Python version|future feature annotations is not defined"
+        r"|is not supported: Python [0-9.]+ is older",
+        remedy="Install a supported operating system on {host}, or Python 3.9 and ansible_python_interpreter.",
     ),
     Kind(
         code="host.address-unknown",

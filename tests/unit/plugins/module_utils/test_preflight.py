@@ -74,6 +74,12 @@ def test_a_good_node_has_no_findings() -> None:
     assert found() == []
 
 
+def test_of_an_unsupported_system_nothing_else_is_said() -> None:
+    rocky = {"id": "rocky", "version": "9.4", "name": "Rocky Linux 9.4"}
+    several = found({"os": rocky, "headers_missing": ["kernel-headers"], "unresolved": ["depot"]})
+    assert [subject for _, subject, _ in several] == ["operating system"]
+
+
 @pytest.mark.parametrize(
     ("facts", "wanted", "severity", "subject", "words"),
     [
