@@ -156,6 +156,13 @@ def test_a_warning_is_shown_with_its_remedy_and_fails_nothing():
     assert 'verdict="warning"} 1' in prometheus.render(made)
 
 
+@pytest.mark.parametrize("render", ALL.values(), ids=list(ALL))
+def test_a_result_of_a_version_without_warnings_is_rendered(render):
+    made = document()
+    del made["coverage"]["warning"]
+    assert made["cluster"] in render(made)
+
+
 def test_every_coverage_number_is_shown():
     made = failing()
     counts = made["coverage"]
