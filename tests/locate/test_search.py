@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.simulated_fabric import (
+    FLOOR_OF_EIGHT_RAILS_GBPS,
     OF_FEW,
     PAIR_GBPS,
+    PARTS,
     QUIET,
     RDMA,
     WIDE,
@@ -93,21 +95,54 @@ def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blame
 
 
 @pytest.mark.parametrize("slow", WIDE)
+@pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("kind", [*OF_FEW, "mixed", "switch", "uplink", "rail everywhere"])
 def test_near_the_limit_the_culprit_is_named_or_it_cannot_be_told_and_nobody_else_is_blamed(
-    kind: str, slow: tuple[float, float]
+    kind: str, parts: tuple[int, int], slow: tuple[float, float]
 ) -> None:
     faults = 3 if kind == "mixed" else 1
-    outcomes = [drawn(kind, faults, layout_of(16), replace(RDMA, slow=slow), seed) for seed in range(100)]
+    layout, noise = layout_of(16, *parts), replace(RDMA, slow=slow)
+    outcomes = [drawn(kind, faults, layout, noise, seed) for seed in range(100)]
     # Beside two slow ones a link near the limit is another validation's.
     assert sum(outcome.told for outcome in outcomes) >= (90 if kind == "mixed" else 99)
     assert not any(outcome.false for outcome in outcomes)
 
 
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_gpu_that_alone_is_slow_is_named_for_certain_however_many_share_its_rail(
+    parts: tuple[int, int],
+) -> None:
+    noise = replace(RDMA, slow=(0.2, 0.7))
+    outcomes = [drawn("gpu", 1, layout_of(16, *parts), noise, seed) for seed in range(100)]
+    assert sum(outcome.right for outcome in outcomes) >= 99
+
+
+def test_a_gpu_is_not_blamed_for_certain_where_another_of_its_rail_was_not_measured() -> None:
+    layout = layout_of(16, 4, 2)
+    fabric = Fabric(layout, [Fault("gpu", ("gpu0003",), 0.3, gpu=0)], QUIET, random.Random(1))  # noqa: S311
+    search = Search(layout)
+    while search.verdict is None:
+        told = fabric.run(search.next_round())
+        search.tell({trial: gbps for trial, gbps in told.items() if trial.gpu != 1})
+    (named,) = search.verdict.named
+    assert (named.scope, named.nodes) == ("node", ("gpu0003",)) and "cannot be told" in named.because
+
+
+@pytest.mark.parametrize("nodes", range(3, 9))
+def test_a_rail_that_leaves_every_group_below_the_floor_has_no_node_blamed_for_it(nodes: int) -> None:
+    noise = replace(RDMA, slow=(0.85, 0.95))
+    layout, floor = layout_of(nodes), FLOOR_OF_EIGHT_RAILS_GBPS
+    outcomes = [drawn("rail everywhere", 1, layout, noise, seed, floor_gbps=floor) for seed in range(100)]
+    assert not any(outcome.false for outcome in outcomes)
+
+
 @pytest.mark.parametrize("rail", [0.3, 0.5, 0.7, 0.8])
+@pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("kind", OF_FEW)
-def test_a_rail_that_is_slow_everywhere_hides_no_other_fault(kind: str, rail: float) -> None:
-    outcomes = [beside_a_slow_rail(kind, layout_of(16), rail, seed) for seed in range(100)]
+def test_a_rail_that_is_slow_everywhere_hides_no_other_fault(
+    kind: str, parts: tuple[int, int], rail: float
+) -> None:
+    outcomes = [beside_a_slow_rail(kind, layout_of(16, *parts), rail, seed) for seed in range(100)]
     assert sum(outcome.told for outcome in outcomes) >= 99
     assert not any(outcome.false for outcome in outcomes)
 
@@ -285,10 +320,10 @@ def test_the_ring_is_measured_whole_in_two_rounds_or_three(nodes: int) -> None:
     assert len(rounds_of(trials)) == (1 if nodes == 2 else 2 + nodes % 2)
 
 
-PARTS = st.one_of(st.none(), st.integers(0, 3))
+A_PART = st.one_of(st.none(), st.integers(0, 3))
 
 
-@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 7), PARTS, st.integers(0, 3)), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 7), A_PART, st.integers(0, 3)), max_size=30))
 def test_no_round_uses_a_node_or_a_part_of_it_twice(
     drawn_trials: list[tuple[int, int, int | None, int]],
 ) -> None:

@@ -9,6 +9,7 @@ from tests.support.simulated_fabric import (
     KINDS,
     OF_FEW,
     ONE_A_CLUSTER,
+    PARTS,
     RDMA,
     TCP,
     WIDE,
@@ -39,14 +40,15 @@ def test_99_of_100_searches_are_right_and_not_one_of_100_is_wrong(
 
 @pytest.mark.parametrize("slow", WIDE)
 @pytest.mark.parametrize("nodes", [8, 64, 512])
+@pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("kind", [*OF_FEW, "mixed", "switch", "rail everywhere"])
 def test_near_the_limit_99_of_100_are_told_and_not_one_of_100_is_wrong(
-    kind: str, nodes: int, slow: tuple[float, float]
+    kind: str, parts: tuple[int, int], nodes: int, slow: tuple[float, float]
 ) -> None:
     searches = SEARCHES if nodes < 512 else SEARCHES // 10
     faults = 3 if kind == "mixed" else 1
     noise = replace(RDMA, slow=slow)
-    outcomes = [drawn(kind, faults, layout_of(nodes), noise, seed) for seed in range(searches)]
+    outcomes = [drawn(kind, faults, layout_of(nodes, *parts), noise, seed) for seed in range(searches)]
     assert sum(outcome.told for outcome in outcomes) >= (0.9 if kind == "mixed" else 0.99) * searches
     assert sum(outcome.false for outcome in outcomes) < 0.01 * searches
 

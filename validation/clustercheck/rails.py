@@ -66,21 +66,29 @@ def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
 
 
 def near_gpus(node: NodeEvidence) -> set[str]:
-    """Names of the adapters next to a GPU; none where the topology does not tell, or a GPU has none."""
+    """Names of the adapters that are nearest to a GPU; none if the topology is unknown, or a GPU has none."""
     try:
         topology = node.topology()
         legend = dict(_LEGEND.findall(program_output(node.part("topology"), "nvidia-smi topo -m")))
     except CannotReadError:
         return set()
-    of_gpus = [
-        {
-            legend.get(column, column)
-            for column, distance in topology.connections[gpu].items()
-            if distance in NEAR and column not in topology.gpus
-        }
-        for gpu in topology.gpus
-    ]
-    return set().union(*of_gpus) if all(of_gpus) else set()
+    columns = [column for column in topology.connections[topology.gpus[0]] if column not in topology.gpus]
+    of_gpus = [_nearest(topology.connections[gpu], columns) for gpu in topology.gpus]
+    return {legend.get(column, column) for mine in of_gpus for column in mine} if all(of_gpus) else set()
+
+
+def require_known_rails(node: NodeEvidence, declared: int | None) -> None:
+    """Refuse to take the storage's adapters for rails.
+
+    ``declared``: how many ports must be up. Raises CannotReadError where nothing tells them apart.
+    """
+    ports = compute_ports(node)
+    up = sum("ACTIVE" in str(port.get("state")) for port in ports)
+    if up > max(declared or 1, 1) and not near_gpus(node):
+        raise CannotReadError(
+            f"which of its {up} RDMA ports jobs use is not known: no adapter is next to every GPU by "
+            "nvidia-smi topo -m; set hardware_rdma_ports if all of them are for jobs"
+        )
 
 
 def _in_order(topology: Topology, columns: Sequence[str]) -> list[str]:

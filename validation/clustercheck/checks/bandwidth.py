@@ -24,8 +24,8 @@ from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.reading import CannotReadError
-from clustercheck.rails import compute_ports
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.rails import compute_ports, require_known_rails
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"
@@ -91,6 +91,8 @@ def compare(
     finding = Finding(Verdict.PASS, evidence=more, figures=figures)
     if with_floor or any(before(subject, each) is not None for each in figures):
         return finding
+    if because := evidence.skipped.get(outcome.job):  # the launch of the large sizes
+        raise NotDoneError(because)
     return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
 
 
@@ -153,8 +155,13 @@ NO_PLATEAU = (
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 
 
-def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | None:
-    """Floor and ceiling for a size: from the network across nodes, from the profile within one."""
+def limits_at(
+    evidence: Evidence, outcome: JobOutcome, size: int, collective: str = "all_reduce"
+) -> Limits | None:
+    """Floor and ceiling for a size: from the network across nodes, from the profile within one.
+
+    For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
+    """
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
     if backend == "nccl" and len(nodes) == 1:
@@ -165,7 +172,8 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
     blind = [node for node, adapter in found.items() if adapter is None]
     if blind:
         raise CannotReadError(f"the rate of the network adapter of {', '.join(blind)} is not known")
-    network = expectation({node: adapter for node, adapter in found.items() if adapter is not None})
+    known = {node: adapter for node, adapter in found.items() if adapter is not None}
+    network = expectation(known, collective)
     in_switch = backend == "nccl" and reduced_in_switch(evidence).network
     ceiling = network.ceiling_gbps
     if ceiling is not None:
@@ -175,8 +183,9 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, size: int) -> Limits | No
             or None
         )
     bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
+    plateau = max(network.from_bytes, network.from_bytes_per_rank * len(outcome.ranks))
     return Limits(
-        Limit(network.floor_gbps, network.source, network.method) if size >= network.from_bytes else None,
+        Limit(network.floor_gbps, network.source, network.method) if size >= plateau else None,
         Limit(ceiling, bound, method, ABOVE_CEILING) if ceiling is not None else None,
         network.nominal_gbps,
         network.method,
@@ -216,6 +225,7 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
     interface = next((str((rank.verdict or {}).get("interface") or "") for rank in ranks), "")
     found = evidence.nodes[node]
     if backend == "nccl" and (ports := rdma_adapter(compute_ports(found))) is not None:
+        require_known_rails(found, evidence.declared[node].rdma_ports)
         return ports
     return socket_adapter(found.records("nics"), interface.split(",")[0])
 
@@ -256,7 +266,8 @@ CHECK = Check(
     method="Paddle's all_reduce in float32 at fixed sizes, median; bus bandwidth as nccl-tests defines it, "
     "of the slowest rank",
     requires="the training image on every node, at least two ranks, a network adapter whose rate is known",
-    expectation="across nodes a part of the slowest detected network; within a node the profile's floor",
+    expectation="across nodes a part of the slowest detected network, of two to nine InfiniBand rails more "
+    "than is left when one is lost; within a node the profile's floor",
     remedy="See the pairs and the culprits for which node or link it is; check its cable, switch port, "
     "negotiated rate and errors (ethtool -S).",
     subjects=the_group,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -89,9 +90,10 @@ def _not_up(
     waiting = [link for link in waiting if link[1].link_layer == "InfiniBand"]
     remedy = SUBNET_MANAGER if waiting else ""
     down = [link for link in links if not link[1].up]
-    if declared is not None and len(up) < declared:
-        because = f"{len(up)} of {declared} ports are up: {_states(down) or f'there are {len(links)} ports'}"
-        return bad(because, len(up), declared, unit="ports", source=DECLARED, remedy=remedy)
+    number = sum(link in up for link in _counted(links, declared))
+    if declared is not None and number < declared:
+        because = f"{number} of {declared} ports are up: {_states(down) or f'there are {len(links)} ports'}"
+        return bad(because, number, declared, unit="ports", source=DECLARED, remedy=remedy)
     wanted = evidence.fabric.wanted(node)
     places = {place_of(link): link for link in links}
     guilty = [link for place, link in places.items() if link in down and (place in wanted or link in waiting)]
@@ -107,14 +109,19 @@ def _not_up(
     rails = near_gpus(evidence.nodes[node])
     cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
-    of_infiniband = [link for link in up if link[1].link_layer == "InfiniBand"]
-    is_settled = declared is not None and len(of_infiniband or up) >= declared
-    if dead and up and not is_settled and (declared is not None or evidence.fabric.equals(node)):
+    if dead and up and declared is None and evidence.fabric.equals(node):
         because = f"{_states(dead)}: next to a GPU, and down on all equal nodes"
         return bad(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
-    if unsure and declared is None and not (up and evidence.fabric.equals(node)):
+    untold = not rails and any(_card(link) not in cabled for link in unsure)
+    if unsure and declared is None and (untold or not (up and evidence.fabric.equals(node))):
         return unknown(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
     return None
+
+
+def _counted(links: Sequence[Link], declared: int | None) -> list[Link]:
+    """The ports that a declared number speaks of: InfiniBand alone, where there are as many of them."""
+    of_infiniband = [link for link in links if link[1].link_layer == "InfiniBand"]
+    return of_infiniband if declared is not None and len(of_infiniband) >= declared else list(links)
 
 
 def _card(link: Link) -> str:
@@ -167,6 +174,15 @@ def _declare(ports: int, gbps: int | None = None) -> seeding.Inject:
     return inject
 
 
+def _far(node: str) -> seeding.Inject:
+    """Every adapter is behind the CPU, as in virtual machines."""
+
+    def move(raw: seeding.Raw) -> None:
+        raw["topology"]["stdout"] = re.sub(r"\b(PIX|PXB|PHB)\b(?!\s*=)", "NODE", raw["topology"]["stdout"])
+
+    return seeding.edit(node, move)
+
+
 def _narrow(raw: seeding.Raw) -> None:
     at = raw["infiniband"]["devices"][1]["address"]
     next(each for each in raw["pci"] if each["address"] == at)["link_width"] = "8"
@@ -199,6 +215,12 @@ CHECK = Check(
         Fault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
         Fault("dead-rail-on-all-nodes", _EVERYWHERE, Subject("gpu03")),
         Fault("dead-rail-and-ethernet-counted", seeding.chain(_declare(2), _EVERYWHERE), Subject("gpu03")),
+        Fault(
+            "dead-rail-far-from-all-gpus",
+            seeding.chain(_EVERYWHERE, _far("gpu01"), _far("gpu02"), _far("gpu03")),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
         Fault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
         Fault("none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED),
         Fault(

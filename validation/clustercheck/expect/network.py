@@ -42,7 +42,8 @@ class Adapter:
 class NetworkExpectation:
     """Floor and ceiling of bus bandwidth in GB/s; no ceiling where the slowest adapter is virtual.
 
-    The floor holds for messages of ``from_bytes`` and more: with smaller ones no network is at its plateau.
+    The floor holds for messages of ``from_bytes``, and ``from_bytes_per_rank`` for each rank, and more: with
+    smaller ones no network is at its plateau.
     Then there is no ``effect`` either: its speed is that of the machine below it, which others share.
     ``bad_below`` is the part of what the better pairs reach, below which a pair is bad, and its reason.
     """
@@ -57,6 +58,7 @@ class NetworkExpectation:
     method: str
     source: str
     effect: Effect | None = None
+    from_bytes_per_rank: int = 0
 
 
 def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Adapter | None:
@@ -85,11 +87,13 @@ def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:
     return Adapter(f"{len(rates)} RDMA ports", sum(rates), True, kind, len(rates)) if rates else None
 
 
-def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
+def expectation(adapters: Mapping[str, Adapter], collective: str = "all_reduce") -> NetworkExpectation:
     """What the group must reach over these nodes' networks: the slowest sets it."""
     slowest = min(adapters, key=lambda node: adapters[node].gbps)
     adapter = adapters[slowest]
     rule = _rules()[adapter.kind]
+    if collective != "all_reduce":
+        rule = {**rule, **rule.get("other_collectives", {})}
     floor = float(rule["floors"][max(rails for rails in rule["floors"] if rails <= adapter.rails)])
     return NetworkExpectation(
         floor_gbps=adapter.gbps * floor,
@@ -102,4 +106,5 @@ def expectation(adapters: Mapping[str, Adapter]) -> NetworkExpectation:
         method=str(rule["method"]),
         source=f"{floor:.0%} of {adapter.gbps:g} GB/s ({adapter.name} of {slowest}); " + str(rule["source"]),
         effect=effect(str(rule["effect"])) if adapter.physical else None,
+        from_bytes_per_rank=int(rule.get("from_bytes_per_rank", 0)),
     )

@@ -7,6 +7,7 @@ from clustercheck.locate.located import Named
 from clustercheck.locate.trials import Trial
 
 SMALLEST = 3  # nodes: what is fewer is a pair
+EVERY_GROUP = "every group that was measured is slow, every pair is fast: it cannot be told which nodes are"
 LARGEST = 8  # nodes of a slow group whose members are told apart one by one
 
 
@@ -49,7 +50,10 @@ def _among(case: Case, group: list[str], others: list[str]) -> Stage:
     yield [trial for trial in tried.values() if case.measured.is_bad(trial)] * 2
     because = f"slow in every group of {len(group)} nodes, fast in pairs"
     bad = [node for node, trial in tried.items() if case.measured.is_bad(trial)]
-    case.found += [Named("node", (node,), because) for node in bad]
+    if len(bad) < len(group):
+        case.found += [Named("node", (node,), because) for node in bad]
+    else:
+        case.found.append(Named("node", tuple(group), EVERY_GROUP, sure=False))
 
 
 def _left_out(case: Case, group: list[str]) -> Stage:

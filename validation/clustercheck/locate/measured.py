@@ -72,6 +72,10 @@ class Measured:
         """Whether it is slow beside this other one, or the other was not measured."""
         return other not in self._best or self._best[trial] < self._limits.bad_below * self._best[other]
 
+    def is_slower_than_noise(self, trial: Trial, other: Trial) -> bool:
+        """Whether it is slower beside this other one than noise makes it, or the other was not measured."""
+        return other not in self._best or self._best[trial] < self.near_part * self._best[other]
+
     def set_floor_aside(self) -> None:
         """From now on only others of its kind tell whether a trial is bad: something slows them all."""
         self._has_floor = False
@@ -79,7 +83,14 @@ class Measured:
 
     def slow_among(self, trials: Sequence[Trial], alike: Sequence[Trial]) -> list[Trial]:
         """Those of the trials that are slower than the better ones of these that are like them."""
-        bound = self._limits.bad_below * _better(self.speeds(alike))
+        return self._below(self._limits.bad_below, trials, alike)
+
+    def near_among(self, trials: Sequence[Trial], alike: Sequence[Trial]) -> list[Trial]:
+        """Those of the trials that are slower than noise makes the better ones of these."""
+        return self._below(self.near_part, trials, alike)
+
+    def _below(self, part: float, trials: Sequence[Trial], alike: Sequence[Trial]) -> list[Trial]:
+        bound = part * _better(self.speeds(alike))
         return [trial for trial in trials if trial in self._best and self._best[trial] < bound]
 
     def speeds(self, trials: Iterable[Trial]) -> list[float]:

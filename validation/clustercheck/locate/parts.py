@@ -25,20 +25,22 @@ def take_apart(case: Case) -> Stage:
     }
     yield [trial for trials in own.values() for trial in trials]
     few = {node: measured.slow_among(trials, trials) for node, trials in own.items()}
-    few = {node: slow for node, slow in few.items() if 2 * len(slow) <= layout.gpus}
+    few = {node: slow for node, slow in few.items() if 0 < 2 * len(slow) <= layout.gpus}
+    # What is near the limit tells whether a slow one's rail is slow, too.
+    near = {node: measured.near_among(own[node], own[node]) for node in few}
     # The same part of two good nodes: what is slow there, too, is not this one's.
     elsewhere = {
         trial: trial_of(*_good_pair(core, node, number), trial.gpu, trial.rail)
-        for number, (node, slow) in enumerate(few.items())
-        for trial in slow
+        for number, (node, trials) in enumerate(near.items())
+        for trial in trials
     }
-    yield [trial for slow in few.values() for trial in slow * AGAIN] + [*elsewhere.values()] * AGAIN
+    yield [trial for trials in near.values() for trial in trials * AGAIN] + [*elsewhere.values()] * AGAIN
     crossed: dict[tuple[str, int], tuple[Trial, Trial]] = {}
     for node, trials in own.items():
         slow = [
             trial.gpu or 0
             for trial in measured.slow_among(trials, trials)
-            if trial not in elsewhere or measured.is_slower(trial, elsewhere[trial])
+            if trial in elsewhere and measured.is_slower(trial, elsewhere[trial])
         ]
         if 2 * len(slow) > layout.gpus:
             continue  # the node as a whole
@@ -46,7 +48,9 @@ def take_apart(case: Case) -> Stage:
             if pair := _exchanged(case, node, partners[node], gpu, slow):
                 crossed[node, gpu] = pair
             else:
-                case.parts.setdefault(node, []).append(_without_exchange(case, node, gpu, slow))
+                case.parts.setdefault(node, []).append(
+                    _without_exchange(case, node, trials[gpu], trials, elsewhere[trials[gpu]])
+                )
     yield [trial for pair in crossed.values() for trial in pair]
     again = [measured.slow_among(pair, own[node]) for (node, _), pair in crossed.items()]
     # Of two one may be an outlier, and twice.
@@ -109,13 +113,18 @@ def _exchanged(
     return trial_of(node, partner, gpu, layout.rail_of(other)), trial_of(node, partner, other, rail)
 
 
-def _without_exchange(case: Case, node: str, gpu: int, slow: Collection[int]) -> Named:
-    rail = case.layout.rail_of(gpu)
-    mates = [g for g in range(case.layout.gpus) if g != gpu and case.layout.rail_of(g) == rail]
-    if set(mates) <= set(slow) and mates:
+def _without_exchange(case: Case, node: str, slow: Trial, trials: Sequence[Trial], elsewhere: Trial) -> Named:
+    """The GPU where the others of its rail are fast, the rail where all of them are as slow."""
+    measured, gpu, rail = case.measured, slow.gpu or 0, slow.rail or 0
+    mates = [trial for trial in trials if trial.rail == rail and trial != slow]
+    near = [t for t in measured.near_among(mates, trials) if measured.is_slower_than_noise(t, elsewhere)]
+    fast = [trial for trial in mates if measured.times(trial) and trial not in near]
+    if fast == mates:
+        over = f" over its rail {rail}" if case.layout.rails > 1 else ""
+        return _gpu(node, gpu, f"GPU {gpu} is slow, the others{over} are not")
+    if not fast and not any(measured.is_slower(slow, trial) for trial in mates):
         return _rail(node, rail, f"every GPU is slow over rail {rail}, and none over the others")
-    over = f" over its rail {rail}" if case.layout.rails > 1 else ""
-    return _gpu(node, gpu, f"GPU {gpu} is slow, the others{over} are not")
+    return _either(node, gpu, rail)
 
 
 def _by_exchange(
@@ -127,6 +136,10 @@ def _by_exchange(
         return _gpu(node, gpu, f"GPU {gpu} is slow over rail {pair[0].rail}, too; rail {rail} is not")
     if good_over and not over_good:
         return _rail(node, rail, f"rail {rail} is slow with GPU {pair[1].gpu}, too; GPU {gpu} is not")
+    return _either(node, gpu, rail)
+
+
+def _either(node: str, gpu: int, rail: int) -> Named:
     return Named("node", (node,), f"GPU {gpu} over rail {rail} is slow, and it cannot be told which of them")
 
 

@@ -201,7 +201,11 @@ WITH_STORAGE = hdr(8) + [{**port, "device": f"mlx5_{n}"} for n, port in enumerat
         (hdr(8, link_layer="Ethernet", gbps=100), {1024: 75.0}, 4, "", Verdict.PASS),
         (hdr(8, link_layer="Ethernet", gbps=100), {1024: 55.0}, 4, "", Verdict.FAIL),
         (WITH_STORAGE, HEALTHY_PAIR, 2, topology(8, 2), Verdict.PASS),
-        (WITH_STORAGE, HEALTHY_PAIR, 2, "unreadable", Verdict.FAIL),  # nobody can tell them from rails then
+        (WITH_STORAGE, HEALTHY_PAIR, 2, topology(8, 2).replace("SYS", "PHB"), Verdict.PASS),
+        (WITH_STORAGE, HEALTHY_PAIR, 2, "unreadable", Verdict.NOT_RUN),
+        (hdr(3), {1024: 44.0}, 2, topology(0, 3), Verdict.NOT_RUN),  # one of them may be the storage's
+        (hdr(1), {1024: 16.0}, 2, topology(0, 1), Verdict.PASS),
+        (hdr(1), {1024: 12.0}, 2, "unreadable", Verdict.FAIL),
         (hdr(2, link_layer="Ethernet") + [{**p, "device": f"mlx5_{n}"} for n, p in enumerate(hdr(8), 2)],
          HEALTHY_PAIR, 2, topology(10, 0), Verdict.PASS),
     ],
@@ -249,3 +253,12 @@ def test_a_baseline_keeps_what_was_measured_and_judges_it_from_then_on() -> None
     for gbps, verdict in ((9.9, Verdict.PASS), (9.0, Verdict.FAIL)):
         result = judged(replace(evidence("a10-24gb", gbps), baseline=baseline))
         assert result.verdict is verdict, result.because
+
+
+def test_a_launch_of_the_large_sizes_that_failed_is_said_and_not_excluded() -> None:
+    """1 GB/s at small sizes has no floor: without the large ones nobody has judged the network."""
+    small = over(hdr(8), {16: 1.0})
+    skipped = replace(small, skipped={"all_reduce": "the job could not be started: no image"})
+    result = judged(skipped)
+    assert result.verdict is Verdict.NOT_RUN
+    assert "no image" in result.because
