@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -10,8 +11,8 @@ from typing import Any, TypeVar
 from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
 from clustercheck.parse.nvidia_smi import Gpu, SmiLog, lost_gpus, parse_smi
-from clustercheck.parse.nvlink import GpuLinks, parse_nvlink
-from clustercheck.parse.reading import CannotReadError, bus_address, program_output
+from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
+from clustercheck.parse.reading import CannotReadError, bus_address, printed_output, program_output
 from clustercheck.parse.topology import Topology, parse_topology
 
 NVIDIA = "0x10de"
@@ -28,6 +29,23 @@ def _read(read: Callable[[], T]) -> T | CannotReadError:
         return read()
     except CannotReadError as error:
         return error
+
+
+def _read_all_but_lost(
+    record: Any, what: str, parse: Callable[[str], T], gpus_of: Callable[[T], Sequence[Gpu | Listed]]
+) -> T:
+    """What nvidia-smi printed. Over a lost GPU it ends badly, and may tell of all the others all the same.
+
+    Raises CannotReadError.
+    """
+    try:
+        return parse(program_output(record, what))
+    except CannotReadError:
+        with suppress(CannotReadError):
+            found = parse(text := printed_output(record, what))
+            if any(gpu.lost for gpu in gpus_of(found)) or lost_gpus(f"{text}\n{record.get('stderr')}"):
+                return found
+        raise
 
 
 def _known(found: T | CannotReadError) -> T:
@@ -73,7 +91,10 @@ class NodeEvidence:
 
     @cached_property
     def _smi(self) -> SmiLog | CannotReadError:
-        return _read(lambda: parse_smi(program_output(self.part("nvidia_smi"), "nvidia-smi -q -x")))
+        what = "nvidia-smi -q -x"
+        return _read(
+            lambda: _read_all_but_lost(self.part("nvidia_smi"), what, parse_smi, lambda log: log.gpus)
+        )
 
     def smi(self) -> SmiLog:
         """What nvidia-smi says. Raises CannotReadError."""
@@ -85,11 +106,21 @@ class NodeEvidence:
 
     @cached_property
     def _nvlinks(self) -> tuple[GpuLinks, ...] | CannotReadError:
-        return _read(lambda: parse_nvlink(program_output(self.part("nvlink"), "nvidia-smi nvlink -s")))
+        what = "nvidia-smi nvlink -s"
+        return _read(lambda: _read_all_but_lost(self.part("nvlink"), what, parse_nvlink, tuple))
 
     def nvlinks(self) -> tuple[GpuLinks, ...]:
         """NVLinks of each GPU. Raises CannotReadError."""
         return _known(self._nvlinks)
+
+    @cached_property
+    def _nvlink_errors(self) -> tuple[GpuLinkErrors, ...] | CannotReadError:
+        what = "nvidia-smi nvlink -e"
+        return _read(lambda: _read_all_but_lost(self.part("nvlink_errors"), what, parse_nvlink_errors, tuple))
+
+    def nvlink_errors(self) -> tuple[GpuLinkErrors, ...]:
+        """What the NVLinks of each GPU have counted. Raises CannotReadError."""
+        return _known(self._nvlink_errors)
 
     @cached_property
     def _topology(self) -> Topology | CannotReadError:
@@ -128,10 +159,11 @@ class NodeEvidence:
 
         Raises CannotReadError where the bus could not be read.
         """
-        record = self.raw.get("nvidia_smi")
         lost: set[str] = set()
-        if isinstance(record, Mapping) and record.get("rc") != 0:
-            lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
+        for name in ("nvidia_smi", "nvlink"):
+            record = self.raw.get(name)
+            if isinstance(record, Mapping) and record.get("rc") != 0:
+                lost.update(lost_gpus(f"{record.get('stdout')}\n{record.get('stderr')}"))
         lost.update(gpu.address for gpu in self.smi_gpus() if gpu.lost)
         silent = {device.get("address") for device in self.records("pci") if device.get("answers") is False}
         return tuple(address for address in self.gpu_addresses() if address in silent | lost)

@@ -8,6 +8,7 @@ from clustercheck.checks.of_job import ended_badly, outcome_of, points_of, ranks
 from clustercheck.evidence import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
 
 JOB = "all_reduce"
 
@@ -18,9 +19,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     outcome = outcome_of(evidence, JOB)
     ranks = ranks_of(outcome, str(subject.node))
-    wrong, checked = [], 0
+    wrong, checked, unread = [], 0, []
     for rank in ranks:
-        points = points_of(rank)
+        try:
+            points = points_of(rank)
+        except CannotReadError as error:
+            unread.append(error)
+            continue
         checked += len(points)
         wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
     more = {"ranks": len(ranks), "results_checked": checked}
@@ -31,6 +36,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "every element right",
             evidence=more,
         )
+    if unread:
+        raise unread[0]
     return good("every element right", "every element right", evidence=more)
 
 
@@ -44,6 +51,18 @@ def _wrong_on(node: str) -> seeding.Inject:
 
 def _no_points(rank: RankOutcome, said: seeding.Raw) -> None:
     said["points"] = []
+
+
+def _wrong_beside_silent(evidence: Evidence) -> Evidence:
+    """Of the node's GPUs the first says nothing, and the second has wrong sums."""
+
+    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+        if (rank.node, rank.gpu) == ("gpu02", 0):
+            said["points"] = []
+        elif (rank.node, rank.gpu) == ("gpu02", 1):
+            said["points"] = [{**point, "correct": False} for point in said["points"]]
+
+    return seeding.verdicts(JOB, change)(seeding.on_gpus(JOB, missing_on="")(evidence))
 
 
 _RANK = seeding.rank
@@ -68,6 +87,7 @@ CHECK = Check(
         Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), Subject("gpu01"), Verdict.EXCLUDED),
         Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
         Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        Fault("wrong-sums-beside-a-rank-without-points", _wrong_beside_silent, Subject("gpu02")),
         Fault("no-points", seeding.verdicts(JOB, _no_points), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -216,12 +216,13 @@ def _kind(evidence: Evidence, subject: Subject) -> Hashable:
 
 
 def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
-    """What was found, as its figures turn it: a pass may become a failure, or a measurement that is wrong."""
+    """What was found, as its figures turn it: they may make a pass, or what is not known whole, a failure."""
     if not judged:
         return finding
     wrong = [one for one in judged if one.verdict is Verdict.FAIL]
     wrong = wrong or [one for one in judged if one.verdict is Verdict.NOT_RUN]
-    if finding.verdict is Verdict.PASS and wrong:
+    fails = bool(wrong) and wrong[0].verdict is Verdict.FAIL
+    if wrong and (finding.verdict is Verdict.PASS or (finding.verdict is Verdict.NOT_RUN and fails)):
         because = "; ".join(one.because for one in wrong)
         finding = replace(finding, verdict=wrong[0].verdict, because=because)
     if finding.measured is not None:

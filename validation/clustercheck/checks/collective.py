@@ -56,17 +56,23 @@ def _check(name: str) -> Check:
         ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
         if (finding := cannot(evidence, subject, ranks, name)) is not None:
             return finding
-        wrong, checked = [], 0
+        wrong, checked, unread = [], 0, []
         for rank in ranks:
-            points = points_of(rank, name)
+            try:
+                points = points_of(rank, name)
+            except CannotReadError as error:
+                unread.append(error)
+                continue
             if not points:
-                raise CannotReadError(f"rank {rank.rank} measured no {words(name)}")
+                unread.append(CannotReadError(f"rank {rank.rank} measured no {words(name)}"))
             checked += len(points)
             wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
         more = {"ranks": len(ranks), "results_checked": checked}
         if wrong:
             because = f"wrong values at {', '.join(dict.fromkeys(wrong))}"
             return bad(because, "wrong values", "every element right", evidence=more)
+        if unread:
+            raise unread[0]
         return good("every element right", "every element right", evidence=more)
 
     return Check(
@@ -95,6 +101,7 @@ def _faults(name: str) -> tuple[Fault, ...]:
         Fault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
         Fault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
         Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
+        Fault("wrong-values-beside-a-silent-rank", wrong_beside_silent(name), node),
         Fault("not-measured", drop(name), node, Verdict.NOT_RUN),
         Fault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
         Fault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
@@ -110,6 +117,19 @@ def change(name: str, how: Any, node: str = "") -> seeding.Inject:
                 how(point)
 
     return seeding.verdicts(JOB, on)
+
+
+def wrong_beside_silent(name: str) -> seeding.Inject:
+    """Of a node's GPUs the first measured nothing, and the second has wrong values."""
+
+    def on(rank: RankOutcome, said: seeding.Raw) -> None:
+        points = [point for point in said["points"] if point["collective"] == name]
+        if (rank.node, rank.gpu) == ("gpu02", 0):
+            said["points"] = []
+        elif (rank.node, rank.gpu) == ("gpu02", 1):
+            said["points"] = [{**point, "correct": False} for point in points]
+
+    return seeding.chain(seeding.on_gpus(JOB, missing_on=""), seeding.verdicts(JOB, on))
 
 
 def drop(name: str) -> seeding.Inject:

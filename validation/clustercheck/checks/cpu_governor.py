@@ -26,14 +26,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the probe did not say which governors the CPUs have")
     if not governors:
         return excluded(NO_CPUFREQ)
-    if "" in governors:
-        raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
     more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
-    others = {name: count for name, count in governors.items() if name != EXPECTED}
+    others = {name: count for name, count in governors.items() if name not in ("", EXPECTED)}
     if others:
         said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
         because = f"of {sum(governors.values())} CPU policies the governor is {said}"
-        return warning(because, ", ".join(sorted(governors)), EXPECTED, source=SOURCE, evidence=more)
+        return warning(
+            because, ", ".join(filter(None, sorted(governors))), EXPECTED, source=SOURCE, evidence=more
+        )
+    if "" in governors:
+        raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
     return good(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
 
 
@@ -59,6 +61,12 @@ CHECK = Check(
         Fault(
             "one-cpu-otherwise",
             _governors("gpu01", performance=255, schedutil=1),
+            Subject("gpu01"),
+            Verdict.WARNING,
+        ),
+        Fault(
+            "powersave-beside-one-not-told",
+            seeding.edit("gpu01", lambda raw: raw["cpu"].update(governors={"": 1, "powersave": 255})),
             Subject("gpu01"),
             Verdict.WARNING,
         ),

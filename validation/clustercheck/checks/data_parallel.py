@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 from clustercheck.checks import seeding
@@ -24,9 +25,17 @@ def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
     outcome = outcome_of(evidence, job)
     mine = ranks_of(outcome, str(subject.node))
     common = evidence.once(partial(commonest_parameters, job=job), ("commonest parameters", job))
+    unread = []
     for rank in mine:
-        if (finding := _judge_rank(rank, common, evidence.tolerance)) is not None:
+        try:
+            finding = _judge_rank(rank, common, evidence.tolerance)
+        except CannotReadError as error:
+            unread.append(error)
+            continue
+        if finding is not None:
             return finding
+    if unread:
+        raise unread[0]
     worst = max(_difference(rank) for rank in mine)
     losses = losses_of(mine[0])
     return good(
@@ -76,9 +85,15 @@ def parameters_of(rank: RankOutcome) -> str:
 
 
 def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
-    """The hashes that most ranks have: one where they agree, none where all differ."""
-    counted = Counter(parameters_of(rank) for rank in outcome_of(evidence, job).ranks)
-    most = max(counted.values())
+    """The hashes that most ranks have: one where they agree, none where all differ.
+
+    A rank that names none takes nothing from the others.
+    """
+    counted: Counter[str] = Counter()
+    for rank in outcome_of(evidence, job).ranks:
+        with suppress(CannotReadError):
+            counted[parameters_of(rank)] += 1
+    most = max(counted.values(), default=0)
     if most == 1 and len(counted) > 2:
         return set()
     return {parameters for parameters, count in counted.items() if count == most}
@@ -116,6 +131,13 @@ def faults_of(job: str) -> tuple[Fault, ...]:
     hangs = seeding.rank(job, "gpu03", RankState.HUNG, "behind its peers")
     return (
         Fault("other-parameters", _on(job, "gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
+        Fault(
+            "other-parameters-beside-no-hash",
+            seeding.chain(
+                _on(job, "gpu02", parameters_sha256="f" * 64), _on(job, "gpu03", parameters_sha256="")
+            ),
+            Subject("gpu02"),
+        ),
         Fault("loss-differs", _on(job, "gpu01", max_loss_difference=0.01), Subject("gpu01")),
         Fault("loss-not-a-number", _on(job, "gpu01", max_loss_difference=None), Subject("gpu01")),
         Fault("rank-says-no", _on(job, "gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")),

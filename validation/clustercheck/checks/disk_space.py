@@ -21,9 +21,15 @@ INODES = 1000
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every place must have room in bytes and in inodes, and take writes. A place not listed is Docker's."""
-    places = [parse_room(record) for record in evidence.nodes[str(subject.node)].records("storage")]
-    if not places:
+    records = evidence.nodes[str(subject.node)].records("storage")
+    if not records:
         raise CannotReadError("the probe looked at no place")
+    places, unread = [], []
+    for record in records:
+        try:
+            places.append(parse_room(record))
+        except CannotReadError as error:
+            unread.append(error)
     problems = [(problem, place) for place in places if (problem := _problem(place))]
     free = {place.path: place.free_bytes for place in places}
     if problems:
@@ -36,6 +42,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             evidence={"free_bytes": free},
             remedy=READ_ONLY if place.read_only else "",
         )
+    if unread:
+        raise unread[0]
     tightest = min(places, key=lambda place: place.free_bytes - _needed(place))
     return good(
         _mb(tightest.free_bytes), _mb(_needed(tightest)), unit="MB",
@@ -93,6 +101,13 @@ CHECK = Check(
         Fault("jobs-full", _place("gpu02", "/var/lib/clusterctl", free_bytes=0), Subject("gpu02")),
         Fault("no-inodes", _place("gpu03", "/var/log", inodes_free=0), Subject("gpu03")),
         Fault("read-only", _place("gpu01", "/", read_only=True), Subject("gpu01")),
+        Fault(
+            "full-beside-one-not-told",
+            seeding.chain(
+                _place("gpu03", "/", free_bytes=None), _place("gpu03", "/var/lib/docker", free_bytes=0)
+            ),
+            Subject("gpu03"),
+        ),
         Fault(
             "nothing-told", seeding.edit("gpu02", lambda raw: raw.update(storage=[])), Subject("gpu02"),
             Verdict.NOT_RUN,

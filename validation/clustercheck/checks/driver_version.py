@@ -34,14 +34,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Module against library, then the settings, then the other nodes of which the same is asked."""
     node = str(subject.node)
     module = evidence.nodes[node].module_version()
-    library = evidence.nodes[node].smi().driver_version
+    library = _library(evidence, node)
     asked, branch = _asked_of(evidence, node)
     running = evidence.once(_counts)
     alike = running[asked, branch]
     everywhere = Counter({v: count for v, count in alike.items() if _is_asked(v, asked, branch)})
     commonest = [version for version, count in everywhere.items() if count == max(everywhere.values())]
     more = {"module": module, "nvidia_smi": library, "cluster": dict(sum(running.values(), Counter()))}
-    if module != library:
+    if library is not None and module != library:
         return bad(
             f"the kernel module is {module}, the library {library}",
             module,
@@ -66,7 +66,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             evidence=more,
             remedy="Set nvidia_driver_version to the one that is meant, then clusterctl apply.",
         )
+    evidence.nodes[node].smi()
     return good(module, asked or branch or commonest[0], evidence=more)
+
+
+def _library(evidence: Evidence, node: str) -> str | None:
+    """The library's version, None where nvidia-smi cannot be read."""
+    try:
+        return evidence.nodes[node].smi().driver_version
+    except CannotReadError:
+        return None
 
 
 def _asked_of(evidence: Evidence, node: str) -> tuple[str, str]:
@@ -114,6 +123,11 @@ CHECK = Check(
             "other-branch",
             _all_at({"gpu01": "570.148.08", "gpu02": "570.148.08", "gpu03": "570.148.08"}),
             Subject("gpu01"),
+        ),
+        Fault(
+            "other-driver-and-no-answer-of-nvidia-smi",
+            seeding.chain(_runs("gpu02", "580.105.08"), seeding.program_fails("gpu02", "nvidia_smi", rc=9)),
+            Subject("gpu02"),
         ),
         Fault("module-and-library-apart", seeding.edit("gpu03", _module_alone), Subject("gpu03")),
     ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output
 
 START = "Read `journalctl -u nvidia-fabricmanager`, then start it: systemctl start nvidia-fabricmanager"
@@ -34,28 +36,28 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     unit = part.get("unit")
     if not isinstance(unit, dict) or not unit.get("ActiveState"):
         raise CannotReadError("the state of nvidia-fabricmanager.service is not known")
-    driver, more = node.module_version(), {"nvswitches": switches, "unit": unit.get("ActiveState")}
+    more = {"nvswitches": switches, "unit": unit.get("ActiveState")}
     if unit.get("LoadState") == "not-found":
-        return bad("Fabric Manager is not installed", "not installed", driver, evidence=more)
+        return bad("Fabric Manager is not installed", "not installed", "installed", evidence=more)
     state = f"{unit['ActiveState']} ({unit.get('SubState', '')})"
     if unit["ActiveState"] == "active":
-        version = _version(part)
+        version, driver = _version(part), node.module_version()
         if version == driver:
             return good(version, driver, evidence=more)
         return bad(f"Fabric Manager is {version}, the driver {driver}", version, driver, evidence=more)
-    return _stopped_because(part, driver, state, more)
+    return _stopped_because(node, part, state, more)
 
 
-def _stopped_because(part: Mapping[str, Any], driver: str, state: str, more: Mapping[str, Any]) -> Finding:
+def _stopped_because(
+    node: NodeEvidence, part: Mapping[str, Any], state: str, more: Mapping[str, Any]
+) -> Finding:
     """It does not run: where it is of another version it cannot, and starting it would not help."""
     because = f"Fabric Manager is {state}"
-    try:
-        version = _version(part)
-    except CannotReadError:
-        version = driver
-    if version != driver:
-        because += f": it is {version}, the driver {driver}"
-        return bad(because, version, driver, evidence=more)
+    with suppress(CannotReadError):
+        version, driver = _version(part), node.module_version()
+        if version != driver:
+            because += f": it is {version}, the driver {driver}"
+            return bad(because, version, driver, evidence=more)
     return bad(because, state, "active", evidence=more, remedy=START)
 
 
@@ -109,6 +111,14 @@ CHECK = Check(
         Fault("fabric-manager-missing", seeding.edit("gpu01", _not_installed), Subject("gpu01")),
         Fault("fabric-manager-version-skew", seeding.edit("gpu02", _other_version), Subject("gpu02")),
         Fault("fabric-manager-refuses", seeding.edit("gpu03", _refuses_to_start), Subject("gpu03")),
+        Fault(
+            "fabric-manager-stopped-and-no-module",
+            seeding.chain(
+                seeding.edit("gpu02", _stopped),
+                seeding.edit("gpu02", lambda raw: raw["module"].update(version=None)),
+            ),
+            Subject("gpu02"),
+        ),
         Fault("nvswitch-gone", seeding.edit("gpu02", _switch_gone), Subject("gpu02")),
         Fault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
     ),

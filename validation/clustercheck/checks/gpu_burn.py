@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, unknown
+from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu
 from clustercheck.checks.gpu_throttle import FAULTS
 from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
+from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken, wrong
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.gpu_jobs import is_positive
@@ -28,24 +28,29 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    burn, seen = _burn(rank), watch_of(rank)
+    burn, seen = (rank.verdict or {}).get("burn"), watch_of(rank)
+    burn = burn if isinstance(burn, Mapping) else {}
+    told = {"watch": seen, "seconds": burn.get("seconds"), "errors": burn.get("errors")}
+    if is_positive(errors := burn.get("errors")):
+        return bad(wrong(rank) or f"{errors} wrong numbers", errors, 0, evidence=told)
+    if not wrong(rank) and (finding := _held_down(seen, told)) is not None:
+        return finding
     finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
-    told = {**finding.evidence, "watch": seen, "seconds": burn["seconds"], "errors": burn["errors"]}
-    finding = replace(finding, evidence=told)
-    if burn["errors"]:
-        return bad(finding.because or f"{burn['errors']} wrong numbers", burn["errors"], 0, evidence=told)
+    finding = replace(finding, evidence={**finding.evidence, **told})
     if finding.verdict is not Verdict.PASS:
         return finding
-    return _held_down(seen, told) or finding
+    _require_whole(rank, burn)
+    if not is_positive(seen.get("samples")) or not isinstance(seen.get("reasons"), list):
+        because = seen.get("because") or "nvidia-smi said nothing of throttling"
+        because = f"what the GPU did meanwhile is not known: {because}"
+        return replace(finding, verdict=Verdict.NOT_RUN, because=because)
+    return finding
 
 
 def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | None:
-    """What the driver said of heat, power and errors while it burned; None where all of it is good."""
+    """What the driver said of heat, power and errors while it burned; None where nothing of it is bad."""
     reasons = seen.get("reasons")
-    if not is_positive(seen.get("samples")) or not isinstance(reasons, list):
-        because = seen.get("because") or "nvidia-smi said nothing of throttling"
-        return unknown(f"what the GPU did meanwhile is not known: {because}", evidence=told)
-    active = [text for name, text in FAULTS.items() if name in reasons]
+    active = [text for name, text in FAULTS.items() if isinstance(reasons, list) and name in reasons]
     if active:
         said = f"throttled while it burned: {', '.join(active)}, up to {seen.get('temperature_c')} C"
         return bad(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
@@ -56,15 +61,12 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
     return None
 
 
-def _burn(rank: RankOutcome) -> Mapping[str, Any]:
-    """Seconds and errors. Raises CannotReadError where they are no numbers."""
-    burn = (rank.verdict or {}).get("burn")
-    errors = burn.get("errors") if isinstance(burn, Mapping) else None
-    if not isinstance(burn, Mapping) or not is_positive(burn.get("seconds")):
+def _require_whole(rank: RankOutcome, burn: Mapping[str, Any]) -> None:
+    """Raises CannotReadError where seconds or errors are no numbers."""
+    if not is_positive(burn.get("seconds")):
         raise CannotReadError(f"rank {rank.rank} does not say how long it burned")
-    if not isinstance(errors, int) or isinstance(errors, bool) or errors < 0:
+    if type(burn.get("errors")) is not int or burn["errors"] < 0:
         raise CannotReadError(f"rank {rank.rank} does not count its errors")
-    return burn
 
 
 def _watch(node: str, gpu: int, **changes: Any) -> seeding.Inject:
@@ -105,6 +107,19 @@ CHECK = Check(
         ),
         Fault("power-brake", _watch("gpu01", 3, reasons=["hw_power_brake_slowdown"]), Subject("gpu01", 3)),
         Fault("ecc-counts", _watch("gpu03", 0, uncorrected_after=2), Subject("gpu03", 0)),
+        Fault(
+            "ecc-counts-and-no-reasons",
+            _watch("gpu03", 1, uncorrected_after=2, reasons=None, samples=0),
+            Subject("gpu03", 1),
+        ),
+        Fault(
+            "wrong-and-no-seconds",
+            seeding.chain(
+                _SEED.changed("gpu01", 4, _wrong),
+                _SEED.changed("gpu01", 4, lambda said: said["burn"].pop("seconds")),
+            ),
+            Subject("gpu01", 4),
+        ),
         Fault("slower-than-equals", _SEED.scaled("gpu03", 5, 0.7), Subject("gpu03", 5)),
         Fault("nobody-watched", _SEED.says("gpu01", 2, watch={}), Subject("gpu01", 2), Verdict.NOT_RUN),
         Fault("rank-hangs", _SEED.ended("gpu02", 0, RankState.HUNG), Subject("gpu02", 0)),

@@ -82,6 +82,15 @@ CHECK = Check(
         ),
         Fault("gpu-lost", seeding.fall_off_bus("gpu02", 3), Subject("gpu02"), Verdict.NOT_RUN),
         Fault(
+            "gpu-lost-in-a-field",
+            seeding.chain(
+                seeding.smi("gpu02", 3, "serial", "GPU is lost"),
+                seeding.edit("gpu02", lambda raw: raw["nvidia_smi"].update(rc=15)),
+            ),
+            Subject("gpu02"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
             "output-cut-off",
             seeding.stdout("gpu01", "nvidia_smi", "</nvidia_smi_log>", ""),
             Subject("gpu01"),

@@ -15,15 +15,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
     if profile is not None and not profile.ecc:
         return excluded(f"{gpu.model} has no ECC to judge")
-    if gpu.ecc_mode != "Enabled":
-        if gpu.ecc_mode == "Disabled":
-            return bad(
-                "ECC is switched off",
-                "off",
-                "on",
-                remedy="Switch it on with `nvidia-smi -e 1` and reset the GPU or reboot the node.",
-            )
-        raise CannotReadError(f"the ECC mode is {gpu.ecc_mode or 'not printed'}")
+    if gpu.ecc_mode == "Disabled":
+        return bad(
+            "ECC is switched off",
+            "off",
+            "on",
+            remedy="Switch it on with `nvidia-smi -e 1` and reset the GPU or reboot the node.",
+        )
     counters = {
         name: whole_number(value) for name, value in (gpu.ecc or {}).items() if name.startswith("volatile/")
     }
@@ -32,8 +30,6 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     parts = {name: count for name, count in wrong.items() if name not in totals}
     total = max(sum(count or 0 for count in each.values()) for each in (totals, parts))
     known = totals or parts  # Volta prints a sum beside its parts, some of which it has not
-    if not total and (not known or None in known.values()):  # one that counts is a fault beside any other
-        raise CannotReadError("the uncorrectable ECC counters are not printed")
     threshold = (gpu.ecc or {}).get("aggregate/sram_threshold_exceeded", "")
     more = {name.removeprefix("volatile/"): count for name, count in counters.items() if count}
     if threshold == "Yes":
@@ -47,6 +43,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if total:
         errors = "error" if total == 1 else "errors"
         return bad(f"{total} uncorrectable memory {errors}", total, 0, unit="errors", evidence=more)
+    if gpu.ecc_mode != "Enabled":
+        raise CannotReadError(f"the ECC mode is {gpu.ecc_mode or 'not printed'}")
+    if not known or None in known.values():
+        raise CannotReadError("the uncorrectable ECC counters are not printed")
     return good(0, 0, unit="errors", evidence=more)
 
 
@@ -90,6 +90,22 @@ CHECK = Check(
                 _SMI("gpu01", 4, "ecc_errors/volatile/sram_uncorrectable_parity", "N/A"),
             ),
             Subject("gpu01", 4),
+        ),
+        Fault(
+            "sram-threshold-beside-one-not-printed",
+            seeding.chain(
+                _SMI("gpu01", 1, "ecc_errors/aggregate/sram_threshold_exceeded", "Yes"),
+                _SMI("gpu01", 1, "ecc_errors/volatile/dram_uncorrectable", "N/A"),
+            ),
+            Subject("gpu01", 1),
+        ),
+        Fault(
+            "ecc-beside-a-mode-not-printed",
+            seeding.chain(
+                _SMI("gpu03", 4, "ecc_errors/volatile/dram_uncorrectable", "2"),
+                _SMI("gpu03", 4, "ecc_mode/current_ecc", "N/A"),
+            ),
+            Subject("gpu03", 4),
         ),
         Fault("counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN),
     ),

@@ -31,6 +31,13 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     faults=(
         Fault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
+        Fault(
+            "wrong-element-and-no-figures",
+            seeding.chain(
+                _SEED.wrong("gpu02", 5, "fp16: 1 of 324 elements"), _SEED.says("gpu02", 5, figures=[])
+            ),
+            Subject("gpu02", 5),
+        ),
         Fault("below-floor", _SEED.scaled(None, None, 0.5), Subject("gpu01", 0)),
         Fault(
             "slower-than-equals",

@@ -9,6 +9,7 @@ from clustercheck.checks import seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.checks.of_gpu_job import REQUIRES, spoken
 from clustercheck.evidence import Evidence
+from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
@@ -22,14 +23,21 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    account = _account(rank)
+    verdict = rank.verdict or {}
+    try:
+        account = _account(rank)
+    except CannotReadError:
+        told = verdict.get("pattern_test")
+        if isinstance(told, Mapping) and is_positive(told.get("errors")):
+            said = str(verdict.get("because") or "words did not hold what was written")
+            return bad(said, told["errors"], 0, unit="wrong words", evidence=dict(told))
+        raise
     errors, tested, asked = account["errors"], account["tested_bytes"], account["asked_bytes"]
     more: dict[str, Any] = {
         "unit": "wrong words",
         "method": f"{account['patterns']} patterns over {tested / GIB:.4g} GiB",
         "evidence": dict(account),
     }
-    verdict = rank.verdict or {}
     if errors:
         said = str(verdict.get("because") or f"{errors} words did not hold what was written")
         return bad(said, errors, 0, **more)
@@ -72,6 +80,11 @@ CHECK = Check(
     severity=Severity.CRITICAL,
     faults=(
         Fault("stuck-bit", _account_says("gpu02", 7, errors=3), Subject("gpu02", 7)),
+        Fault(
+            "stuck-bit-beside-a-count-not-told",
+            _account_says("gpu02", 6, errors=3, patterns=None),
+            Subject("gpu02", 6),
+        ),
         Fault(
             "memory-taken",
             _account_says("gpu01", 0, tested_bytes=1 << 20),

@@ -11,7 +11,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.p2p import MEANINGS, PeerAccess, parse_peer_access
-from clustercheck.parse.reading import program_output
+from clustercheck.parse.reading import CannotReadError, program_output
 
 WAYS = {"r": "read", "w": "write", "n": "NVLink"}
 SOURCE = "nvidia-smi topo -p2p: NVML's nvmlGpuP2PStatus_t of each pair"
@@ -26,25 +26,29 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpus = len(evidence.nodes[node].smi().gpus)
     if gpus < 2:
         return excluded("the node has one GPU: it has no peer")
-    matrices = evidence.once(lambda _: peer_access(evidence.nodes[node], gpus), ("peer access", node))
+    matrices, unread = evidence.once(lambda _: _read(evidence.nodes[node], gpus), ("peer access", node))
     joined = profile is not None and profile.nvswitches > 0
     refused = _refused(matrices, gpu.index)
+    plain = [way for way in ("r", "w") if way in matrices]
     more = {"peers": gpus - 1, "refused": refused}
     if joined:
         guilty = {
-            way: peers for way in WAYS if (peers := _blamed(matrices[way], gpu.index, tuple(refused[way])))
+            way: peers
+            for way in matrices
+            if (peers := _blamed(matrices[way], gpu.index, tuple(refused[way])))
         }
     else:
         guilty = {
             way: peers
-            for way in ("r", "w")
+            for way in plain
             if (peers := [peer for peer, word in refused[way].items() if word == "DR"])
         }
     if guilty:
         said = "; ".join(_said(way, refused[way], peers) for way, peers in guilty.items())
         most = max(len(peers) for peers in guilty.values())
         return bad(said, gpus - 1 - most, gpus - 1, unit="peers", source=SOURCE, evidence=more)
-    plain = ("r", "w")
+    if unread:
+        raise unread[0]
     if any(word == "U" for way in plain for word in refused[way].values()):
         return unknown("the driver does not know whether this GPU reaches its peers", evidence=more)
     if not joined and any(refused[way] for way in plain):
@@ -57,11 +61,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def peer_access(node: NodeEvidence, gpus: int) -> dict[str, PeerAccess]:
     """The matrices for reading, writing and NVLink. Raises CannotReadError."""
+    found, unread = _read(node, gpus)
+    if unread:
+        raise unread[0]
+    return found
+
+
+def _read(node: NodeEvidence, gpus: int) -> tuple[dict[str, PeerAccess], list[CannotReadError]]:
+    """The matrices that can be read, and why the others cannot."""
     part = node.mapping("peer_access")
-    return {
-        way: parse_peer_access(program_output(part.get(way), f"nvidia-smi topo -p2p {way}"), gpus)
-        for way in WAYS
-    }
+    found, unread = {}, []
+    for way in WAYS:
+        try:
+            found[way] = parse_peer_access(program_output(part.get(way), f"nvidia-smi topo -p2p {way}"), gpus)
+        except CannotReadError as error:
+            unread.append(error)
+    return found, unread
 
 
 def _refused(matrices: Mapping[str, PeerAccess], gpu: int) -> dict[str, dict[int, str]]:
@@ -127,6 +142,14 @@ CHECK = Check(
         Fault("gpu-without-peers", _behind_chipset("r", "w", "n"), Subject("gpu02", 2)),
         Fault("nvlink-not-used-for-peers", _behind_chipset("n", word="NS"), Subject("gpu02", 2)),
         Fault("one-pair-refused", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
+        Fault(
+            "one-pair-refused-beside-no-answer",
+            seeding.chain(
+                seeding.edit("gpu01", _one_pair),
+                seeding.edit("gpu01", lambda raw: raw["peer_access"]["n"].update(timed_out=True, rc=None)),
+            ),
+            Subject("gpu01", 0),
+        ),
         Fault(
             "matrix-cut-off",
             seeding.edit(

@@ -37,10 +37,11 @@ class Link:
 
 @dataclass(frozen=True)
 class Node:
-    """Every link of a node by both GPUs' numbers, and the limit of a good one."""
+    """Every link of a node by both GPUs' numbers, and the limit of a good one; why some could not be read."""
 
     links: Mapping[tuple[int, int], Link]
     limit_gbps: float | None
+    unread: Mapping[tuple[int, int], str]
 
     def peers(self, gpu: int) -> list[int]:
         """The GPUs that are joined with this one."""
@@ -76,7 +77,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return excluded("the node has one GPU: it has no peer")
     name, gpu = str(subject.node), int(subject.gpu or 0)
     node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
-    own = node.own(gpu)
+    own, unread = node.own(gpu), [why for (one, _), why in node.unread.items() if one == gpu]
+    if not own and unread:
+        raise CannotReadError(unread[0])
     if not own:
         return unknown(_nobody(_said(rank)))
     more = {
@@ -99,10 +102,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     slowest = min(ways, key=lambda peer: min(link.gbps for link in ways[peer]))
     latest = max(link.latency_us for links in ways.values() for link in links)
     value = min(link.gbps for link in ways[slowest])
-    return replace(
+    found = replace(
         _figures(evidence, subject, rank, value, latest),
         evidence={**more, "slowest_with": slowest, "direct": all(link.direct for link in ways[slowest])},
     )
+    return replace(found, verdict=Verdict.NOT_RUN, because=f"cannot read: {unread[0]}") if unread else found
 
 
 def _nobody(said: Mapping[str, Any]) -> str:
@@ -136,17 +140,22 @@ def _said(rank: RankOutcome) -> Mapping[str, Any]:
 
 
 def _node(evidence: Evidence, *, name: str) -> Node:
-    """All links of a node. Raises CannotReadError where one is not to be read."""
+    """All links of a node."""
     ranks = {gpu: rank for (node, gpu), rank in evidence.gpu_jobs[JOB].ranks.items() if node == name}
     numbers = {str(properties(rank).get("pci_address")): gpu for gpu, rank in ranks.items()}
     links: dict[tuple[int, int], Link] = {}
+    unread: dict[tuple[int, int], str] = {}
     for gpu, rank in ranks.items():
         if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("peers"), Mapping):
             continue  # it says for itself what became of it
         for address, said in _said(rank).items():
-            if address in numbers:
+            if address not in numbers:
+                continue
+            try:
                 links[gpu, numbers[address]] = _link(said, f"rank {rank.rank}, {address}")
-    return Node(links, _limit(evidence, name, links))
+            except CannotReadError as error:
+                unread[gpu, numbers[address]] = str(error)
+    return Node(links, _limit(evidence, name, links), unread)
 
 
 def _link(said: Any, where: str) -> Link:
@@ -219,6 +228,16 @@ CHECK = Check(
         Fault("no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN),
         Fault(
             "no-numbers", _changed("gpu02", {(0, 1): {"gbps": None}}), Subject("gpu02", 0), Verdict.NOT_RUN
+        ),
+        Fault(
+            "bytes-differ-beside-no-numbers",
+            _changed("gpu02", {(0, 1): {"gbps": None}, (0, 2): {"wrong_bytes": 3}}),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "slow-beside-no-numbers",
+            seeding.chain(_of_gpu("gpu02", 3, gbps=90.0), _changed("gpu02", {(3, 1): {"gbps": None}})),
+            Subject("gpu02", 3),
         ),
         Fault(
             "others-not-measured",

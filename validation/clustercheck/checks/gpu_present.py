@@ -86,6 +86,14 @@ CHECK = Check(
         Fault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
         Fault("gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)),
         Fault(
+            "gpu-lost-and-exit-code-15",
+            seeding.chain(
+                seeding.smi("gpu02", 3, "serial", "GPU is lost"),
+                seeding.edit("gpu02", lambda raw: raw["nvidia_smi"].update(rc=15)),
+            ),
+            Subject("gpu02", 3),
+        ),
+        Fault(
             "gpu-requires-reset",
             seeding.smi("gpu02", 3, "product_name", "GPU requires reset"),
             Subject("gpu02", 3),

@@ -53,13 +53,13 @@ def _retired(retired: Mapping[str, str]) -> Finding:
     more = {name: value for name, value in retired.items() if name.endswith("retired_count")}
     if pending == "Yes":
         return bad("a retired page waits for a reset", "pending", "nothing pending", evidence=more)
-    if pending != "No":
-        raise CannotReadError(f"page retirement says {pending!r}")
     counts = [whole_number(value) for value in more.values()]
     pages = sum(count or 0 for count in counts)
     if pages >= MOST_PAGES:
         because = f"{pages} pages are retired, of {MOST_PAGES} at which NVIDIA calls a GPU defective"
         return bad(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
+    if pending != "No":
+        raise CannotReadError(f"page retirement says {pending!r}")
     if not counts or any(count is None for count in counts):
         raise CannotReadError("how many pages are retired is not printed")
     return good("nothing pending", "nothing pending", evidence=more)

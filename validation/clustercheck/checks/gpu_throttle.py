@@ -24,13 +24,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The reasons that are faults must be printed, and not be active."""
     reasons = gpu_of(evidence, subject).reasons or {}
     said = {name.partition("_reason_")[2]: value for name, value in reasons.items()}
-    missing = [name for name in FAULTS if said.get(name) not in ("Active", "Not Active")]
-    if missing:
-        raise CannotReadError(f"the reasons {', '.join(missing)} are not printed")
-    active = [text for name, text in FAULTS.items() if said[name] == "Active"]
+    active = [text for name, text in FAULTS.items() if said.get(name) == "Active"]
     more = {"active": [name for name, value in said.items() if value == "Active"]}
     if active:
         return bad(f"throttled: {', '.join(active)}", ", ".join(active), "no such reason", evidence=more)
+    missing = [name for name in FAULTS if said.get(name) != "Not Active"]
+    if missing:
+        raise CannotReadError(f"the reasons {', '.join(missing)} are not printed")
     return good("not throttled", "no such reason", evidence=more)
 
 
@@ -56,6 +56,13 @@ CHECK = Check(
             "thermal-slowdown-by-the-driver", _seed("gpu01", 2, "sw_thermal_slowdown"), Subject("gpu01", 2)
         ),
         Fault("power-brake", _seed("gpu02", 5, "hw_power_brake_slowdown"), Subject("gpu02", 5)),
+        Fault(
+            "hw-slowdown-beside-one-not-printed",
+            seeding.chain(
+                _seed("gpu03", 6, "hw_slowdown"), _seed("gpu03", 6, "hw_power_brake_slowdown", "N/A")
+            ),
+            Subject("gpu03", 6),
+        ),
         Fault(
             "reason-unreadable",
             _seed("gpu01", 1, "hw_slowdown", "actif"),

@@ -13,6 +13,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_transfer"
 SHOWN = ("host_to_device", "device_to_host")
@@ -27,10 +28,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     rank = spoken(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
-    finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
     seen = watch_of(rank)
+    reduced = _reduced(seen)
+    try:
+        finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
+    except CannotReadError:
+        if not reduced:
+            raise
+        finding = Finding(Verdict.FAIL)
     finding = replace(finding, evidence={**finding.evidence, "watch": seen, "numa": _numa(rank)})
-    if finding.verdict is Verdict.NOT_RUN or not (reduced := _reduced(seen)):
+    if not reduced:
         return finding
     because = f"{reduced}; {finding.because}" if finding.because else reduced
     return replace(finding, verdict=Verdict.FAIL, because=because, remedy=LINK_REMEDY)
@@ -81,6 +88,11 @@ CHECK = Check(
             Subject("gpu03", 5),
         ),
         Fault("link-narrow", _link("gpu03", 2, pcie_width=8.0), Subject("gpu03", 2)),
+        Fault(
+            "link-narrow-and-no-figures",
+            seeding.chain(_link("gpu02", 1, pcie_width=8.0), _SEED.says("gpu02", 1, figures=[])),
+            Subject("gpu02", 1),
+        ),
         Fault("link-slow", _link("gpu03", 2, pcie_generation=1.0), Subject("gpu03", 2)),
         Fault("impossibly-fast", _SEED.scaled("gpu01", 0, 1.5), Subject("gpu01", 0), Verdict.NOT_RUN),
         Fault("rank-hangs", _SEED.ended("gpu01", 3, RankState.HUNG), Subject("gpu01", 3)),

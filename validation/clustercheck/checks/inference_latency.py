@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -90,8 +91,11 @@ def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
 
 
 def _middle(evidence: Evidence, model: str, key: str) -> float:
-    """Of what the ranks say, where one of them says a number. Raises CannotReadError."""
-    said_of = [_case(rank, model)[key] for rank in outcome_of(evidence, JOB).ranks]
+    """Of what the ranks say that can be read, where one of them says a number."""
+    said_of = []
+    for rank in outcome_of(evidence, JOB).ranks:
+        with suppress(CannotReadError):
+            said_of.append(_case(rank, model)[key])
     return float(statistics.median(value for value in said_of if value is not None))
 
 
@@ -160,6 +164,13 @@ CHECK = Check(
     faults=(
         Fault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
         Fault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
+        Fault(
+            "answer-no-number-beside-no-time",
+            seeding.chain(
+                _on("gpu01", lambda c: c.update(p50_s=0)), _on("gpu02", lambda c: c.update(output_std=None))
+            ),
+            Subject("gpu02"),
+        ),
         Fault(
             "slow-gpus",
             seeding.chain(_ON_GPUS, _on("gpu02", lambda c: c.update(p50_s=c["p50_s"] * 1.5))),

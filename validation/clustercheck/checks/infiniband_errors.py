@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
+from clustercheck.checks import nccl_tests, of_nccl, rdma_write, seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_counters import Counts, before_and_after, grown
-from clustercheck.checks.of_rdma import edit_port, links_of, name_of, unread, without_adapter
+from clustercheck.checks.of_counters import Counters, growth_over_jobs
+from clustercheck.checks.of_load import infiniband_load
+from clustercheck.checks.of_rdma import edit_port, lose_adapter, name_of, unread, without_adapter
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.node_evidence import NodeEvidence
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.infiniband import Port
 
 SOURCE = (
     "rdma-core, infiniband-diags/etc/error_thresholds (ibqueryerrors); flaps: Azure/azurehpc-health-checks"
@@ -45,50 +47,73 @@ WIDEST = {
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """How much each counter of a port that is up, or was, grew, against its threshold; the rest is told."""
-    links = links_of(evidence, subject)
-    if not links:
+    node = str(subject.node)
+    first = evidence.counted_first[node]
+    ports = {name_of((adapter, port)): port for adapter in first.rdma() for port in adapter.ports}
+    if not ports:
         return without_adapter(evidence, subject)
-    uptime = evidence.nodes[str(subject.node)].mapping("host").get("uptime_s")
-    within_a_day = isinstance(uptime, int | float) and 0 < uptime < DAY_S
-    more: dict[str, Any] = {"counted": {name_of(link): link[1].errors for link in links if link[1].errors}}
-    judged = [link for link in links if link[1].up or link[1].counters.get("link_downed")]
-    if not judged:
+    more: dict[str, Any] = {"counted": {name: port.errors for name, port in ports.items() if port.errors}}
+    if not any(map(_is_judged, ports.values())):
         return excluded("no port has ever been up", evidence=more)
-    before, after = before_and_after(evidence, str(subject.node), _counts_of)
-    grew = grown(before, after, WIDEST)
-    more["grown"] = {f"{where} {name}": count for (where, name), count in grew.items() if count}
-    wrong = []
-    for link in judged:
-        port = link[1]
-        needed = NEEDED if port.link_layer == "InfiniBand" else ("link_downed",)
-        if port.up and (silent := [name for name in needed if name not in port.counters]):
-            raise CannotReadError(f"{name_of(link)} does not count {', '.join(silent)}")
-        wrong += [
-            (f"{name_of(link)} counted {count} {name} during the jobs, {most} are the most", count, most)
-            for name, most in THRESHOLDS.items()
-            if (count := grew.get((name_of(link), name), 0)) > most
-        ]
-        downs = port.counters.get("link_downed", 0)
-        if within_a_day and downs >= FLAPS:
-            because = f"{name_of(link)} went down {downs} times since the boot, within a day"
-            wrong.append((because, downs, FLAPS - 1))
+    more["loaded_by"] = infiniband_load(evidence, node)
+    growth = growth_over_jobs(evidence, node, _read, loaded_by=more["loaded_by"], widest=WIDEST)
+    more["grown"] = {f"{where} {name}": count for (where, name), count in growth.grew.items()}
+    if growth.untold:
+        more["not_told"] = {f"{where} {name}": why for (where, name), why in growth.untold.items()}
+    wrong = [(f"{where} was up before the jobs, and is not any more", 1, 0) for where in growth.gone]
+    wrong += [
+        (f"{where} counted {count} {name} during the jobs, {most} are the most", count, most)
+        for (where, name), count in growth.grew.items()
+        if count > (most := THRESHOLDS[name])
+    ]
+    wrong += _flapping(first, ports)
     if wrong:
         because, count, most = max(wrong, key=lambda each: each[1] / max(each[2], 1))
         told = "; ".join([because, *(said for said, *_ in wrong if said != because)][:4])
         return bad(told, count, most, unit="errors", source=SOURCE, evidence=more)
+    growth.require_told({(where, name) for where, port in ports.items() for name in _needed(port)})
     return good("no counter above its threshold", "none", source=SOURCE, evidence=more)
 
 
-def _counts_of(node: NodeEvidence) -> Counts:
+def _flapping(node: NodeEvidence, ports: Mapping[str, Port]) -> list[tuple[str, int, int]]:
+    """The ports that went down too often in a node's first day: what to say, how often, and the most."""
+    host = node.raw.get("host")
+    uptime = host.get("uptime_s") if isinstance(host, Mapping) else None
+    if not isinstance(uptime, int | float) or not 0 < uptime < DAY_S:
+        return []
+    downs = {name: port.counters.get("link_downed", 0) for name, port in ports.items()}
+    return [
+        (f"{name} went down {count} times since the boot, within a day", count, FLAPS - 1)
+        for name, count in downs.items()
+        if count >= FLAPS
+    ]
+
+
+def _is_judged(port: Port) -> bool:
+    return port.up or bool(port.counters.get("link_downed"))
+
+
+def _needed(port: Port) -> tuple[str, ...]:
+    """The counters without which a port is not judged: the others may stop, or be missing."""
+    if not port.up:
+        return ()
+    return NEEDED if port.link_layer == "InfiniBand" else ("link_downed",)
+
+
+def _read(node: NodeEvidence) -> Counters:
     """Of every port that is up, or was, what has a threshold. Raises CannotReadError."""
-    return {
-        (name_of((adapter, port)), name): port.counters[name]
-        for adapter in node.rdma()
-        for port in adapter.ports
-        if port.up or port.counters.get("link_downed")
-        for name in THRESHOLDS
-        if name in port.counters and (name not in CONGESTION or port.link_layer == "InfiniBand")
-    }
+    ports = {name_of((adapter, port)): port for adapter in node.rdma() for port in adapter.ports}
+    return Counters(
+        frozenset(name for name, port in ports.items() if port.up),
+        {
+            (where, name): port.counters.get(name)
+            for where, port in ports.items()
+            if _is_judged(port)
+            for name in THRESHOLDS
+            if name in port.counters or name in _needed(port)
+            if name not in CONGESTION or port.link_layer == "InfiniBand"
+        },
+    )
 
 
 def _counts(node: str, number: int, name: str, count: str) -> seeding.Inject:
@@ -101,6 +126,13 @@ def _before(node: str, number: int, name: str, count: str) -> seeding.Inject:
     return seeding.chain(edit_port(node, number, counters={name: count}), _counts(node, number, name, count))
 
 
+def _not_loaded(evidence: Evidence) -> Evidence:
+    """Jobs ran, but none between nodes over InfiniBand."""
+    for job in (rdma_write.JOB, nccl_tests.JOB, of_nccl.HEARD):
+        evidence = seeding.without_job(evidence, job)
+    return evidence
+
+
 CHECK = Check(
     id="infiniband-errors",
     title="InfiniBand and RoCE errors",
@@ -109,10 +141,11 @@ CHECK = Check(
     "jobs of the run load it",
     method="/sys/class/infiniband/*/ports/*/counters before the jobs and after them: the difference. They "
     "count since the driver was loaded or they were cleared; what they had before is told",
-    requires="an RDMA adapter",
+    requires="an RDMA adapter; where it has counted anything before, a job that loads it: ib_write_bw or "
+    "NCCL between nodes",
     expectation=f"no growth above ibqueryerrors' default ({THRESHOLDS['symbol_error']} errors of the link, "
     f"{THRESHOLDS['port_xmit_discards']} discards), no flap during the jobs, fewer than {FLAPS} in a node's "
-    "first day",
+    "first day, and every port that was up is up after them",
     remedy="Clean or swap cable and transceiver, then look at the switch port (`ibqueryerrors`, `mlxlink`). "
     "A counter that has come to its end tells nothing any more: `perfquery -R` on the node clears it.",
     subjects=every_node,
@@ -128,6 +161,31 @@ CHECK = Check(
             "stopped-counting",
             _before("gpu01", 0, "symbol_error", "65535"),
             Subject("gpu01"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "growth-beside-a-stopped-counter",
+            seeding.chain(
+                _before("gpu01", 0, "symbol_error", "65535"), _counts("gpu01", 1, "link_downed", "7")
+            ),
+            Subject("gpu01"),
+        ),
+        Fault("adapter-gone", seeding.later(lose_adapter("gpu02", 0)), Subject("gpu02")),
+        Fault(
+            "down-after-the-jobs",
+            seeding.later(edit_port("gpu03", 1, state="1: DOWN", phys_state="2: Polling")),
+            Subject("gpu03"),
+        ),
+        Fault(
+            "counter-gone",
+            seeding.later(edit_port("gpu03", 0, counters={"symbol_error": None})),
+            Subject("gpu03"),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
+            "not-loaded",
+            seeding.chain(_before("gpu02", 0, "symbol_error", "5000"), _not_loaded),
+            Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
         Fault(

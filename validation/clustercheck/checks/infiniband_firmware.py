@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
 from clustercheck.checks.of_rdma import edit_adapter, unread, without_adapter
 from clustercheck.evidence import Evidence
@@ -17,11 +18,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     on_bus = [adapter for adapter in adapters if adapter.address]
     if not on_bus:
         return excluded("the node's RDMA adapters are software: they have no firmware")
-    if silent := [each.name for each in on_bus if not each.firmware or not each.board]:
-        raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
+    telling = [each for each in on_bus if each.firmware and each.board]
     more = {"firmware": {each.name: f"{each.firmware} ({each.board})" for each in on_bus}}
     wrong, compared = [], 0
-    for adapter in on_bus:
+    for adapter in telling:
         versions = evidence.fabric.firmware[adapter.board]
         compared += versions.total() > 1
         ((usual, count),) = versions.most_common(1)
@@ -37,6 +37,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             wrong.append((said, adapter.firmware, usual))
     if wrong:
         return bad("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)
+    if silent := [each.name for each in on_bus if each not in telling]:
+        raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
     if not compared:
         return excluded("no other adapter of its board is anywhere: nothing to compare with", evidence=more)
     versions_here = ", ".join(sorted({each.firmware for each in on_bus}))
@@ -61,6 +63,14 @@ CHECK = Check(
             "firmware-differs",
             edit_adapter("gpu02", 1, lambda device: device.update(fw_ver="20.28.1002")),
             Subject("gpu02"),
+        ),
+        Fault(
+            "firmware-differs-beside-one-not-told",
+            seeding.chain(
+                edit_adapter("gpu01", 0, lambda device: device.update(fw_ver=None)),
+                edit_adapter("gpu01", 1, lambda device: device.update(fw_ver="20.28.1002")),
+            ),
+            Subject("gpu01"),
         ),
         Fault(
             "firmware-not-told",

@@ -19,6 +19,7 @@ from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
+GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
 
 
 @cache
@@ -33,14 +34,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     name = str(subject.node)
     node = evidence.nodes[name]
     xids = evidence.open_xids(name)
-    if (finding := of_switches(switch_errors(xids))) is not None:
-        return finding
+    switches = switch_errors(xids)
     strangers = [xid for xid in xids if not xid.switch and number_of(evidence, name, xid.address) is None]
-    finding = judge_messages(strangers, node.mapping("kernel_log"))
     faults = [one for one in evidence.open_faults(name) if number_of(evidence, name, one.address) is None]
-    if faults and finding.verdict is not Verdict.FAIL:
-        finding = unnumbered(faults)
-    return whole(finding, evidence.log_gap(name))
+    found = [
+        of_switches(switches.errors),
+        judge_messages(strangers, node.mapping("kernel_log")),
+        unnumbered(faults) if faults else None,
+    ]
+    finding = min((one for one in found if one is not None), key=lambda one: GRAVEST.index(one.verdict))
+    return whole(finding, switches.garbled[-1] if switches.garbled else evidence.log_gap(name))
 
 
 def of_switches(errors: Sequence[Sxid]) -> Finding | None:
@@ -125,6 +128,30 @@ CHECK = Check(
             Verdict.NOT_RUN,
         ),
         Fault(
+            "sxid-fatal-beside-a-garbled-one",
+            seeding.chain(
+                seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM Fault Up")),
+                seeding.kernel_says("gpu01", _says(20034, "Sev")),
+            ),
+            Subject("gpu01"),
+        ),
+        Fault(
+            "xid-of-a-gone-gpu-beside-a-garbled-sxid",
+            seeding.chain(
+                seeding.kernel_says("gpu02", line("0000:ee:00", 79)),
+                seeding.kernel_says("gpu02", _says(20034, "Sev")),
+            ),
+            Subject("gpu02"),
+        ),
+        Fault(
+            "xid-of-a-gone-gpu-beside-an-unknown-sxid",
+            seeding.chain(
+                seeding.kernel_says("gpu02", line("0000:ee:00", 79)),
+                seeding.kernel_says("gpu02", _says(29999, "Non-fatal, Link 3 something new")),
+            ),
+            Subject("gpu02"),
+        ),
+        Fault(
             "log-begins-late",
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02"),
@@ -138,6 +165,15 @@ CHECK = Check(
                 "the PCIe slot (27W).",
             ),
             Subject("gpu01"),
+        ),
+        Fault(
+            "cable-too-hot",
+            seeding.kernel_says(
+                "gpu03",
+                "kernel: mlx5_core 0000:0c:00.0: port_module:252:(pid 0): Port module event[error]: "
+                "module 0, Cable error, High Temperature",
+            ),
+            Subject("gpu03"),
         ),
         Fault("xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")),
     ),

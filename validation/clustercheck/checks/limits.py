@@ -19,6 +19,7 @@ UNLIMITED = -1
 FILES = 4096
 FILES_SOURCE = "Linux kernel, INR_OPEN_MAX; NCCL raises its own limit to the hard one (setFilesLimit)"
 LOCKED_SOURCE = "RDMA pins what it sends from: NVIDIA starts such containers with --ulimit memlock=-1"
+NAMES = ("memlock", "nofile", "core")
 SCOPES = {"log-in": "a log-in as clusterctl does it", "containers": "containers, by default"}
 
 
@@ -33,20 +34,20 @@ class Limit:
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Locked memory where there is RDMA, files everywhere; what has no right value must at least be alike."""
     node = evidence.nodes[str(subject.node)]
-    found = {scope: limits_of(node, scope) for scope in SCOPES}
+    found = {scope: _told(node, scope) for scope in SCOPES}
     rdma = [str(port.get("device")) for port in node.records("rdma")]
     more = {scope: _texts(limits) for scope, limits in found.items()}
     memory = _memory(node) if rdma else 0
     for scope, limits in found.items():
-        locked, files = limits["memlock"], limits["nofile"]
+        locked, files = limits.get("memlock"), limits.get("nofile")
         # Of who may lock memory the kernel asks no limit (ib_umem_get, mlock): root is not bound by its own.
         bound = scope != "log-in" or node.mapping("limits").get("may_lock") is not True
-        if rdma and bound and not _is_enough(locked.soft, memory):
+        if rdma and bound and locked and not _is_enough(locked.soft, memory):
             because = (
                 f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
             )
             return bad(because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more)
-        if not _is_enough(files.hard, FILES):
+        if files and not _is_enough(files.hard, FILES):
             because = f"{SCOPES[scope]} may open {files.hard} files, {FILES} are needed"
             return bad(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
     compared = judge_alike(evidence, subject, traits)
@@ -57,15 +58,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
     """The limits by name. Raises CannotReadError where one of them is not told."""
-    told = node.mapping("limits").get(scope)
-    if told is None and scope == "containers":
+    if node.mapping("limits").get(scope) is None and scope == "containers":
         raise CannotReadError("neither containerd nor dockerd runs: nobody knows what containers may do")
+    found = _told(node, scope)
+    if missing := [name for name in NAMES if name not in found]:
+        raise CannotReadError(f"the limit {missing[0]} of {SCOPES[scope]} is not told")
+    return found
+
+
+def _told(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+    """The limits that are told, by name."""
+    told = node.mapping("limits").get(scope)
     found = {}
-    for name in ("memlock", "nofile", "core"):
+    for name in NAMES:
         pair: Any = told.get(name) if isinstance(told, Mapping) else None
-        if not isinstance(pair, list) or len(pair) != 2 or not all(type(value) is int for value in pair):
-            raise CannotReadError(f"the limit {name} of {SCOPES[scope]} is not told")
-        found[name] = Limit(*pair)
+        if isinstance(pair, list) and len(pair) == 2 and all(type(value) is int for value in pair):
+            found[name] = Limit(*pair)
     return found
 
 
@@ -129,6 +137,14 @@ CHECK = Check(
         Fault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
         Fault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
         Fault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
+        Fault(
+            "memlock-of-log-in-and-no-docker",
+            seeding.chain(
+                _limit("gpu02", "log-in", "memlock", 65536),
+                seeding.edit("gpu02", lambda raw: raw["limits"].update(containers=None)),
+            ),
+            Subject("gpu02"),
+        ),
         Fault(
             "no-docker",
             seeding.edit("gpu01", lambda raw: raw["limits"].update(containers=None)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, warning
 from clustercheck.evidence import Evidence
@@ -18,17 +21,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     controllers = node.records("memory_errors")
     if not controllers:
         return warning("the kernel counts no errors of memory: no EDAC driver is loaded", remedy=NO_DRIVER)
-    lost, corrected = 0, 0
-    for each in controllers:
-        counts = each.get("uncorrectable"), each.get("correctable")
-        if not isinstance(counts[0], int) or not isinstance(counts[1], int):
-            raise CannotReadError(f"memory controller {each.get('controller')} does not tell its errors")
-        lost, corrected = lost + counts[0], corrected + counts[1]
+    lost = [each for each in controllers if _count_of(each, "uncorrectable")]
+    corrected = sum(_count_of(each, "correctable") or 0 for each in controllers)
     more = {"controllers": len(controllers), "correctable": corrected}
     if lost:
-        where = ", ".join(str(each.get("controller")) for each in controllers if each.get("uncorrectable"))
-        return bad(f"{lost} uncorrectable error(s) of memory on {where}", lost, 0, evidence=more)
+        total = sum(_count_of(each, "uncorrectable") or 0 for each in lost)
+        where = ", ".join(str(each.get("controller")) for each in lost)
+        return bad(f"{total} uncorrectable error(s) of memory on {where}", total, 0, evidence=more)
+    for each in controllers:
+        if None in (_count_of(each, "uncorrectable"), _count_of(each, "correctable")):
+            raise CannotReadError(f"memory controller {each.get('controller')} does not tell its errors")
     return good(0, 0, evidence=more)
+
+
+def _count_of(controller: Mapping[str, Any], kind: str) -> int | None:
+    count = controller.get(kind)
+    return count if isinstance(count, int) else None
 
 
 def _count(node: str, **counts: int | None) -> seeding.Inject:
@@ -59,6 +67,14 @@ CHECK = Check(
             seeding.edit("gpu01", lambda raw: raw.update(memory_errors=[])),
             Subject("gpu01"),
             Verdict.WARNING,
+        ),
+        Fault(
+            "uncorrectable-beside-a-count-not-told",
+            seeding.chain(
+                _count("gpu01", uncorrectable=3),
+                seeding.edit("gpu01", lambda raw: raw["memory_errors"][0].update(uncorrectable=None)),
+            ),
+            Subject("gpu01"),
         ),
         Fault("count-not-told", _count("gpu03", uncorrectable=None), Subject("gpu03"), Verdict.NOT_RUN),
     ),

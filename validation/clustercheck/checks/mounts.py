@@ -11,6 +11,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.model import Mount, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
 
+SILENT = "does not answer"
 NONE_DECLARED = "no mounts are declared (validation_mounts)"
 
 
@@ -21,29 +22,34 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not declared:
         return excluded(NONE_DECLARED)
     found = {record.get("path"): record for record in node.records("mounts")}
-    problems, hangs = [], False
+    problems, hangs, unread = [], False, []
     for mount in declared:
-        record = found.get(mount.path)
-        if record is None:
-            raise CannotReadError(f"the probe did not look at {mount.path}")
-        problems += [f"{mount.path} {problem}" for problem in _problems(mount, record)]
-        hangs = hangs or bool(record["touched"].get("timed_out"))
+        try:
+            wrong = _problems(mount, found.get(mount.path))
+        except CannotReadError as error:
+            unread.append(error)
+            continue
+        problems += [f"{mount.path} {problem}" for problem in wrong]
+        hangs = hangs or wrong == [SILENT]
     more = {"mounts": {path: record.get("mounted") for path, record in found.items()}}
     if problems:
-        remedy = HANGS if hangs else ""
         sound, remedy = len(declared) - _bad(declared, problems), HANGS if hangs else ""
         said = "; ".join(problems)
         return bad(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
+    if unread:
+        raise unread[0]
     return good(len(declared), len(declared), unit="mounts", evidence=more)
 
 
-def _problems(mount: Mount, record: Mapping[str, Any]) -> list[str]:
+def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
     """What is wrong with one mount. Raises CannotReadError where that cannot be told."""
+    if record is None:
+        raise CannotReadError(f"the probe did not look at {mount.path}")
     touched, mounted = record.get("touched"), record.get("mounted")
     if not isinstance(touched, Mapping) or not isinstance(mounted, Mapping | None) or touched.get("missing"):
         raise CannotReadError(f"the probe could not look at {mount.path}")
     if touched.get("timed_out"):
-        return ["does not answer"]
+        return [SILENT]
     if not isinstance(touched.get("rc"), int):
         raise CannotReadError(f"the probe could not look at {mount.path}")
     if mounted is None:
@@ -97,6 +103,11 @@ CHECK = Check(
             "other-type",
             _mount("gpu01", 1, mounted={"type": "ext4", "source": "/dev/sda1"}),
             Subject("gpu01"),
+        ),
+        Fault(
+            "hangs-beside-one-not-looked-at",
+            seeding.chain(_mount("gpu03", 0, touched={}), _touched("gpu03", 1, timed_out=True, rc=None)),
+            Subject("gpu03"),
         ),
         Fault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
     ),

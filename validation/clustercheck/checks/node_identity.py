@@ -23,18 +23,18 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """No other node has its boot id, and no other GPU the UUID of one of its GPUs."""
     name = str(subject.node)
     boot_id = _boot_id(evidence, name)
-    if boot_id is None:
-        raise CannotReadError("the node does not tell its boot id")
-    others = [node for node in evidence.once(_machines)[boot_id] if node != name]
+    others = [node for node in evidence.once(_machines)[boot_id] if node != name] if boot_id else []
     if others:
         because = f"{', '.join(others)} is the same machine under another name"
-        return bad(because, f"boot id {boot_id[:60]}", EXPECTED, remedy=NAMES)
+        return bad(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES)
     gpus = evidence.once(_gpus)
     mine = {uuid: places for uuid, places in gpus.items() if any(node == name for node, _ in places)}
     for uuid, places in mine.items():
         if len(places) > 1:
             where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
             return bad(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
+    if boot_id is None:
+        raise CannotReadError("the node does not tell its boot id")
     return good(f"1 machine, {len(mine)} GPUs", EXPECTED)
 
 
@@ -100,6 +100,14 @@ CHECK = Check(
         Fault("one-machine-two-names-the-other", _as("gpu02", "gpu01"), Subject("gpu01")),
         Fault("uuid-on-two-nodes", _with_uuid_of("gpu02", 3, "gpu03", 5), Subject("gpu03")),
         Fault("uuid-twice-on-a-node", _with_uuid_of("gpu01", 0, "gpu01", 7), Subject("gpu01")),
+        Fault(
+            "uuid-twice-and-no-boot-id",
+            seeding.chain(
+                _with_uuid_of("gpu01", 0, "gpu01", 7),
+                seeding.edit("gpu01", lambda raw: raw["host"].update(boot_id=None)),
+            ),
+            Subject("gpu01"),
+        ),
         Fault(
             "boot-id-not-told",
             seeding.edit("gpu01", lambda raw: raw["host"].update(boot_id=None)),

@@ -15,6 +15,7 @@ from clustercheck.node_evidence import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.reading import CannotReadError, whole_number
 
+NOWHERE = -1
 PLACES = "GPUs by NUMA node"
 SMT_OFF = ("off", "forceoff")
 SOURCE = "Linux kernel, ABI/testing/sysfs-bus-pci: numa_node is -1 where the firmware does not say it"
@@ -23,15 +24,15 @@ SOURCE = "Linux kernel, ABI/testing/sysfs-bus-pci: numa_node is -1 where the fir
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """First what is wrong by itself, then what differs from equal nodes."""
     node = evidence.nodes[str(subject.node)]
-    mine = traits(evidence, node)
     if idle := _idle(node):
         because = f"{len(idle)} of the node's CPUs are offline: {_some(idle)}"
         return bad(because, len(idle), 0, unit="CPUs", remedy=IDLE)
-    if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near is None]):
+    if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near == NOWHERE]):
         because = (
             f"the firmware does not say which NUMA node is near to {len(lost)} GPU(s): {', '.join(lost)}"
         )
         return bad(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
+    mine = traits(evidence, node)
     found = judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
     if found.verdict is Verdict.EXCLUDED:  # one of its kind: what is right by itself is right
         return good(", ".join(f"{trait} {value}" for trait, value in mine.items()), evidence=dict(mine))
@@ -41,13 +42,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
     """CPUs, NUMA nodes, SMT, and where the GPUs are where none is gone. Raises CannotReadError."""
     part, nodes, gpus = node.mapping("cpu"), _nodes(node), _gpus(node)
+    if untold := [bus for bus, near in gpus.items() if near is None]:
+        raise CannotReadError(f"the NUMA node of GPU {untold[0]} is not told")
     found = {
         "CPUs": str(len(cpu_list(part.get("online"), "the list of CPUs online"))),
         "NUMA nodes": str(len(nodes)),
         "CPUs by NUMA node": " ".join(str(len(cpus)) for _, cpus in sorted(nodes.items())),
     }
     if gpus and len(gpus) == evidence.expected_gpus(node.name):
-        near = Counter("unknown" if where is None else str(where) for where in gpus.values())
+        near = Counter("unknown" if where == NOWHERE else str(where) for where in gpus.values())
         found[PLACES] = " ".join(f"{where}:{count}" for where, count in sorted(near.items()))
     if isinstance(smt := part.get("smt"), str) and smt:
         found["SMT"] = smt
@@ -73,15 +76,12 @@ def _nodes(node: NodeEvidence) -> dict[int, frozenset[int]]:
 
 
 def _gpus(node: NodeEvidence) -> dict[str, int | None]:
-    """The NUMA node of each GPU by address; None where the firmware does not tell it."""
-    found = {}
-    for device in node.records("pci"):
-        if device.get("vendor") == NVIDIA and str(device.get("class", "")).startswith(GPU_CLASSES):
-            number = whole_number(str(device.get("numa_node")))
-            if number is None:
-                raise CannotReadError(f"the NUMA node of GPU {device.get('address')} is not told")
-            found[str(device.get("address"))] = number if number >= 0 else None
-    return found
+    """The NUMA node of each GPU by address: NOWHERE of which the firmware tells none, None if not read."""
+    return {
+        str(device.get("address")): whole_number(str(device.get("numa_node")))
+        for device in node.records("pci")
+        if device.get("vendor") == NVIDIA and str(device.get("class", "")).startswith(GPU_CLASSES)
+    }
 
 
 def _some(cpus: list[int]) -> str:
@@ -120,6 +120,13 @@ CHECK = Check(
     judge=judge,
     faults=(
         Fault("gpu-without-numa-node", _near("gpu02", "-1"), Subject("gpu02")),
+        Fault(
+            "gpu-without-numa-node-beside-one-not-read",
+            seeding.chain(
+                _near("gpu02", "-1"), seeding.edit("gpu02", lambda raw: raw["pci"][0].update(numa_node=None))
+            ),
+            Subject("gpu02"),
+        ),
         Fault("gpus-elsewhere", _near("gpu01", "1"), Subject("gpu01")),
         Fault(
             "cpu-offline",

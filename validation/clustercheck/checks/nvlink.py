@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
 from clustercheck.evidence import Evidence
 from clustercheck.expect.effects import effect
 from clustercheck.expect.figures import Figure, Limit
@@ -15,6 +13,7 @@ from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
 
+COMMAND = "nvidia-smi nvlink -s"
 _RATE_TOLERANCE = 0.02  # the driver prints 26.562 GB/s where the nominal rate is 25 and 25 where it is 25
 
 
@@ -28,10 +27,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
         return excluded("MIG is on, which switches NVLink off")
-    listed, in_driver = evidence.nodes[node].nvlinks(), len(evidence.nodes[node].smi().gpus)
-    if len(listed) != in_driver:
-        raise CannotReadError(f"nvidia-smi nvlink -s lists {len(listed)} of {in_driver} GPUs")
-    links = _links(listed, gpu.uuid, gpu.index)
+    listed = evidence.nodes[node].nvlinks()
+    require_all_listed(evidence.nodes[node], listed, COMMAND)
+    links = listed_for(gpu, listed)
+    if links is None:
+        raise CannotReadError(f"{COMMAND} does not list this GPU")
+    if links.lost:
+        return bad(f"the driver has lost this GPU: {links.unread}", links.lost, "no such answer")
+    if links.unread:
+        raise CannotReadError(links.unread)
     most = max(len(each.rates) for each in listed)
     if not links.rates and (expected is None or not expected.required):
         return _none_listed(most, len(evidence.nodes[node].nvswitch_addresses()))
@@ -47,13 +51,6 @@ def _none_listed(most: int, switches: int) -> Finding:
         because = f"no link is listed, {most} are of another GPU of this node: not fitted, or all are down"
         return unknown(because, remedy=BRIDGE)
     return excluded("no NVLink is fitted")
-
-
-def _links(listed: Sequence[GpuLinks], uuid: str, index: int) -> GpuLinks:
-    for links in listed:
-        if (links.uuid and links.uuid == uuid) or (not links.uuid and links.index == index):
-            return links
-    raise CannotReadError("nvidia-smi nvlink -s does not list this GPU")
 
 
 def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding:
@@ -97,6 +94,14 @@ def _none_of(gpu: int) -> seeding.Inject:
     return seeding.chain(seeding.undeclared("gpu02"), seeding.edit("gpu02", change))
 
 
+def _instead_of_link_0(node: str, gpu: int, said: str) -> seeding.Inject:
+    def change(raw: seeding.Raw) -> None:
+        before, header, after = raw["nvlink"]["stdout"].partition(f"GPU {gpu}:")
+        raw["nvlink"]["stdout"] = before + header + after.replace("\t Link 0: 25 GB/s\n", f"\t {said}\n", 1)
+
+    return seeding.edit(node, change)
+
+
 def _no_switches(raw: seeding.Raw) -> None:
     raw["pci"] = [device for device in raw["pci"] if not device["class"].startswith("0x0680")]
 
@@ -133,7 +138,7 @@ CHECK = Check(
     scope=Scope.LINK,
     severity=Severity.CRITICAL,
     measures="state and rate of every NVLink of every GPU",
-    method="nvidia-smi nvlink -s",
+    method=COMMAND,
     requires="GPUs with NVLink, MIG off",
     expectation="as many links as the hardware profile says, all up, at full rate",
     remedy="Restart Fabric Manager where there is an NVSwitch; then drain and reboot the node; a link that "
@@ -160,6 +165,18 @@ CHECK = Check(
             "nvlink-not-listed",
             seeding.stdout("gpu02", "nvlink", "\t Link 11: 25 GB/s\n", ""),
             Subject("gpu02", 0),
+        ),
+        Fault(
+            "nvlink-down-beside-an-unreadable-gpu",
+            seeding.chain(
+                seeding.edit("gpu01", _inactive), _instead_of_link_0("gpu01", 3, "Verbindung 0: 25 GB/s")
+            ),
+            Subject("gpu01", 0),
+        ),
+        Fault(
+            "gpu-lost",
+            _instead_of_link_0("gpu02", 3, "Unable to get the status of NVLinks: GPU is lost"),
+            Subject("gpu02", 3),
         ),
         Fault(
             "nvlink-unreadable",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
+from collections.abc import Mapping
+from functools import partial
+
+from clustercheck.checks import gpu_peer_bandwidth, nccl_tests, of_nccl, seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_counters import Counts, before_and_after, grown
-from clustercheck.checks.of_gpu import gpu_of
+from clustercheck.checks.of_counters import Counters, Key, growth_over_jobs
+from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.checks.of_load import nvlink_load
 from clustercheck.evidence import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.nvidia_smi import Gpu
-from clustercheck.parse.nvlink import GpuLinkErrors, parse_nvlink_errors
-from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.parse.reading import CannotReadError
 
+COMMAND = "nvidia-smi nvlink -e"
 # One is a failure to DCGM's health watch; CRC errors matter to it from 100 a second on, and are told.
 JUDGED = ("replay errors", "recovery errors")
 SOURCE = "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay and recovery errors from 1 on"
@@ -27,61 +31,73 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
         return excluded("MIG is on, which switches NVLink off")
-    listed = _listed(evidence, evidence.nodes[node])
-    if len(listed) != len(evidence.nodes[node].smi().gpus):
-        raise CannotReadError(f"nvidia-smi nvlink -e lists {len(listed)} GPUs")
-    links = {number: counts for number, counts in _of(listed, gpu).counts.items() if counts}
-    if not links:
+    listed = evidence.counted_first[node].nvlink_errors()
+    require_all_listed(evidence.nodes[node], listed, COMMAND)
+    mine = listed_for(gpu, listed)
+    if mine is not None and mine.lost:
+        return bad(f"the driver has lost this GPU: {mine.unread}", mine.lost, "no such answer")
+    load = nvlink_load(evidence, node, int(subject.gpu or 0))
+    growth = growth_over_jobs(evidence, node, partial(_read, gpu=gpu), loaded_by=load)
+    if not growth.before.up and not growth.grew:
         return excluded("no link of this GPU is up: nothing is counted (see nvlink)")
-    before, after = before_and_after(
-        evidence, node, lambda said: _counts_of(_of(_listed(evidence, said), gpu))
-    )
-    grew = {key: count for key, count in grown(before, after).items() if count}
-    wrong = [(where, name, count) for (where, name), count in sorted(grew.items()) if name in JUDGED]
-    more = {"links": len(links), "before": _told(before), "grown": _told(grew)}
-    if wrong:
-        said = ", ".join(f"{where}: {count} {name}" for where, name, count in wrong[:4])
-        total = sum(count for _, _, count in wrong)
-        return bad(f"over the jobs of this run {said}", total, 0, unit="errors", source=SOURCE, evidence=more)
+    wrong = [(where, name, count) for (where, name), count in growth.grew.items() if name in JUDGED]
+    more = {
+        "links": len(growth.before.up),
+        "before": _told(growth.before.above_zero),
+        "grown": _told(growth.grew),
+        "loaded_by": load,
+    }
+    if wrong or growth.gone:
+        said = [f"{where} was up before and is not any more" for where in growth.gone]
+        said += [f"{where}: {count} {name}" for where, name, count in wrong]
+        total = len(growth.gone) + sum(count for _, _, count in wrong)
+        because = f"over the jobs of this run {', '.join(said[:4])}"
+        return bad(because, total, 0, unit="errors", source=SOURCE, evidence=more)
+    growth.require_told({key for key in growth.untold if key[1] in JUDGED})
     return good(0, 0, unit="errors", source=SOURCE, evidence=more)
 
 
-def _counts_of(links: GpuLinkErrors) -> Counts:
-    """Raises CannotReadError where the driver does not tell what is judged."""
-    for number, counts in sorted(links.counts.items()):
-        if counts and any(counts.get(name) is None for name in JUDGED):
-            raise CannotReadError(f"replay and recovery errors of link {number} are not told")
-    return {
-        (f"link {number}", name): count
-        for number, counts in links.counts.items()
-        for name, count in counts.items()
-        if count is not None
-    }
+def _read(node: NodeEvidence, gpu: Gpu) -> Counters:
+    """What this GPU's links count; no link is up of a GPU that is lost. Raises CannotReadError."""
+    mine = listed_for(gpu, node.nvlink_errors())
+    if mine is None or mine.lost:
+        return Counters(frozenset(), {})
+    if mine.unread:
+        raise CannotReadError(mine.unread)
+    links = {f"link {number}": counts for number, counts in mine.counts.items() if counts}
+    return Counters(
+        frozenset(links),
+        {
+            (link, name): counts.get(name)
+            for link, counts in links.items()
+            for name in sorted({*JUDGED, *counts})
+        },
+    )
 
 
-def _told(counts: Counts) -> dict[str, int]:
-    return {f"{where}: {name}": count for (where, name), count in sorted(counts.items()) if count}
+def _told(counts: Mapping[Key, int]) -> dict[str, int]:
+    return {f"{where}: {name}": count for (where, name), count in counts.items()}
 
 
-def _listed(evidence: Evidence, node: NodeEvidence) -> tuple[GpuLinkErrors, ...]:
-    found = evidence.once(lambda _: _read(node), ("NVLink errors", id(node)))
-    if isinstance(found, CannotReadError):
-        raise found
-    return found
+def _on_link_3(said: str) -> tuple[str, str]:
+    """Instead of all that the first GPU's link 3 counts."""
+    counts = "".join(f"\t Link 3: {name} Errors: 0\n" for name in ("Replay", "Recovery", "CRC"))
+    return counts, said
 
 
-def _read(node: NodeEvidence) -> tuple[GpuLinkErrors, ...] | CannotReadError:
-    try:
-        return parse_nvlink_errors(program_output(node.part("nvlink_errors"), "nvidia-smi nvlink -e"))
-    except CannotReadError as error:
-        return error
+def _counted(node: str, count: str) -> seeding.Inject:
+    """Before the jobs, and the same after them."""
+    said = seeding.stdout(
+        node, "nvlink_errors", "Link 3: Replay Errors: 0", f"Link 3: Replay Errors: {count}"
+    )
+    return seeding.chain(said, seeding.later(said))
 
 
-def _of(listed: tuple[GpuLinkErrors, ...], gpu: Gpu) -> GpuLinkErrors:
-    for links in listed:
-        if (links.uuid and links.uuid == gpu.uuid) or (not links.uuid and links.index == gpu.index):
-            return links
-    raise CannotReadError("nvidia-smi nvlink -e does not list this GPU")
+def _not_loaded(evidence: Evidence) -> Evidence:
+    """Jobs ran, but none between GPUs of a node."""
+    for job in (gpu_peer_bandwidth.JOB, nccl_tests.JOB, of_nccl.HEARD):
+        evidence = seeding.without_job(evidence, job)
+    return evidence
 
 
 def _counts(node: str, name: str, count: str) -> seeding.Inject:
@@ -99,8 +115,10 @@ CHECK = Check(
     "run load it",
     method="nvidia-smi nvlink -e before the jobs and after them: the difference. The counters begin with "
     "the driver's load; what they had before is told",
-    requires="GPUs with NVLink that is up, MIG off",
-    expectation="no replay and no recovery error; CRC errors, which are corrected, are told and not judged",
+    requires="GPUs with NVLink that is up, MIG off; where they have counted anything before, a job that "
+    "loads them: NCCL among GPUs of the node, or copies between them",
+    expectation="no replay and no recovery error, and every link that was up is up after the jobs; CRC "
+    "errors, which are corrected, are told and not judged",
     remedy="Drain the node, load the links once more (clusterctl validate) and look again: what counts on "
     "wants the GPU, its bridge or the baseboard reseated, then replaced (`nvidia-smi nvlink -re` clears the "
     "counters).",
@@ -124,9 +142,39 @@ CHECK = Check(
         ),
         Fault("not-told", _counts("gpu03", "Replay", "N/A"), Subject("gpu03", 0), Verdict.NOT_RUN),
         Fault(
+            "replays-beside-one-not-told",
+            seeding.chain(
+                _counts("gpu01", "Replay", "142"),
+                seeding.stdout(
+                    "gpu01", "nvlink_errors", "Link 0: Recovery Errors: 0", "Link 0: Recovery Errors: N/A"
+                ),
+            ),
+            Subject("gpu01", 0),
+        ),
+        Fault(
+            "link-down-after-the-jobs",
+            seeding.later(seeding.stdout("gpu02", "nvlink_errors", *_on_link_3("\t Link 3: <inactive>\n"))),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "gpu-lost-during-the-jobs",
+            seeding.later(
+                seeding.stdout(
+                    "gpu02", "nvlink_errors", *_on_link_3("\t Unable to get counters: GPU is lost\n")
+                )
+            ),
+            Subject("gpu02", 0),
+        ),
+        Fault(
+            "not-loaded",
+            seeding.chain(_counted("gpu02", "14200"), _not_loaded),
+            Subject("gpu02", 0),
+            Verdict.NOT_RUN,
+        ),
+        Fault(
             "translated",
             seeding.stdout("gpu03", "nvlink_errors", "Replay Errors: 0", "erreurs : zéro"),
-            Subject("gpu03", 4),
+            Subject("gpu03", 0),
             Verdict.NOT_RUN,
         ),
         Fault(

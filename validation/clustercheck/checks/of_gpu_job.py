@@ -98,11 +98,11 @@ def measured(
 
     Raises CannotReadError where none of them was measured.
     """
+    if said := wrong(rank):
+        return bad(said, "wrong numbers", "every number right")
     known = figures(rank)
     if not any(metric in known for metric in wanted):
         raise CannotReadError(f"rank {rank.rank} measured none of {', '.join(wanted)}")
-    if said := wrong(rank):
-        return bad(said, "wrong numbers", "every number right")
     ordered = sorted(known, key=lambda metric: wanted.index(metric) if metric in wanted else len(wanted))
     found = tuple(_figure(evidence, subject, rank, known[metric], effect) for metric in ordered)
     return Finding(Verdict.PASS, figures=found)

@@ -29,22 +29,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     hidden = [each.address for each in tree.bridges if not each.seen]
     if not tree.bridges:
         raise CannotReadError("the kernel does not show what is above the GPUs")
-    if hidden and not tree.as_root:
-        return unknown("only root may read whether bridges have ACS", remedy=AS_ROOT)
-    if hidden:
-        raise CannotReadError(f"the kernel does not show the extended configuration of {', '.join(hidden)}")
     switches = [each for each in tree.bridges if each.port in SWITCH_PORTS]
     roots = [each.address for each in tree.bridges if each.port == "root" and each.redirects]
     more = {"switch_ports": len(switches), "root_ports_that_redirect": roots}
-    if not switches:
-        return excluded(
-            "no PCIe switch is above a GPU or RDMA adapter: there is no shorter way", evidence=more
-        )
     guilty = [each for each in switches if each.redirects]
     if guilty:
         said = ", ".join(f"{each.address} ({', '.join(each.redirects)})" for each in guilty[:4])
         because = f"ACS is on at {len(guilty)} of {len(switches)} ports of PCIe switches: {said}"
         return bad(because, len(guilty), 0, unit="ports", source=SOURCE, evidence=more)
+    if hidden and not tree.as_root:
+        return unknown("only root may read whether bridges have ACS", remedy=AS_ROOT)
+    if hidden:
+        raise CannotReadError(f"the kernel does not show the extended configuration of {', '.join(hidden)}")
+    if not switches:
+        return excluded(
+            "no PCIe switch is above a GPU or RDMA adapter: there is no shorter way", evidence=more
+        )
     return good(0, 0, unit="ports", source=SOURCE, evidence=more)
 
 
@@ -78,6 +78,14 @@ CHECK = Check(
     faults=(
         Fault("acs-on", _port("gpu02", acs=0x1D), Subject("gpu02")),
         Fault("requests-redirected", _port("gpu01", acs=0x04), Subject("gpu01")),
+        Fault(
+            "acs-on-beside-a-hidden-bridge",
+            seeding.chain(
+                _port("gpu02", acs=0x1D),
+                seeding.edit("gpu02", lambda raw: raw["pcie"]["bridges"][0].update(read_bytes=256, acs=None)),
+            ),
+            Subject("gpu02"),
+        ),
         Fault("not-root", seeding.edit("gpu03", _not_root), Subject("gpu03"), Verdict.NOT_RUN),
         Fault(
             "configuration-hidden",

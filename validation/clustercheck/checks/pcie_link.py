@@ -16,6 +16,12 @@ from clustercheck.parse.reading import CannotReadError, whole_number
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)  # of PCI Express
 GENERATIONS = range(1, 8)
+PARTS: Mapping[str, range | tuple[int, ...]] = {
+    "pcie_gen/current_link_gen": GENERATIONS,
+    "pcie_gen/max_link_gen": GENERATIONS,
+    "link_widths/current_link_width": WIDTHS,
+    "link_widths/max_link_width": WIDTHS,
+}
 LOADED_PERCENT = 50  # of utilization: below it the GPU may have put its link to a lower generation
 SLOT = (
     "The slot, riser or cable offers less than the GPU can do: look in the BIOS at bifurcation and speed of "
@@ -25,13 +31,17 @@ SLOT = (
 
 @dataclass(frozen=True)
 class Link:
-    """A GPU's link as the driver tells it; ``*_max`` is what GPU and slot can do together."""
+    """A GPU's link as the driver tells it; ``*_max`` is what GPU and slot can do together.
 
-    generation: int
-    generation_max: int
-    width: int
-    width_max: int
+    A number that it does not tell is None; ``untold`` says which.
+    """
+
+    generation: int | None
+    generation_max: int | None
+    width: int | None
+    width_max: int | None
     loaded: bool
+    untold: str = ""
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -51,43 +61,51 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         if profile is not None
         else "what the driver says GPU and slot can do"
     }
-    seen = _seen_by_kernel(evidence, subject, gpu)
-    narrow = min(link.width, seen) if seen is not None else link.width
+    narrow = _less(width, link.width, _seen_by_kernel(evidence, subject, gpu))
     because, remedy = "", ""
-    if link.width_max < width:
+    if _less(width, link.width_max) is not None:
         because, remedy = f"GPU and slot can do x{link.width_max}, not x{width}", SLOT
-    elif narrow < width:
+    elif narrow is not None:
         because = f"{narrow} of {width} lanes are in use"
-    elif link.generation_max < generation:
+    elif _less(generation, link.generation_max) is not None:
         because = f"GPU and slot can do PCIe generation {link.generation_max}, not {generation}"
         remedy = SLOT
-    elif link.loaded and link.generation < generation:
+    elif link.loaded and _less(generation, link.generation) is not None:
         because = f"PCIe generation {link.generation} under load, not {generation}"
     if because:
         return bad(because, now, expected, evidence=more, remedy=remedy, **words)
+    if link.untold:
+        raise CannotReadError(link.untold)
     return good(now, expected, evidence=more, **words)
 
 
+def _less(expected: int | None, *found: int | None) -> int | None:
+    """The least of what is told, where it is less than expected."""
+    told = [number for number in found if number is not None and expected is not None and number < expected]
+    return min(told, default=None)
+
+
 def link_of(gpu: Gpu) -> Link:
-    """The link. Raises CannotReadError where the driver does not tell it, or tells what no link is."""
+    """The link. Raises CannotReadError where the driver tells what no link is."""
     said: Mapping[str, str] = gpu.pcie or {}
-    generation, generation_max = (
-        _number(said, f"pcie_gen/{name}_link_gen", GENERATIONS) for name in ("current", "max")
-    )
-    width, width_max = (
-        _number(said, f"link_widths/{name}_link_width", WIDTHS) for name in ("current", "max")
-    )
-    if width > width_max or generation > generation_max:
+    numbers = {name: _number(said.get(name, ""), known) for name, known in PARTS.items()}
+    generation, generation_max, width, width_max = numbers.values()
+    if _less(width, width_max) is not None or _less(generation, generation_max) is not None:
         raise CannotReadError("nvidia-smi says that the PCIe link is better than it can be")
+    untold = [name for name, number in numbers.items() if number is None]
+    why = (
+        f"nvidia-smi says {said.get(untold[0], '')[:20]!r} of {untold[0].rpartition('/')[2]}"
+        if untold
+        else ""
+    )
     busy = whole_number(gpu.utilization)
-    return Link(generation, generation_max, width, width_max, busy is not None and busy >= LOADED_PERCENT)
+    loaded = busy is not None and busy >= LOADED_PERCENT
+    return Link(generation, generation_max, width, width_max, loaded, why)
 
 
-def _number(said: Mapping[str, str], name: str, known: range | tuple[int, ...]) -> int:
-    match = re.fullmatch(r"(\d{1,2})x?", said.get(name, ""))
-    if match is None or int(match[1]) not in known:
-        raise CannotReadError(f"nvidia-smi says {said.get(name, '')[:20]!r} of {name.rpartition('/')[2]}")
-    return int(match[1])
+def _number(text: str, known: range | tuple[int, ...]) -> int | None:
+    match = re.fullmatch(r"(\d{1,2})x?", text)
+    return int(match[1]) if match is not None and int(match[1]) in known else None
 
 
 def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: Gpu) -> int | None:
@@ -135,6 +153,11 @@ CHECK = Check(
     faults=(
         Fault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
         Fault("lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)),
+        Fault(
+            "lanes-lost-beside-a-generation-not-told",
+            seeding.chain(_widths("gpu03", 2, "8x"), _generations("gpu03", 2, "N/A", "N/A")),
+            Subject("gpu03", 2),
+        ),
         Fault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
         Fault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
         Fault(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from clustercheck.checks import seeding_rdma
-from clustercheck.checks.base import Check, Finding, bad, every_node, excluded
+from clustercheck.checks.base import Check, Finding, bad, every_node, excluded, unknown
 from clustercheck.checks.of_job import broken, outcome_of, ranks_of
 from clustercheck.checks.of_rdma import Link, links_of, without_adapter
 from clustercheck.evidence import Evidence
@@ -116,10 +116,14 @@ def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
     rank = _mine(evidence, subject)
     if isinstance(rank, Finding):
         return rank
-    found = {f"{e.get('device')}/{e.get('port')}": _figure_of(e) for e in _entries(rank, "loopback")}
+    found, unread = {}, {}
+    for entry in _entries(rank, "loopback"):
+        name = f"{entry.get('device')}/{entry.get('port')}"
+        try:
+            found[name] = _figure_of(entry)
+        except CannotReadError as error:
+            unread[name] = str(error)
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
-    if missing := sorted(set(links) - set(found)):
-        raise NotDoneError(f"{', '.join(missing)} was not measured")
     if failed := {name: because for name, (gbps, because) in found.items() if gbps is None}:
         return _failed(failed, links)
     figures = [
@@ -127,7 +131,14 @@ def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
         for name, (gbps, _) in found.items()
         if gbps is not None and name in links
     ]
-    return Finding(Verdict.PASS, figures=tuple(figures))
+    doubts = [f"cannot read: {name}: {why}" for name, why in unread.items()]
+    doubts += [f"{name} was not measured" for name in sorted(set(links) - set(found) - set(unread))]
+    return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures)), doubts)
+
+
+def _with_doubts(finding: Finding, doubts: Sequence[str]) -> Finding:
+    """A pass is none where something is not known; what is too slow by its figures still fails."""
+    return replace(finding, verdict=Verdict.NOT_RUN, because=doubts[0]) if doubts else finding
 
 
 def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
@@ -138,7 +149,10 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     every = evidence.once(_writes)
     if isinstance(every, str):
         raise CannotReadError(every)
-    mine = every.get(str(subject.node), [])
+    node = str(subject.node)
+    mine, doubts = every.writes.get(node, []), [f"cannot read: {why}" for why in every.unread.get(node, ())]
+    if not mine and doubts:
+        return unknown(doubts[0])
     if not mine:
         return excluded("there is no other node with a port of the same rail to write to")
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
@@ -149,7 +163,7 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     more = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
     if failed := {name: write.because for name, write in best.items() if write.gbps is None}:
         return _failed(failed, links, evidence=more)
-    slow = [write for write in mine if _is_of_the_link(write, best, every)]
+    slow = [write for write in mine if _is_of_the_link(write, best, every.writes)]
     if slow:
         told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
         return bad(f"slow with one partner alone, though both ends do better: {told}", evidence=more)
@@ -158,7 +172,7 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
         for name, write in best.items()
         if write.gbps is not None and name in links
     ]
-    return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
+    return _with_doubts(Finding(Verdict.PASS, figures=tuple(figures), evidence=more), doubts)
 
 
 def _is_of_the_link(write: Write, best: Mapping[str, Write], every: Mapping[str, list[Write]]) -> bool:
@@ -168,10 +182,18 @@ def _is_of_the_link(write: Write, best: Mapping[str, Write], every: Mapping[str,
     return (write.gbps or 0.0) < floor <= min(best[write.port].gbps or 0.0, max(theirs, default=0.0))
 
 
-def _writes(evidence: Evidence) -> dict[str, list[Write]] | str:
-    """By node: all that it took part in, from what the clients said; or why it cannot be read."""
+@dataclass(frozen=True)
+class _Writes:
+    """By node: all that it took part in, from what the clients said, and why some could not be read."""
+
+    writes: dict[str, list[Write]] = field(default_factory=dict)
+    unread: dict[str, list[str]] = field(default_factory=dict)
+
+
+def _writes(evidence: Evidence) -> _Writes | str:
+    """All writes; or why none can be read."""
     ranks = {rank.rank: rank for rank in evidence.jobs[JOB].ranks}
-    found: dict[str, list[Write]] = {}
+    found = _Writes()
     try:
         for rank in ranks.values():
             for entry in _entries(rank, "writes"):
@@ -183,12 +205,19 @@ def _writes(evidence: Evidence) -> dict[str, list[Write]] | str:
                 ends = [_ports(evidence, each.node) for each in (rank, peer)]
                 if any(rail >= len(ports) for ports in ends):
                     return f"rank {rank.rank} wrote over a rail that there is not"
-                gbps, because = _figure_of(entry)
+                try:
+                    gbps, because = _figure_of(entry)
+                except CannotReadError as error:
+                    for node in (rank.node, peer.node):
+                        found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
+                    continue
                 rate = min(ports[rail][1].rate_gbps for ports in ends)
                 for (one, other), ports in zip(((rank, peer), (peer, rank)), ends, strict=True):
                     adapter, port = ports[rail]
                     name = f"{adapter.name}/{port.number}"
-                    found.setdefault(one.node, []).append(Write(name, rail, other.node, gbps, because, rate))
+                    found.writes.setdefault(one.node, []).append(
+                        Write(name, rail, other.node, gbps, because, rate)
+                    )
     except CannotReadError as error:
         return str(error)
     return found

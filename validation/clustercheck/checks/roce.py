@@ -28,19 +28,15 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not roce:
         return excluded(NO_ROCE)
     node = evidence.nodes[str(subject.node)]
+    addresses = {name_of(link): sorted({gid.type for gid in link[1].gids}) for link in roce}
+    for name, kinds in addresses.items():
+        if V2 not in kinds:
+            types, said = " and ".join(kinds) or "no address at all", {"addresses": addresses}
+            return bad(f"{name} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=said)
     more = {
-        name_of(link): {
-            "addresses": sorted({gid.type for gid in link[1].gids}),
-            "interface": interface_of(link),
-        }
+        name_of(link): {"addresses": addresses[name_of(link)], "interface": interface_of(link)}
         for link in roce
     }
-    for link in roce:
-        if not any(gid.type == V2 for gid in link[1].gids):
-            types = " and ".join(sorted({gid.type for gid in link[1].gids})) or "no address at all"
-            return bad(
-                f"{name_of(link)} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=more
-            )
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
         return good(", ".join(f"{name} {said}" for name, said in traits(node).items()), V2, evidence=more)
@@ -82,6 +78,12 @@ def _first_version(device: seeding.Raw) -> None:
         gid["type"] = "IB/RoCE v1"
 
 
+def _nameless(device: seeding.Raw) -> None:
+    """Of the first version, with no interface behind it."""
+    for gid in device["ports"][0]["gids"]:
+        gid.update(type="IB/RoCE v1", interface="")
+
+
 def _mtu(mtu: int | None) -> seeding.Inject:
     def change(raw: seeding.Raw) -> None:
         next(nic for nic in raw["nics"] if nic["name"] == "ens2f0np0")["mtu"] = mtu
@@ -103,6 +105,7 @@ CHECK = Check(
     judge=judge,
     faults=(
         Fault("only-version-1", edit_adapter("gpu01", 2, _first_version), Subject("gpu01")),
+        Fault("only-version-1-and-no-interface", edit_adapter("gpu03", 2, _nameless), Subject("gpu03")),
         Fault("mtu-differs", _mtu(1500), Subject("gpu02")),
         Fault("mtu-not-told", _mtu(None), Subject("gpu02"), Verdict.NOT_RUN),
         Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),

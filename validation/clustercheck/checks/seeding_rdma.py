@@ -44,6 +44,13 @@ def _ends(code: int | None, text: str = "") -> Callable[[RankOutcome, seeding.Ra
     return change
 
 
+def _refused_and_cut_off(rank: RankOutcome, entry: seeding.Raw) -> None:
+    """gpu02's mlx5_0 is refused by everybody, its mlx5_1 prints half."""
+    if 1 in (rank.rank, entry.get("peer")):
+        refused = entry["device"] == "mlx5_0"
+        entry.update(exit_code=1 if refused else 0, text="" if refused else entry["text"][:300])
+
+
 def _without(evidence: Evidence) -> Evidence:
     """An image without perftest."""
     said = {"without": "the image has no ib_write_bw (package perftest)"}
@@ -68,6 +75,7 @@ def faults(key: str) -> tuple[Fault, ...]:
         Fault("refused", _says(key, _ends(1, refused)), node),
         Fault("does-not-end", _says(key, _ends(None)), node),
         Fault("cut-off", _says(key, _ends(0, cut)), node, Verdict.NOT_RUN),
+        Fault("refused-beside-one-cut-off", _says(key, _refused_and_cut_off), node),
         Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
         Fault("not-run", lambda evidence: seeding.without_job(evidence, JOB), node, Verdict.NOT_RUN),
         Fault("no-perftest", _without, node, Verdict.EXCLUDED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import suppress
 from functools import partial
 
 from clustercheck.checks import seeding, training
@@ -12,6 +13,7 @@ from clustercheck.evidence import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.parse.reading import CannotReadError
 
 HASHES = {
     "initial_sha256": "begins with other parameters than the other ranks, by the same seed",
@@ -25,12 +27,18 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
     outcome = outcome_of(evidence, job)
     if because := evidence.once(lambda _: training.without(outcome), ("without", job)):
         return excluded(because)
-    mine = [
-        case for rank in ranks_of(outcome, str(subject.node)) for case in training.cases_of(rank).values()
-    ]
+    mine: list[training.Case] = []
+    unread = []
+    for rank in ranks_of(outcome, str(subject.node)):
+        try:
+            mine += training.cases_of(rank).values()
+        except CannotReadError as error:
+            unread.append(error)
     for case in mine:
         if because := case_problem(case) or _unlike(evidence, job, case):
             return bad(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
+    if unread:
+        raise unread[0]
     return good(
         "right",
         "right",
@@ -61,12 +69,13 @@ def _unlike(evidence: Evidence, job: str, case: training.Case) -> str:
 
 
 def _hashes(evidence: Evidence, job: str) -> dict[tuple[str, str, str], Counter[str]]:
-    """How many ranks say which hash, by model, precision and kind. Raises CannotReadError."""
+    """How many ranks say which hash, by model, precision and kind, of those that can be read."""
     counted: dict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for rank in outcome_of(evidence, job).ranks:
-        for (model, precision), case in training.cases_of(rank).items():
-            for name in HASHES:
-                counted[model, precision, name][str(case[name])] += 1
+        with suppress(CannotReadError):
+            for (model, precision), case in training.cases_of(rank).items():
+                for name in HASHES:
+                    counted[model, precision, name][str(case[name])] += 1
     return counted
 
 
@@ -101,6 +110,13 @@ def _faults(job: str) -> tuple[Fault, ...]:
 
     return (
         Fault("other-parameters", on(parameters_sha256="f" * 64), node),
+        Fault(
+            "other-parameters-beside-no-cases",
+            seeding.chain(
+                on(parameters_sha256="f" * 64), training.change(job, lambda case: case.clear(), "gpu03")
+            ),
+            node,
+        ),
         Fault("other-seed", on(initial_sha256="f" * 64), node),
         Fault("parameters-spread", on(parameters_spread=1e-7), node),
         Fault("loss-not-a-number", on(losses=[2.0, None]), node),

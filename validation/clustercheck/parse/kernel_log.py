@@ -24,7 +24,10 @@ _UNNUMBERED = (
         "fatal PCI Express error",
     ),
     (re.compile(rf"mlx5_core {_AT}: .*insufficient power"), "the slot gives the adapter too little power"),
-    (re.compile(rf"mlx5_core {_AT}: .*[Hh]igh temperature"), "the adapter or its cable's module is too hot"),
+    (
+        re.compile(rf"mlx5_core {_AT}: .*[Hh]igh [Tt]emperature"),
+        "the adapter or its cable's module is too hot",
+    ),
 )
 
 

@@ -15,6 +15,7 @@ KNOWN_ROOT = "nvidia_smi_log"
 LARGEST = 64 * 1024 * 1024
 # What a whole document has in fields of a GPU that is lost [nvidia-smi, NVML_ERROR_GPU_IS_LOST and its like].
 GONE = frozenset({"GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"})
+_OF_PROCESSES = ("processes", "accounted_processes")  # their names may be anything
 # As drivers print it: "for GPU 0000:07:00.0: GPU is lost", "for GPU0: 0000:07:00.0: Unknown Error".
 _LOST = re.compile(
     r"Unable to determine the device handle for GPU\s*(?:\d{1,4}: )?"
@@ -138,8 +139,14 @@ def _gpu(index: int, element: ElementTree.Element) -> Gpu:
         utilization=_text(element, "utilization/gpu_util"),
         max_clocks=_section(element, "max_clocks"),
         memory_mib=whole_number(_text(element, "fb_memory_usage/total")),
-        lost=next((said for each in element.iter() if (said := (each.text or "").strip()) in GONE), ""),
+        lost=_lost(element),
     )
+
+
+def _lost(element: ElementTree.Element) -> str:
+    """What stands in a field of a GPU that is lost; empty where none says so."""
+    fields = (each for part in element if part.tag not in _OF_PROCESSES for each in part.iter())
+    return next((said for each in fields if (said := (each.text or "").strip()) in GONE), "")
 
 
 def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
+from clustercheck.parse.nvidia_smi import GONE, lost_gpus
 from clustercheck.parse.reading import CannotReadError
 
 _GPU = re.compile(r"GPU (\d{1,4}): (.*?)(?: \(UUID: ([^)]*)\))?\s*$")
@@ -17,13 +19,26 @@ _INACTIVE = re.compile(r"\s+Link (\d{1,4}): <?inactive>?\s*$", re.IGNORECASE)
 _NONE = re.compile(r"NVML: Unable to retrieve NVLink information|does not support NVLink", re.IGNORECASE)
 _rate = lru_cache(maxsize=256)(float)  # few rates, of thousands of links
 
+L = TypeVar("L", bound="Listed")
+
 
 @dataclass(frozen=True)
-class GpuLinks:
-    """The NVLinks of one GPU: link number to rate one way in GB/s, 0.0 where the link is down."""
+class Listed:
+    """One GPU's part of the output.
+
+    ``unread`` is its first line that could not be read, ``lost`` what says that the GPU no longer answers.
+    """
 
     index: int
     uuid: str
+    unread: str = field(default="", kw_only=True)
+    lost: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class GpuLinks(Listed):
+    """The NVLinks of one GPU: link number to rate one way in GB/s, 0.0 where the link is down."""
+
     rates: dict[int, float] = field(default_factory=dict)
 
     @property
@@ -38,9 +53,9 @@ class GpuLinks:
 
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
-    """Read the links of every GPU listed.
+    """Read the links of every GPU listed. A line of unknown form takes from its GPU alone.
 
-    Raises CannotReadError at the first line that is neither a GPU, a link, nor "has no NVLink".
+    Raises CannotReadError where no GPU is listed before it, or one is listed twice.
     """
     found: list[GpuLinks] = []
     for line in text.splitlines():
@@ -55,8 +70,8 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
             if number in found[-1].rates:
                 raise CannotReadError(f"nvidia-smi nvlink -s lists link {number} of a GPU twice")
             found[-1].rates[number] = _rate(match[2] or "0")
-        elif not _NONE.search(line):
-            raise CannotReadError(f"nvidia-smi nvlink -s says {line.strip()[:80]!r}")
+        elif not _NONE.search(line) and not lost_gpus(line):
+            _note_unread(found, line, "nvidia-smi nvlink -s")
     if not found:
         raise CannotReadError("nvidia-smi nvlink -s lists no GPU")
     if len({links.index for links in found}) != len(found):
@@ -65,23 +80,29 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
     return tuple(replace(gpu, rates=rates.setdefault(tuple(gpu.rates.items()), gpu.rates)) for gpu in found)
 
 
+def _note_unread(found: list[L], line: str, what: str) -> None:
+    """Note it of the GPU whose lines these are. Raises CannotReadError where there is none."""
+    said = f"{what} says {line.strip()[:80]!r}"
+    if not found:
+        raise CannotReadError(said)
+    lost = next((words for words in sorted(GONE) if words in line), "")
+    found[-1] = replace(found[-1], unread=found[-1].unread or said, lost=found[-1].lost or lost)
+
+
 @dataclass(frozen=True)
-class GpuLinkErrors:
+class GpuLinkErrors(Listed):
     """What the NVLinks of one GPU have counted: link number to counts by the driver's names, lower case.
 
     A link that is down counts nothing; a count that the driver does not tell is None.
     """
 
-    index: int
-    uuid: str
     counts: dict[int, dict[str, int | None]] = field(default_factory=dict)
 
 
 def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
-    """Read the counters of every GPU listed.
+    """Read the counters of every GPU listed. A line of unknown form takes from its GPU alone.
 
-    Raises CannotReadError at the first line that is neither a GPU, a count, a link that is down, nor "has no
-    NVLink".
+    Raises CannotReadError where no GPU is listed before it, or one is listed twice.
     """
     what = "nvidia-smi nvlink -e"
     found: list[GpuLinkErrors] = []
@@ -99,8 +120,8 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
             if name in counts:
                 raise CannotReadError(f"{what} counts {name} of link {count[1]} twice")
             counts[name] = None if count[3] == "N/A" else int(count[3])
-        elif not _NONE.search(line):
-            raise CannotReadError(f"{what} says {line.strip()[:80]!r}")
+        elif not _NONE.search(line) and not lost_gpus(line):
+            _note_unread(found, line, what)
     if not found:
         raise CannotReadError(f"{what} lists no GPU")
     if len({links.index for links in found}) != len(found):

@@ -22,21 +22,31 @@ def program_output(record: Any, what: str) -> str:
 
     Raises CannotReadError where the program is missing, ran out of time, failed, or printed no text.
     """
-    if not isinstance(record, Mapping):
-        raise CannotReadError(f"{what} was not collected")
-    if record.get("skipped"):
-        raise CannotReadError(str(record["skipped"]))
-    if record.get("missing"):
-        raise CannotReadError(f"{what} is not installed")
-    if record.get("timed_out"):
-        raise CannotReadError(f"{what} did not answer within its time limit")
-    stdout = str(record.get("stdout") or "")
-    if record.get("rc") != 0:
+    if isinstance(record, Mapping) and record.get("rc") != 0 and not _why_not_ended(record, what):
+        stdout = str(record.get("stdout") or "")
         said = first_line(str(record.get("stderr") or "")) or first_line(stdout)
         raise CannotReadError(f"{what} ended with {record.get('rc')}: {said or 'it said nothing'}")
+    return printed_output(record, what)
+
+
+def printed_output(record: Any, what: str) -> str:
+    """The standard output of a program that ended, whatever its exit code. Raises CannotReadError."""
+    if not isinstance(record, Mapping):
+        raise CannotReadError(f"{what} was not collected")
+    if why := _why_not_ended(record, what):
+        raise CannotReadError(why)
+    stdout = str(record.get("stdout") or "")
     if not stdout.strip():
         raise CannotReadError(f"{what} printed nothing")
     return readable(stdout, what)
+
+
+def _why_not_ended(record: Mapping[str, Any], what: str) -> str:
+    if record.get("skipped"):
+        return str(record["skipped"])
+    if record.get("missing"):
+        return f"{what} is not installed"
+    return f"{what} did not answer within its time limit" if record.get("timed_out") else ""
 
 
 def readable(text: str, what: str) -> str:

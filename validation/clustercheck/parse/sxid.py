@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from clustercheck.parse.kernel_log import Xid
-from clustercheck.parse.reading import CannotReadError
 
 _FIRST = re.compile(r"(Fatal|Non-fatal)(?:, Link (\d{1,3}))?\b[ ,]*(.*)")
 _MORE = re.compile(r"Severity \d{1,3} Engine instance|Data \{")  # of the message before it
@@ -34,19 +33,28 @@ class Sxid:
     message: str
 
 
-def switch_errors(messages: Iterable[Xid]) -> tuple[Sxid, ...]:
-    """The SXids among a kernel log's messages, in order; the lines that belong to one count as one.
+@dataclass(frozen=True)
+class SwitchLog:
+    """The errors of all switches, in order; ``garbled`` says what could not be read."""
 
-    Raises CannotReadError where a message says neither how bad it is nor belongs to one that did.
+    errors: tuple[Sxid, ...]
+    garbled: tuple[str, ...] = ()
+
+
+def switch_errors(messages: Iterable[Xid]) -> SwitchLog:
+    """The SXids among a kernel log's messages; the lines that belong to one count as one.
+
+    Garbled is what neither says how bad it is nor belongs to a message that did.
     """
     found: list[Sxid] = []
+    garbled: list[str] = []
     for xid in (xid for xid in messages if xid.switch):
         if match := _FIRST.match(xid.message):
             severity = Severity(match[1].lower())
             link = int(match[2]) if match[2] else None
             found.append(Sxid(xid.address, xid.code, xid.when, severity, link, match[3].strip()))
         elif not _MORE.match(xid.message):
-            raise CannotReadError(f"the kernel log has an SXid of unknown form: {xid.message[:80]!r}")
+            garbled.append(f"the kernel log has an SXid of unknown form: {xid.code}, {xid.message[:80]!r}")
         elif not any((said.address, said.code) == (xid.address, xid.code) for said in found):
             found.append(Sxid(xid.address, xid.code, xid.when, Severity.UNSAID, None, xid.message))
-    return tuple(found)
+    return SwitchLog(tuple(found), tuple(garbled))

@@ -15,7 +15,7 @@ KEEP_LINES = 500  # of Xids, and as many of faults without one: neither pushes t
 XID_LINES = re.compile(r"S?Xid \(")
 OTHER_LINES = re.compile(
     r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
-    r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh temperature)"
+    r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
 )
 # What a kernel says first, but for microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")

@@ -88,3 +88,11 @@ def test_many_retired_pages_are_a_defect(retired: tuple[str, str], verdict: Verd
     result = judged("gpu-row-remap", volta(retired=retired))
     assert result.verdict is verdict
     assert verdict is not Verdict.FAIL or "replaced" in result.remedy
+
+
+def test_many_retired_pages_are_a_fault_beside_a_word_that_is_not_known() -> None:
+    translated = seeding.smi("gpu01", 0, "retired_pages/pending_retirement", "Nein")
+    few = seeding.chain(volta(retired=("1", "0")), translated)
+    assert judged("gpu-row-remap", few).verdict is Verdict.NOT_RUN
+    many = seeding.chain(volta(retired=("63", "0")), translated)
+    assert judged("gpu-row-remap", many).verdict is Verdict.FAIL

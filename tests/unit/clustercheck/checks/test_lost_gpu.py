@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.support.validation_in_memory import records, run
 
-from clustercheck import sample
+from clustercheck import sample, sample_smi
 from clustercheck.checks import seeding
-from clustercheck.checks.all import CHECKS
+from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.model import Scope, Verdict
+from clustercheck.parse.nvidia_smi import parse_smi
 
 
 @pytest.mark.parametrize("said", ["GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"])
@@ -28,6 +31,80 @@ def test_it_is_said_of_this_gpu_alone(said: str, field: str) -> None:
     assert found["gpu-ecc", "gpu02", 3].verdict is Verdict.NOT_RUN
     others = {key: r.verdict for key, r in found.items() if key[1:] != ("gpu02", 3)}
     assert set(others.values()) <= {Verdict.PASS, Verdict.EXCLUDED}
+
+
+LOST = "Unable to determine the device handle for GPU 0000:4E:00.0: GPU is lost.  Reboot the system\n"
+
+
+def field(raw: seeding.Raw) -> None:
+    """nvidia-smi -q -x lists all GPUs, and ends with an error."""
+    raw["nvidia_smi"].update(rc=15)
+
+
+def instead_of(said: str, part: str, **how: object) -> Callable[[seeding.Raw], None]:
+    """This stands where nvidia-smi nvlink would list GPU 3."""
+
+    def change(raw: seeding.Raw) -> None:
+        before, _, after = raw[part]["stdout"].partition("GPU 3:")
+        raw[part].update(stdout=before + said + "GPU 4:" + after.partition("GPU 4:")[2], **how)
+
+    return change
+
+
+HEADER = f"GPU 3: {sample_smi.MODEL} (UUID: {sample_smi.uuid(2, 3)})\n"
+WAYS = {
+    "exit code": [field],
+    "left out": [instead_of("", "nvlink"), instead_of("", "nvlink_errors")],
+    "left out, exit code": [field, instead_of("", "nvlink"), instead_of(LOST, "nvlink_errors", rc=15)],
+    "line instead": [instead_of(LOST, "nvlink", rc=15), instead_of(LOST, "nvlink_errors", rc=15)],
+    "line within": [
+        instead_of(f"{HEADER}\t Unable to get NVLinks: Unknown Error\n", "nvlink"),
+        instead_of(f"{HEADER}\t Unable to get NVLinks: Unknown Error\n", "nvlink_errors"),
+    ],
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+def test_its_neighbours_are_judged_however_nvidia_smi_tells_of_it(
+    way: list[Callable[[seeding.Raw], None]],
+) -> None:
+    lost = seeding.smi("gpu02", 3, "serial", "GPU is lost")
+    evidence = seeding.chain(lost, *(seeding.edit("gpu02", change) for change in way))(sample.healthy())
+    found = {
+        (check.id, result.subject.gpu): result
+        for check in CHECKS
+        if check.scope in (Scope.GPU, Scope.LINK, Scope.HOST) and not check.job
+        for result in evaluate(check, evidence)
+        if result.subject.node == "gpu02"
+    }
+    assert found["gpu-present", 3].verdict is Verdict.FAIL
+    assert found["gpu-driver", None].verdict in (Verdict.PASS, Verdict.NOT_RUN)
+    others = {key: result.verdict for key, result in found.items() if key[1] not in (None, 3)}
+    assert set(others.values()) == {Verdict.PASS}
+
+
+@pytest.mark.parametrize("check", ["nvlink", "nvlink-errors"])
+def test_what_says_that_a_gpu_is_lost_fails_where_nothing_else_does(check: str) -> None:
+    part = check.replace("-", "_")
+    said = instead_of(f"{HEADER}\t Unable to get NVLinks: GPU is lost\n", part)
+    results = evaluate(BY_ID[check], seeding.edit("gpu02", said)(sample.healthy()))
+    failed = [(r.subject.node, r.subject.gpu) for r in results if r.verdict is not Verdict.PASS]
+    assert failed == [("gpu02", 3)]
+    assert next(r for r in results if r.verdict is not Verdict.PASS).verdict is Verdict.FAIL
+
+
+def test_a_process_may_have_any_name() -> None:
+    processes = (
+        "<processes><process_info><process_name>Unknown Error</process_name></process_info></processes>"
+    )
+    text = sample_smi.smi_xml(1).replace("</gpu>", f"{processes}</gpu>", 1)
+    assert [gpu.lost for gpu in parse_smi(text).gpus] == [""] * 8
+
+
+def test_whole_output_with_an_error_is_not_read_where_no_gpu_is_lost() -> None:
+    evidence = seeding.edit("gpu02", field)(sample.healthy())
+    verdicts = [r.verdict for r in evaluate(BY_ID["gpu-present"], evidence) if r.subject.node == "gpu02"]
+    assert verdicts == [Verdict.NOT_RUN] * 8
 
 
 def test_a_validation_blames_it() -> None:

@@ -118,13 +118,20 @@ def test_smi_output_that_is_not_whole_is_not_read(text: str) -> None:
         "\t Link 0: 25 GB/s\n",
         "GPU 0: A (UUID: x)\n\t Link 0: 25 GB/s\n\t Link 0: 25 GB/s\n",
         "GPU 0: A (UUID: x)\nGPU 0: A (UUID: y)\n",
-        "GPU 0: A (UUID: x)\n\t Verbindung 0: 25 GB/s\n",
-        "GPU 0: A (UUID: x)\n\t Link 0: fast\n",
+        "Verbindung 0: 25 GB/s\nGPU 0: A (UUID: x)\n",
     ],
 )
 def test_nvlink_output_that_is_not_known_is_not_read(text: str) -> None:
     with pytest.raises(CannotReadError):
         parse_nvlink(text)
+
+
+@pytest.mark.parametrize("line", ["Verbindung 0: 25 GB/s", "Link 0: fast", "Link 0: Replay Errors: many"])
+@pytest.mark.parametrize("parse", [parse_nvlink, parse_nvlink_errors])
+def test_a_line_of_unknown_form_takes_from_its_gpu_alone(parse: Callable[[str], Any], line: str) -> None:
+    broken, whole = parse(f"GPU 0: A (UUID: x)\n\t {line}\nGPU 1: A (UUID: y)\n\t Link 0: <inactive>\n")
+    assert line in broken.unread and not broken.lost
+    assert not whole.unread
 
 
 def test_links_that_are_down_are_told_from_links_that_are_up() -> None:
@@ -156,8 +163,7 @@ def test_errors_of_links_are_read_as_drivers_print_them() -> None:
         "\t Link 0: Replay Errors: 0\n",
         "GPU 0: A (UUID: x)\n\t Link 0: Replay Errors: 0\n\t Link 0: Replay Errors: 0\n",
         "GPU 0: A (UUID: x)\nGPU 0: A (UUID: y)\n",
-        "GPU 0: A (UUID: x)\n\t Link 0: Replay Errors: many\n",
-        "GPU 0: A (UUID: x)\n\t Verbindung 0: Replay Errors: 0\n",
+        "Verbindung 0: Replay Errors: 0\nGPU 0: A (UUID: x)\n",
     ],
 )
 def test_errors_of_links_that_are_not_known_are_not_read(text: str) -> None:

@@ -10,7 +10,6 @@ from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 from clustercheck.checks.kernel_log import catalogue, of_switches
 from clustercheck.model import Verdict
 from clustercheck.parse.kernel_log import parse_line
-from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
 
 # In the words of the driver, as public issues quote them.
@@ -25,7 +24,7 @@ KERNEL = """\
 
 
 def read(text: str) -> tuple[Sxid, ...]:
-    return switch_errors(xid for line in text.splitlines() if (xid := parse_line(line)) is not None)
+    return switch_errors(xid for line in text.splitlines() if (xid := parse_line(line)) is not None).errors
 
 
 def verdict(*lines: str) -> Verdict | None:
@@ -100,9 +99,14 @@ def test_of_several_errors_the_gravest_names_the_remedy() -> None:
     "line",
     ["20034, Tödlich, Link 30", "20034, ", "20034", "20034, fatal", "20034, Link 30 LTSSM Fault Up"],
 )
-def test_an_error_of_unknown_form_is_not_harmless(line: str) -> None:
-    with pytest.raises(CannotReadError):
-        read(f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {line}")
+def test_an_error_of_unknown_form_is_not_harmless_and_takes_nothing_from_the_others(line: str) -> None:
+    said = parse_line(f"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {line}")
+    assert said is not None
+    fatal = parse_line(KERNEL.splitlines()[2])
+    assert fatal is not None
+    found = switch_errors([said, fatal])
+    assert [error.code for error in found.errors] == [20034]
+    assert len(found.garbled) == 1 and "SXid of unknown form" in found.garbled[0]
 
 
 @FUZZ

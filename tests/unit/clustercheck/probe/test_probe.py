@@ -17,6 +17,7 @@ import pytest
 
 from clustercheck.bounded import Ended, run_all
 from clustercheck.collect import evidence_of, read_output
+from clustercheck.parse.kernel_log import parse_kernel_log
 from clustercheck.probe import name_service, registry
 from clustercheck.shipment import shipment, sources
 from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
@@ -135,6 +136,23 @@ def test_a_kernel_log_is_read_to_its_end_however_long_and_says_whether_it_begins
     program(tmp_path, "journalctl", f"echo '{said}'; yes '{warm}' | head -n 9000")
     log = probe(tmp_path, parts=["kernel_log"])["kernel_log"]
     assert log["kept"] == [said, *[warm] * 500]
+
+
+# As mlx5_core prints them: events.c of the kernel.
+HOT = [
+    "mlx5_core 0000:0c:00.0: port_module:252:(pid 0): Port module event[error]: module 0, Cable error, "
+    "High Temperature",
+    "mlx5_core 0000:0c:00.0: temp_warn:193:(pid 7): High temperature on sensors with bit set 0 1",
+]
+
+
+@pytest.mark.parametrize("said", HOT)
+def test_what_the_kernel_says_of_a_module_that_is_too_hot_is_kept_and_read(tmp_path: Path, said: str) -> None:
+    program(tmp_path, "journalctl", f"echo '2026-11-20T10:00:00+0000 host kernel: {said}'")
+    log = parse_kernel_log(probe(tmp_path, parts=["kernel_log"])["kernel_log"])
+    assert [(one.address, one.fault) for one in log.unnumbered] == [
+        ("0000:0c:00.0", "the adapter or its cable's module is too hot")
+    ]
 
 
 @pytest.mark.parametrize("argument", ["not json", "[]", '{"limit_s": "soon"}', '{"parts": 3}'])
