@@ -168,7 +168,8 @@ def compare_file(call: dict[str, Any]) -> None:
 def read_system(_call: dict[str, Any]) -> None:
     """What conditions of roles ask of the system itself."""
     release = Path("/etc/os-release").read_text(encoding="utf-8")
-    say({"changed": False, "os_release": release, "machine": os.uname().machine})
+    python = ".".join(map(str, sys.version_info[:3]))
+    say({"changed": False, "os_release": release, "machine": os.uname().machine, "python_version": python})
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {

@@ -65,14 +65,14 @@ def test_what_a_change_has_just_done_is_not_asked_again():
 
 
 def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
-    """Roles may ask the system what /etc/os-release and uname say: replay.py compares those two."""
+    """Roles may ask the system what /etc/os-release, uname and Python say: replay.py compares those."""
     import re
 
     asked = set()
     for path in (repository / "roles").rglob("*.yml"):
         asked |= set(re.findall(r"ansible_facts\[.(\w+).\]", path.read_text(encoding="utf-8")))
     assert asked
-    assert {name for name in asked if not name.startswith("distribution")} <= {"architecture"}
+    assert {name for name in asked if not name.startswith("distribution")} <= {"architecture", "python_version"}
 
 
 # Which answer means that nothing is to be done
