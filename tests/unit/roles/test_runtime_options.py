@@ -126,4 +126,4 @@ def test_an_engine_that_the_site_declares_itself_is_not_adopted_whatever_its_ver
 ) -> None:
     variables = {"container_runtime_packages": declared}
     name = "_nvidia_container_toolkit_adopt"
-    assert templated(repository, "nvidia_container_toolkit", name, variables) == adopted
+    assert sorted(templated(repository, "nvidia_container_toolkit", name, variables)) == adopted

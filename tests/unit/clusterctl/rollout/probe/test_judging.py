@@ -72,7 +72,8 @@ def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
     for path in (repository / "roles").rglob("*.yml"):
         asked |= set(re.findall(r"ansible_facts\[.(\w+).\]", path.read_text(encoding="utf-8")))
     assert asked
-    assert {name for name in asked if not name.startswith("distribution")} <= {"architecture", "python_version"}
+    compared = {"architecture", "python_version"}
+    assert {name for name in asked if not name.startswith("distribution")} <= compared
 
 
 # Which answer means that nothing is to be done
