@@ -220,6 +220,7 @@ def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
     for marker in (".lab/state.json", ".git"):
         found = next((parent for parent in parents if (parent / marker).exists()), None)
         if found is not None:
-            require_trusted((found, found / ".lab", found / ".lab" / "state.json"), found)
+            parts = (found, found / ".lab", found / ".lab" / "state.json")
+            require_trusted(parts, found, "Name the lab's directory with --dir DIR")
             return LabDirectory(found / ".lab")
     return LabDirectory(here / ".lab")

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clusterctl.engine.failure_kinds import kind_of
 from tests.support.tree import ROOT
+
+from clusterctl.engine.failure_kinds import kind_of
 
 PLAY = """
 - hosts: localhost

@@ -11,6 +11,7 @@ import yaml
 from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
@@ -53,7 +54,7 @@ def _settings(host: Host, inventory: Inventory) -> NodeSettings:
         container_gpu_arguments=CDI_ARGUMENTS if cdi else NodeSettings().container_gpu_arguments,
         mounts=_mounts(host),
         framework=_text(host, "validation_framework") or NodeSettings().framework,
-        strict=_is_true(setting(host, "validation_strict") or False),
+        strict=is_true(setting(host, "validation_strict")),
     )
 
 
@@ -136,11 +137,7 @@ def _image(host: Host, inventory: Inventory) -> str:
 
 
 def _is_wanted(host: Host) -> bool:
-    return _is_true(setting(host, "training_image_enabled", True))
-
-
-def _is_true(value: object) -> bool:
-    return str(value).lower() not in ("false", "no", "off", "0")
+    return is_true(setting(host, "training_image_enabled", True))
 
 
 @cache

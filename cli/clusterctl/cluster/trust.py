@@ -11,6 +11,7 @@ import contextlib
 import grp
 import os
 import pwd
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ FILES = ("hosts.yml", "ansible.cfg", "clusterctl.lock")
 TREES = ("group_vars", "host_vars")
 STATE = ".clusterctl"
 ACL = "system.posix_acl_access"
+MAX_LINKS = 40  # as the kernel has it
 
 
 def require_trusted_cluster(root: Path) -> None:
@@ -29,26 +31,43 @@ def require_trusted_cluster(root: Path) -> None:
 
     Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
-    require_trusted(_parts(root), root)
+    require_trusted(_parts(root), root, "Name your own cluster directory with -C DIR")
 
 
-def require_trusted(paths: Iterable[Path], directory: Path) -> None:
+def require_trusted(paths: Iterable[Path], directory: Path, instead: str) -> None:
     """Refuse ``directory`` if one of ``paths``, all in it, could have been written by others.
 
-    Raises ClusterctlError (``cluster.not-trusted``, exit 2).
+    ``instead`` says how to name another directory. Raises ClusterctlError (``cluster.not-trusted``, exit 2).
     """
     if directory.resolve() in _trusted_directories():
         return
     for path in paths:
-        because = _objection(path) if os.path.lexists(path) else ""
+        because = _objection(path)
         if because:
             raise ClusterctlError(
                 f"{directory} is not trusted: {path.name} {because}",
                 code="cluster.not-trusted",
                 where=str(path),
-                hint=f"To trust it: chown -R {_name(os.geteuid())} {directory}; chmod -R go-w {directory}; "
-                f"or add the line {directory.resolve()} to {trust_file()}",
+                hint=_remedy(path, directory, instead),
             )
+
+
+def _remedy(path: Path, directory: Path, instead: str) -> str:
+    """No command where others put files on purpose: it would break that, or trust what they planted."""
+    state = directory.stat()
+    trusted = f"add the line {directory.resolve()} to {trust_file()}"
+    if state.st_mode & stat.S_ISVTX:
+        return f"{instead}."
+    if state.st_uid not in _trusted_users():
+        return f"{instead}; or, if you trust {_name(state.st_uid)}, who owns {directory}, {trusted}"
+    found, name = path.lstat(), shlex.quote(str(path))
+    if stat.S_ISLNK(found.st_mode):
+        command = f"replace the link {name} by what it leads to"
+    elif found.st_uid in _trusted_users():
+        command = f"chmod go-w {name}"
+    else:
+        command = f"chown -h {_name(state.st_uid)} {name}"
+    return f"If it is yours alone and you have read it: {command}; if you trust all its writers, {trusted}"
 
 
 def trust_file() -> Path:
@@ -73,22 +92,72 @@ def _parts(root: Path) -> Iterator[Path]:
     yield from (root / name for name in FILES)
     for name in TREES:
         yield root / name
-        for directory, directories, files in os.walk(root / name):
-            yield from (Path(directory) / each for each in (*directories, *files))
+        yield from _tree(root / name)
     yield root / STATE
     with contextlib.suppress(PermissionError, FileNotFoundError):  # who needs the state says so
         yield from (root / STATE).iterdir()
 
 
+def _tree(top: Path) -> Iterator[Path]:
+    """All below ``top``, through links as Ansible reads it; no directory twice."""
+    seen = set()
+    for directory, directories, files in os.walk(top, followlinks=True):
+        try:
+            state = Path(directory).stat()
+        except FileNotFoundError:  # it has gone meanwhile
+            continue
+        if (state.st_dev, state.st_ino) in seen:
+            directories.clear()
+            continue
+        seen.add((state.st_dev, state.st_ino))
+        yield from (Path(directory) / each for each in (*directories, *files))
+
+
 def _objection(path: Path) -> str:
-    """Who else could have written it; empty if nobody. Of a link, what it leads to counts as well."""
-    because = _of_state(path, path.lstat())
-    if because or not path.is_symlink():
-        return because
-    target = path.resolve()
-    if not target.exists():
+    """Who else could have written it; empty if nobody. Of a link, the whole way that it leads counts."""
+    try:
+        state = path.lstat()
+        because = _of_state(path, state)
+        if because or not stat.S_ISLNK(state.st_mode):
+            return because
+        return _of_way(path)
+    except OSError:  # it has gone, or may not be read by us either
         return ""
-    return _of_state(target, target.stat()) or _of_state(target.parent, target.parent.stat())
+
+
+def _of_way(link: Path) -> str:
+    """Who else could change what ``link`` leads to: the directories, links and file that the kernel walks."""
+    here = Path(os.path.realpath(link.parent))
+    rest, links = _names(link), 1
+    while rest:
+        name = rest.pop()
+        here = here.parent if name == ".." else here / name
+        try:
+            state = here.lstat()
+        except FileNotFoundError:  # who can put it there?
+            here, rest = here.parent, []
+            state = here.lstat()
+        through = rest and _is_sticky(state)
+        because = "" if through else _of_state(here, state)
+        if because:
+            return f"leads to {here}, which {because}"
+        if stat.S_ISLNK(state.st_mode):
+            links += 1
+            if links > MAX_LINKS:
+                return "is a loop of links"
+            rest += _names(here)
+            here = here.parent
+    return ""
+
+
+def _names(link: Path) -> list[str]:
+    """The names that a link leads through, the last one first."""
+    return [*reversed(link.readlink().parts or (".",))]
+
+
+def _is_sticky(state: os.stat_result) -> bool:
+    """A directory such as /tmp: others can write it, and not replace what is a trusted user's."""
+    return bool(state.st_mode & stat.S_ISVTX) and state.st_uid in _trusted_users()
 
 
 def _of_state(path: Path, state: os.stat_result) -> str:

@@ -86,7 +86,7 @@ KINDS: tuple[Kind, ...] = (
         code="host.python-too-old",
         says=r"requires a minimum of Python version|future feature annotations is not defined"
         r"|is not supported: Python [0-9.]+ is older",
-        remedy="Install a supported operating system on {host}, or Python 3.9 and ansible_python_interpreter.",
+        remedy="Install a supported system on {host}, or Python 3.9 for its ansible_python_interpreter.",
     ),
     Kind(
         code="host.address-unknown",
@@ -213,6 +213,11 @@ KINDS: tuple[Kind, ...] = (
         code="task.timed-out",
         says=r"Timed out after \d+ second|did not end within",
         remedy="See what hangs on {host}, then run the same command again.",
+    ),
+    Kind(
+        code="task.out-of-memory",
+        says=r"\ATask failed\.\Z",  # a MemoryError has no words
+        remedy="Log in to {host} by hand and see that it does not print without end, as a .bashrc may.",
     ),
     UNREACHABLE,
 )

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from clusterctl.errors import ClusterctlError
+
 PREFIX = "variables-"
 
 
@@ -22,7 +24,7 @@ class Handover:
         self.paths: list[Path] = []
         for content in contents:
             path = directory / f"{PREFIX}{secrets.token_hex(4)}.json"
-            os.mkfifo(path, 0o600)
+            _make_fifo(path)
             self.paths.append(path)
             threading.Thread(target=_offer, args=(path, content), daemon=True).start()
 
@@ -48,9 +50,26 @@ def handed_over(directory: Path, contents: Sequence[bytes]) -> Iterator[Handover
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what a process that was killed left in ``directory``."""
+    """Remove what a process that was killed left in ``directory``; who waits to read it gets nothing."""
     for path in directory.glob(f"{PREFIX}*.json"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            # Opened for both, which never waits: who waits to read goes on, and finds the end at our close.
+            both = os.open(path, os.O_RDWR | os.O_NONBLOCK) if path.is_fifo() else None
+            path.unlink()
+            if both is not None:
+                os.close(both)
+
+
+def _make_fifo(path: Path) -> None:
+    try:
+        os.mkfifo(path, 0o600)
+    except OSError as error:
+        raise ClusterctlError(
+            f"no FIFO can be made in the run's directory: {error.strerror}",
+            code="cluster.state-not-writable",
+            where=str(path.parent),
+            hint="Keep the cluster directory on a local filesystem with space left; not all have FIFOs.",
+        ) from error
 
 
 def _offer(path: Path, content: bytes) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from clusterctl import console
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, listed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError, ExplainedError
-from clusterctl.rollout.scope import is_true
 from clusterctl.rollout.session import Session, play
 
 PLAYBOOK = "offline.yml"

@@ -94,13 +94,17 @@ def logins_at_once(hosts: Sequence[Host]) -> int:
 
 
 def sweep(store: RunStore, directory: ClusterDirectory) -> None:
-    """Remove what runs that were killed handed over; earlier versions wrote passwords into such files."""
-    directory.ensure_state()
-    for run in store.list():
+    """Remove what runs that were killed handed over; earlier versions wrote passwords into such files.
+
+    What this user may not read or remove stays: no run needs it gone.
+    """
+    for run in store.readable():
         if state_of(run) in (RunState.FINISHED, RunState.CUT_OFF):
-            remove_leftovers(run.directory)
-    for path in directory.secrets.glob("passwords.*.json"):
-        path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                remove_leftovers(run.directory)
+    with contextlib.suppress(OSError):
+        for path in directory.secrets.glob("passwords.*.json"):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.scope import is_true
 from clusterctl.rollout.waves import MAX_WAVE
 
 PREFLIGHT = "preflight"

@@ -9,6 +9,7 @@ from functools import cache
 import yaml
 
 from clusterctl.cluster.inventory import Host, Inventory
+from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.spec import setting
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
@@ -83,11 +84,6 @@ def require_whole(inventory: Inventory) -> None:
 def wants_image(host: Host) -> bool:
     """Whether the training image is to be on this host, or to be copied by it."""
     return is_true(setting(host, "training_image_enabled", False))
-
-
-def is_true(value: object) -> bool:
-    """Ansible's idea of a true value."""
-    return str(value).strip().lower() in ("true", "yes", "on", "1", "y", "t")
 
 
 def _nothing(what: str, hint: str) -> ClusterctlError:

@@ -121,8 +121,15 @@ class RunStore:
         _save(changed)
         return changed
 
+    def readable(self) -> Iterator[Run]:
+        """The runs whose records this user may read and this version knows."""
+        with contextlib.suppress(OSError):
+            for directory in self._cluster.runs.iterdir():
+                with contextlib.suppress(OSError, ClusterctlError):
+                    yield _load(directory)
+
     def list(self) -> list[Run]:
-        """Every readable run, oldest first."""
+        """Every run, oldest first. Raises ClusterctlError where one cannot be read (exit 2)."""
         with state_access():
             if not self._cluster.runs.is_dir():
                 return []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster.settings.booleans import FALSE, TRUE
 from clusterctl.cluster.settings.options import Option, did_you_mean
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import ANSIBLE_TAGS, TAG, entries, is_null
@@ -20,8 +21,6 @@ SIZES = {
     "bytes": re.compile(r"[0-9]+(\.[0-9]+)?[KMGTPEZY]?B?"),
     "bits": re.compile(r"[0-9]+(\.[0-9]+)?[KMGTPEZY]?b?"),
 }
-TRUE = ("yes", "on", "1", "true", "t", "y")
-FALSE = ("no", "off", "0", "false", "f", "n")
 SHOWN = 60
 TYPE_NAMES = {
     "str": "text",
@@ -179,6 +178,8 @@ def _wanted(option: Option) -> str:
 
 
 def _allowed(option: Option) -> str:
+    if option.type == "bool":
+        return "Write true or false."
     if option.choices:
         return f"Allowed: {', '.join(_choice_text(c) for c in option.choices if _choice_text(c))}."
     return option.description

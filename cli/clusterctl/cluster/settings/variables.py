@@ -9,6 +9,7 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from clusterctl.cluster.settings import values
+from clusterctl.cluster.settings.booleans import FALSE
 from clusterctl.cluster.settings.connection import CONNECTION_VARIABLES, connection_variable
 from clusterctl.cluster.settings.options import SITE_PREFIX, Option, catalogue, did_you_mean
 from clusterctl.cluster.settings.problem import SettingsProblem, at
@@ -60,7 +61,7 @@ def _against_host_keys(file: Path, option: Option, value: Node) -> Iterator[Sett
     if option.name == "ansible_ssh_args":
         hint = "Write what ssh needs, a jump host for one, into ansible_ssh_common_args."
         yield at(file, value, "ansible_ssh_args is set by clusterctl", hint, "settings.host-keys")
-    off = isinstance(value, ScalarNode) and value.value.strip().lower() in ("false", "no", "off", "0")
+    off = isinstance(value, ScalarNode) and value.value.strip().lower() in FALSE
     if option.name in HOST_KEY_CHECKING and off:
         hint = "Remove it. Pin the keys of new hosts with: clusterctl hosts scan"
         yield at(file, value, f"{option.name} must not be false", hint, "settings.host-keys")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -178,6 +179,60 @@ def test_a_child_past_its_time_is_ended_with_all_that_it_started(tmp_path: Path)
     assert ended.exit_code == -signal.SIGKILL
     assert ended.duration_s < 5
     wait_for(lambda: not alive(int(lines[0])))
+
+
+def test_a_child_without_end_in_its_memory_fails_and_its_limit_is_never_above_ours(tmp_path: Path) -> None:
+    def run_limited(program: str, **limit: int) -> tuple[playbook.process.Ended, list[bytes]]:
+        lines: list[bytes] = []
+        ended = playbook.process.run(
+            [sys.executable, "-c", f"import os, resource\n{program}"],
+            cwd=tmp_path,
+            environment={},
+            log=tmp_path / "log",
+            on_line=lines.append,
+            on_tick=lambda: None,
+            time_limit_s=60,
+            **limit,
+        )
+        return ended, lines
+
+    grow = "if os.fork() == 0:\n    kept = b'x'\n    while True: kept += kept\nos._exit(os.wait()[1] >> 8)"
+    ended, _ = run_limited(grow, memory_limit_bytes=256 << 20)
+    assert (ended.exit_code, ended.timed_out) == (1, False)
+    assert "MemoryError" in (tmp_path / "log").read_text()
+
+    show = "limit, _ = resource.getrlimit(resource.RLIMIT_AS)\n"
+    show += "os.write(int(os.environ['CLUSTERCTL_EVENTS_FD']), b'%d\\n' % limit)"
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    assert run_limited(show)[1] == [b"%d" % playbook.process.MEMORY_LIMIT_BYTES]
+    ours = playbook.process.MEMORY_LIMIT_BYTES - (1 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (ours, before[1]))
+    try:
+        assert run_limited(show)[1] == [b"%d" % ours]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def test_a_node_that_prints_without_end_fails_and_the_others_go_on(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = site / "ssh"
+    ssh.write_text(
+        "#!/bin/sh\nexec 3<&0\ncat <&3 >/dev/null &\nexec yes the .bashrc of this node has no end\n"
+    )
+    ssh.chmod(0o755)
+    hosts = site / "hosts.yml"
+    hosts.write_text(hosts.read_text().replace("ansible_port: 9,", f"ansible_ssh_executable: {ssh},"))
+    unlimited = playbook.process.run
+    monkeypatch.setattr(
+        playbook.process, "run", lambda *a, **o: unlimited(*a, memory_limit_bytes=320 << 20, **o)
+    )
+    outcome, _ = run(request(site, "- name: Ask\n  ansible.builtin.command: id\n", ("gpu01", "dead01")))
+    assert outcome.states == {"gpu01": HostState.GOOD, "dead01": HostState.FAILED}
+    failure = outcome.ledger.hosts["dead01"].failure
+    assert failure is not None
+    assert failure.code == "task.out-of-memory"
+    assert "Log in to dead01 by hand" in failure.remedy
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -54,14 +54,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def refusal(*arguments: Any) -> str:
+def refused(*arguments: Any) -> ClusterctlError:
     with pytest.raises(ClusterctlError) as caught:
         find_cluster_directory(*arguments)
     assert caught.value.code == "cluster.not-trusted"
     assert caught.value.exit_code == EXIT_USAGE
-    assert "chown" in caught.value.hint
-    assert "trusted-directories" in caught.value.hint
-    return caught.value.what
+    return caught.value
+
+
+def refusal(*arguments: Any) -> str:
+    return refused(*arguments).what
 
 
 PARTS = (
@@ -164,3 +166,109 @@ def test_a_lab_above_that_another_user_owns_is_refused(
     owners[site / ".lab" / "state.json"] = (OTHER, OTHER)
     with pytest.raises(ClusterctlError, match="is not trusted"):
         find_lab(None, site / "inner")
+
+
+def test_a_command_is_offered_for_what_is_wrong_in_a_directory_of_ours_and_for_nothing_else(
+    site: Path, owners: dict[Path, tuple[int, int]]
+) -> None:
+    odd = site / "group_vars" / "all" / "a; reboot.yml"
+    odd.write_text("")
+    owners[odd] = (OTHER, OTHER)
+    mine = pwd.getpwuid(ME).pw_name
+    assert (
+        f"chown -h {mine} '{odd}'; if you trust all its writers, add the line {site} to" in refused(site).hint
+    )
+    del owners[odd]
+    odd.chmod(0o666)
+    assert f"you have read it: chmod go-w '{odd}';" in refused(site).hint
+    odd.unlink()
+    odd.symlink_to("/")
+    owners[odd] = (OTHER, OTHER)
+    assert f"replace the link '{odd}' by what it leads to;" in refused(site).hint
+
+
+def test_no_command_is_offered_for_a_directory_of_others_or_one_in_which_all_may_put_files(
+    site: Path, owners: dict[Path, tuple[int, int]]
+) -> None:
+    owners[site / "hosts.yml"] = (OTHER, OTHER)
+    site.chmod(0o1777)
+    assert refused(site).hint == "Name your own cluster directory with -C DIR."
+    with pytest.raises(ClusterctlError) as caught:
+        (site / ".git").mkdir()
+        find_lab(None, site)
+    assert caught.value.hint == "Name the lab's directory with --dir DIR."
+    site.chmod(0o755)
+    owners[site] = (OTHER, OTHER)
+    assert refused(site).hint == (
+        f"Name your own cluster directory with -C DIR; or, if you trust {OTHER}, who owns {site}, "
+        f"add the line {site} to {trust.trust_file()}"
+    )
+
+
+@pytest.mark.parametrize("given_away", ["shared", "shared/middle", "shared/deep", "ours/real.yml"])
+def test_every_hop_of_a_link_counts(
+    site: Path, owners: dict[Path, tuple[int, int]], tmp_path: Path, given_away: str
+) -> None:
+    for name in ("shared/deep", "ours"):
+        (tmp_path / name).mkdir(parents=True, mode=0o755)
+    (tmp_path / "ours/real.yml").write_text("")
+    (tmp_path / "shared/middle").symlink_to("deep/../../ours/real.yml")
+    (site / "hosts.yml").unlink()
+    (site / "hosts.yml").symlink_to(tmp_path / "shared" / "middle")
+    assert find_cluster_directory(site).root == site
+    owners[tmp_path / given_away] = (OTHER, OTHER)
+    assert refusal(site).endswith(f"hosts.yml leads to {tmp_path / given_away}, which belongs to {OTHER}")
+
+
+def test_a_link_may_lead_through_a_directory_like_tmp_to_what_is_ours(
+    site: Path, owners: dict[Path, tuple[int, int]], tmp_path: Path
+) -> None:
+    sticky = tmp_path / "tmp"
+    sticky.mkdir()
+    sticky.chmod(0o1777)
+    link, target = site / "group_vars" / "site.yml", sticky / "site.yml"
+    link.symlink_to(target)
+    assert f"leads to {sticky}, which can be written by everybody" in refusal(site)
+    target.write_text("")
+    target.chmod(0o644)
+    assert find_cluster_directory(site).root == site
+    owners[target] = (OTHER, OTHER)
+    assert f"belongs to {OTHER}" in refusal(site)
+    (sticky / "itself").symlink_to(".")
+    for whole in (sticky, sticky / "itself"):
+        link.unlink()
+        link.symlink_to(whole)
+        assert f"leads to {sticky}, which can be written by everybody" in refusal(site)
+
+
+def test_a_directory_behind_a_link_is_searched_as_ansible_reads_it(
+    site: Path, owners: dict[Path, tuple[int, int]], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    planted = site / "group_vars" / "gpu_nodes" / "main.yml"
+    (elsewhere / "main.yml").write_text("")
+    (elsewhere / "main.yml").chmod(0o644)
+    (elsewhere / "round").symlink_to(site / "group_vars")
+    planted.parent.symlink_to(elsewhere)
+    assert find_cluster_directory(site).root == site
+    owners[planted] = (OTHER, OTHER)
+    assert refusal(site).endswith(f"main.yml belongs to {OTHER}")
+
+
+def test_a_loop_of_links_is_refused_and_what_has_gone_is_passed_over(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = site / "host_vars" / "loop"
+    loop.symlink_to("loop")
+    assert refusal(site) == f"{site} is not trusted: loop is a loop of links"
+    loop.unlink()
+    lstat = Path.lstat
+
+    def too_late(path: Path) -> os.stat_result:
+        if path.name == "gpu01.yml":
+            raise FileNotFoundError(path)
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", too_late)
+    assert find_cluster_directory(site).root == site

@@ -89,6 +89,8 @@ SAID = [
     ("failed", "Docker runs and does not answer. Look at `journalctl -u docker`.", "host.docker-down"),
     ("failed", "gpu01 needs a reboot: the old module is loaded.", "host.reboot-needed"),
     ("failed", "Timed out after 900 second(s).", "task.timed-out"),
+    ("failed", "Task failed.", "task.out-of-memory"),
+    ("failed", "Task failed. Read on.", "task.failed"),
     ("failed", "something that nobody has met", "task.failed"),
 ]  # fmt: skip
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.plugins.filter.core import to_bool
 
 from clusterctl.cluster.settings import values, yaml_nodes
+from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.settings.options import Option
 
 
@@ -70,3 +72,16 @@ def test_nothing_passes_here_that_ansible_would_refuse(kind: str) -> None:
             passed += 1
             assert validator.validate(yaml.safe_load(text)).error_messages == [], text
     assert passed >= 2
+
+
+BOOLEANS = dict.fromkeys(("yes", "Yes", "on", "true", "TRUE", "1", "'yes'", "'1'"), True)
+BOOLEANS |= dict.fromkeys(("no", "NO", "off", "false", "False", "0", "'no'", "'0'"), False)
+
+
+@pytest.mark.parametrize("word", [*BOOLEANS, *"yntfYNTF", "' yes'", "2", "maybe"])
+def test_a_boolean_means_the_same_here_and_to_roles_or_is_refused(word: str) -> None:
+    node = yaml_nodes.parse(Path("f"), f"a: {word}").root.value[0][1]
+    problems = list(values.check(Path("f"), Option("a", "bool", description="Is it?"), node))
+    assert [problem.hint for problem in problems] == ([] if word in BOOLEANS else ["Write true or false."])
+    value = yaml.safe_load(word)
+    assert is_true(value) is to_bool(value) is BOOLEANS.get(word, False)
