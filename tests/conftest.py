@@ -13,11 +13,6 @@ from tests.support import drawn, programs
 from tests.support.tree import ROOT
 
 # The tests of jobs run in a training image, too, which has pytest, the framework and none of these.
-if find_spec("ansible"):
-    import ansible.module_utils
-
-    # Our modules are imported as Ansible does it: our module_utils beside its own.
-    ansible.module_utils.__path__.append(str(ROOT / "plugins" / "module_utils"))
 if find_spec("hypothesis"):
     from tests.support import examples
 

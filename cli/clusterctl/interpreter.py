@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from clusterctl.content import collections_path
+
 # What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is heeded.
 KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
 # No program of ours may be asked for a password on a screen that nobody watches.
@@ -44,6 +46,7 @@ def ansible_environment(content: Path, environment: Mapping[str, str] | None = N
         **kept,
         "LC_ALL": "C.UTF-8",  # Ansible refuses one that is no UTF-8, or not installed
         "ANSIBLE_CONFIG": str(content / "ansible.cfg"),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections_path()),
         "ANSIBLE_NOCOLOR": "1",
     }
 

@@ -8,7 +8,7 @@ import fnmatch
 import re
 from collections.abc import Iterable
 
-from ansible.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 
 # A change of one package: (before, after); before is empty for an install, after for a removal.
 Change = tuple[str, str]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
 
 LOCK_WAIT_S = 600
 QUIET = {

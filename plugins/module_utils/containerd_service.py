@@ -7,12 +7,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import containerd_config
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import read_file, replace_file
-from ansible.module_utils.service_unit import main_pid, newer, started_at
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
+    main_pid,
+    newer,
+    started_at,
+)
 
 CONTAINERD = "containerd.service"
 LOOK_S = 60

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.docker_flags import UNIT
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
-from ansible.module_utils.service_unit import main_pid, show, started_at
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags import UNIT
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
+    main_pid,
+    show,
+    started_at,
+)
 
 # https://docs.docker.com/reference/cli/dockerd/#configuration-reload-behavior
 CGROUP_DRIVER = "native.cgroupdriver="

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 
 UNIT = "docker.service"
 LOOK_S = 60

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 RECORD = Path("var/lib/clusterctl/nvidia_driver.json")
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
-from ansible.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
 
 # (exit code, standard output); 127 where there is no such program, 124 where it did not end in time.
 Run = Callable[[list[str]], tuple[int, str]]

@@ -11,8 +11,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible.module_utils.harbor_api import Harbor, HarborError
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor, HarborError
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 # Harbor's containers run as this user, whatever the host calls it.
 OWNER = (10000, 10000)

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible.module_utils.harbor_kept import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import (
     BLOB,
     DATA,
     Kept,
     files_of,
     read_files,
 )
-from ansible.module_utils.node_files import CHUNK, sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK, sha256_of
 
 # File systems without hard links, mounts of another disk, and a file with too many names already.
 UNLINKABLE = (errno.EPERM, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)

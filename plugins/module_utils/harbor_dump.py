@@ -9,9 +9,9 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from ansible.module_utils.bounded import Streamed, streaming
-from ansible.module_utils.harbor_kept import whole_dump
-from ansible.module_utils.node_files import CHUNK
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import Streamed, streaming
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_kept import whole_dump
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK
 
 DUMP_S = 4 * 3600.0
 LOAD_S = 4 * 3600.0

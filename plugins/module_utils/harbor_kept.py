@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.node_files import CHUNK, sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import CHUNK, sha256_of
 
 MANIFEST = "manifest.json"
 FILES = "files.jsonl"

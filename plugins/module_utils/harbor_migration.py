@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 PREFIX = ".migrate."
 REDIS = "external_redis: "

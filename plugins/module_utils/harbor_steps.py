@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ansible.module_utils.harbor_host import INSTALLED, UPGRADING
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import INSTALLED, UPGRADING
 
 SHOWN = 3
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # What a registry's refusal is known by, in the words of Docker, containerd and skopeo.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.manifest_fetch import fetcher
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.manifest_fetch import fetcher
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ASK_S = 10

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.node_files import free_bytes
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes
 
 LOOK_S = 60
 CONTAINERD_ROOT = "/var/lib/containerd"

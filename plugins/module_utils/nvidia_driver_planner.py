@@ -8,8 +8,8 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible.module_utils.apt_packages import matching, upstream
-from ansible.module_utils.gpu_node import version_key
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
 
 
 @dataclass(frozen=True)

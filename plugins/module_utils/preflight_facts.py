@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ansible.module_utils import gpu_node
-from ansible.module_utils.apt_view import Proxies, RunFull, make_view
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull, make_view
 
 TIMEOUT_S = 10
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils.apt_packages import matching, upstream
-from ansible.module_utils.gpu_node import version_key
-from ansible.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import matching, upstream
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import version_key
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 
 Finding = dict[str, str]
 ORDER = {"error": 0, "warning": 1, "info": 2}

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 
 
 def show(module: AnsibleModule, unit: str, *names: str) -> dict[str, str]:

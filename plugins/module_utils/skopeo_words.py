@@ -8,7 +8,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.module_utils.image_digest import EXPIRED, ITS_OWN_ERROR, REFUSED, TOO_MANY, failure
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import (
+    EXPIRED,
+    ITS_OWN_ERROR,
+    REFUSED,
+    TOO_MANY,
+    failure,
+)
 
 # What a copy is doing when it fails; the first of its words tells the side.
 DOING = re.compile(

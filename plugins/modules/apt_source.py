@@ -12,11 +12,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from ansible.module_utils.apt_packages import explain
-from ansible.module_utils.apt_view import Proxies, find_source, proxy_configuration, source_stanza
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import explain
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
+    Proxies,
+    find_source,
+    proxy_configuration,
+    source_stanza,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: apt_source

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.job_files import look
+from ansible_collections.clusterctl.cluster.plugins.module_utils.job_files import look
 
 DOCUMENTATION = r"""
 module: async_jobs

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.docker_flags import UNIT, command_of_unit, flags_of
-from ansible.module_utils.gpu_node import read_text
-from ansible.module_utils.service_unit import main_pid
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags import (
+    UNIT,
+    command_of_unit,
+    flags_of,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import main_pid
 
 DOCUMENTATION = r"""
 module: container_engine_facts

@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import image_room
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.image_digest import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_room
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import (
     EXPIRED,
     ITS_OWN_ERROR,
     REFUSED,
@@ -24,7 +24,7 @@ from ansible.module_utils.image_digest import (
     find_program,
     require_digest,
 )
-from ansible.module_utils.image_pull import Course, look
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_pull import Course, look
 
 DOCUMENTATION = r"""
 module: container_image

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ansible.module_utils.apt_run import LOCK_WAIT_S, completing, environment
-from ansible.module_utils.apt_view import Proxies
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import alone
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import (
+    LOCK_WAIT_S,
+    completing,
+    environment,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: debian_packages

@@ -12,12 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.docker_daemon import RELOADABLE, Daemon, blame, restart_keys, unmet
-from ansible.module_utils.docker_flags import UNIT, command_of_unit, flags_of, said_already
-from ansible.module_utils.masking import mask_urls, mask_values
-from ansible.module_utils.node_files import replace_file
-from ansible.module_utils.service_unit import newer
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_daemon import (
+    RELOADABLE,
+    Daemon,
+    blame,
+    restart_keys,
+    unmet,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags import (
+    UNIT,
+    command_of_unit,
+    flags_of,
+    said_already,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import newer
 
 DOCUMENTATION = r"""
 module: docker_daemon_config

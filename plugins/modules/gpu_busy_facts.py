@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpu_busy import ask, busy_reasons
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
 
 DOCUMENTATION = r"""
 module: gpu_busy_facts

@@ -15,14 +15,19 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import harbor_copy
-from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import alone
-from ansible.module_utils.harbor_api import Harbor, HarborError, insist
-from ansible.module_utils.harbor_dump import DumpError, dump
-from ansible.module_utils.harbor_host import INSTALLED, UPGRADING, read_record, why_half_restored
-from ansible.module_utils.node_files import free_bytes, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor, HarborError, insist
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_dump import DumpError, dump
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import (
+    INSTALLED,
+    UPGRADING,
+    read_record,
+    why_half_restored,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes, replace_file
 
 DOCUMENTATION = r"""
 module: harbor_backup

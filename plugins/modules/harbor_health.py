@@ -8,10 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.harbor_api import Harbor, HarborError, wait_until_healthy
-from ansible.module_utils.harbor_certificate import fingerprint
-from ansible.module_utils.harbor_host import LOOK_S, OURS, read_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import (
+    Harbor,
+    HarborError,
+    wait_until_healthy,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_certificate import fingerprint
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import LOOK_S, OURS, read_record
 
 DOCUMENTATION = r"""
 module: harbor_health

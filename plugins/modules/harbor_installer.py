@@ -15,11 +15,15 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from ansible.module_utils.apt_view import Proxies
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import CHUNK, replace_file, sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import (
+    CHUNK,
+    replace_file,
+    sha256_of,
+)
 
 DOCUMENTATION = r"""
 module: harbor_installer

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.harbor_host import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import (
     UPGRADING,
     holder,
     listeners,
@@ -21,7 +21,7 @@ from ansible.module_utils.harbor_host import (
     why_half_restored,
     why_not,
 )
-from ansible.module_utils.node_files import free_bytes
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes
 
 DOCUMENTATION = r"""
 module: harbor_preflight

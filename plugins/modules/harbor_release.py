@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.harbor_api import Harbor
-from ansible.module_utils.harbor_certificate import Declared, put, served, why_put
-from ansible.module_utils.harbor_host import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_certificate import (
+    Declared,
+    put,
+    served,
+    why_put,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import (
     INSTALLED,
     PULLING,
     UPGRADING,
@@ -27,10 +32,10 @@ from ansible.module_utils.harbor_host import (
     why_not,
     write_record,
 )
-from ansible.module_utils.harbor_migration import migrate
-from ansible.module_utils.harbor_steps import Found, steps
-from ansible.module_utils.node_files import read_file, replace_file
-from ansible.module_utils.service_unit import show
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_migration import migrate
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_steps import Found, steps
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import show
 
 DOCUMENTATION = r"""
 module: harbor_release

@@ -10,14 +10,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import harbor_kept as kept
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import TIMED_OUT, run_bounded
-from ansible.module_utils.harbor_api import Harbor, HarborError, insist
-from ansible.module_utils.harbor_copy import put_back
-from ansible.module_utils.harbor_dump import ASK, DumpError, load
-from ansible.module_utils.harbor_host import PULLING, RESTORE, compose, read_record, read_restore
-from ansible.module_utils.node_files import free_bytes, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor, HarborError, insist
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_copy import put_back
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_dump import ASK, DumpError, load
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_host import (
+    PULLING,
+    RESTORE,
+    compose,
+    read_record,
+    read_restore,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import free_bytes, replace_file
 
 DOCUMENTATION = r"""
 module: harbor_restore

@@ -8,8 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.job_files import JOBS, running
-from ansible.module_utils.lease_file import LEASE, StillAtWorkError, free, read, take
+from ansible_collections.clusterctl.cluster.plugins.module_utils.job_files import JOBS, running
+from ansible_collections.clusterctl.cluster.plugins.module_utils.lease_file import (
+    LEASE,
+    StillAtWorkError,
+    free,
+    read,
+    take,
+)
 
 DOCUMENTATION = r"""
 module: node_lease

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.driver_record import read_record
-from ansible.module_utils.gpu_busy import ask, busy_reasons
-from ansible.module_utils.lease_file import LEASE, readable
-from ansible.module_utils.preflight_facts import collect
-from ansible.module_utils.preflight_judge import judge
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
+from ansible_collections.clusterctl.cluster.plugins.module_utils.lease_file import LEASE, readable
+from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import collect
+from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_judge import judge
 
 DOCUMENTATION = r"""
 module: node_preflight
@@ -53,7 +53,7 @@ options:
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
-  compat: {description: The data of compat/nvidia_driver.yml., type: dict, required: true}
+  compat: {description: The data of the role nvidia_driver, files/compat.yml., type: dict, required: true}
 author: [the clusterctl authors]
 """
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
 
 DOCUMENTATION = r"""
 module: nvidia_cdi_spec

@@ -9,10 +9,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import gpu_node
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.driver_services import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_services import (
     MODULES,
     RunFull,
     active_units,
@@ -20,8 +20,12 @@ from ansible.module_utils.driver_services import (
     kernel_words,
     unit_state,
 )
-from ansible.module_utils.gpu_busy import ask, busy_reasons, device_holders
-from ansible.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
+    ask,
+    busy_reasons,
+    device_holders,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
 
 DOCUMENTATION = r"""
 module: nvidia_driver_activate

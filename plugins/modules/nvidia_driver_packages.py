@@ -9,14 +9,29 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import gpu_node
-from ansible.module_utils.apt_packages import Change, explain, matching, parse_simulation, upstream
-from ansible.module_utils.apt_run import completing
-from ansible.module_utils.apt_view import Proxies, find_source, make_view, proxy_configuration, source_stanza
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.driver_record import read_record, write_record
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
+    Change,
+    explain,
+    matching,
+    parse_simulation,
+    upstream,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_run import completing
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
+    Proxies,
+    find_source,
+    make_view,
+    proxy_configuration,
+    source_stanza,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
+    read_record,
+    write_record,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: nvidia_driver_packages
@@ -42,7 +57,7 @@ options:
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
-  compat: {description: The data of compat/nvidia_driver.yml., type: dict, required: true}
+  compat: {description: The data of the role nvidia_driver, files/compat.yml., type: dict, required: true}
 author: [the clusterctl authors]
 """
 

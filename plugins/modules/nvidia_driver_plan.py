@@ -10,14 +10,25 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import gpu_node
-from ansible.module_utils.apt_packages import explain, parse_madison
-from ansible.module_utils.apt_view import Proxies, make_view, proxy_configuration, source_stanza
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.driver_record import read_record
-from ansible.module_utils.gpu_busy import ask, busy_reasons
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.nvidia_driver_planner import Facts, Plan, Request, driver_packages, make_plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import explain, parse_madison
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
+    Proxies,
+    make_view,
+    proxy_configuration,
+    source_stanza,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import read_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import ask, busy_reasons
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
+    Facts,
+    Plan,
+    Request,
+    driver_packages,
+    make_plan,
+)
 
 DOCUMENTATION = r"""
 module: nvidia_driver_plan
@@ -72,7 +83,7 @@ options:
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
   force_busy: {description: Go on although the node is busy., type: bool, default: false}
-  compat: {description: The data of compat/nvidia_driver.yml., type: dict, required: true}
+  compat: {description: The data of the role nvidia_driver, files/compat.yml., type: dict, required: true}
 author: [the clusterctl authors]
 """
 

@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import offline_watcher
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import offline_watcher
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 DOCUMENTATION = r"""
 module: offline_watch

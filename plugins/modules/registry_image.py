@@ -8,8 +8,17 @@ from __future__ import annotations
 import hashlib
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.image_digest import find_program, require_digest
-from ansible.module_utils.skopeo_words import ABSENT, NOT_UP, explain_copy, explain_look, reason_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import (
+    find_program,
+    require_digest,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.skopeo_words import (
+    ABSENT,
+    NOT_UP,
+    explain_copy,
+    explain_look,
+    reason_of,
+)
 
 DOCUMENTATION = r"""
 module: registry_image

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import containerd_config
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.containerd_service import Containerd, have_read, have_trees
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import read_file, replace_file
-from ansible.module_utils.registry_mirrors import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.module_utils.containerd_service import (
+    Containerd,
+    have_read,
+    have_trees,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.registry_mirrors import (
     ANY_OTHER,
     MARK,
     credentials_of,

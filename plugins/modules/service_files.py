@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.bounded import run_bounded
-from ansible.module_utils.masking import mask_urls
-from ansible.module_utils.node_files import replace_file
-from ansible.module_utils.service_unit import main_pid, newer, show, started_at
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
+    main_pid,
+    newer,
+    show,
+    started_at,
+)
 
 DOCUMENTATION = r"""
 module: service_files

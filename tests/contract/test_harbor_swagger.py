@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import harbor_api
 import httpx
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_api
 from tests.support.harbor_play import NOTHING, PASSWORD, applied, everything, rotated, site_of
 
 from clusterctl.registry.harbor import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible.module_utils import harbor_kept as kept
-from ansible.module_utils.node_files import sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import sha256_of
 from tests.support.tree import ROOT
 
 PLAY = """

@@ -10,9 +10,9 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import cluster_certificate
 import pytest
 import yaml
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 from tests.unit.plugins.modules.test_harbor_installer import tarball
 
 from .harbor_plays import BACKUP, PORTS, ROOT, backed_up, installed, play_registry, render, said

@@ -6,8 +6,8 @@ import base64
 from pathlib import Path
 from typing import Any
 
-import harbor_release
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_release
 
 from .harbor_plays import PLAY, ROOT, render
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 from tests.support.loopback_registry import push_tiny, registry
 from tests.support.tree import ROOT
 

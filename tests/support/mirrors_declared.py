@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.module_utils import registry_mirrors
+from ansible_collections.clusterctl.cluster.plugins.module_utils import registry_mirrors
 
 CA = "/usr/local/share/ca-certificates/clusterctl-mysite.crt"
 needs_containerd = pytest.mark.needs("root", "containerd", "ctr")

@@ -8,7 +8,7 @@ from concurrent import futures
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import preflight_facts
+from ansible_collections.clusterctl.cluster.plugins.module_utils import preflight_facts
 
 ON_NODES = (
     "plugins/modules", "plugins/module_utils", "plugins/probe", "validation/clustercheck/probe",

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import registry_mirrors
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
+from ansible_collections.clusterctl.cluster.plugins.modules import registry_mirrors
 
 TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")  # of a line
 ALL_TEMPLATES = re.compile(r"\{\{.*\}\}", re.DOTALL)  # a mapping in a template may end in braces, too

@@ -89,7 +89,13 @@ def _launcher(place: Path) -> list[str]:
 
 def _order(calls: Sequence[Call]) -> str:
     asked = [
-        {"id": c.identity, "kind": c.kind, "module": c.module, "check": c.check, "args": _arguments(c)}
+        {
+            "id": c.identity,
+            "kind": c.kind,
+            "module": code.importable(c.module),
+            "check": c.check,
+            "args": _arguments(c),
+        }
         for c in calls
     ]
     return json.dumps({"limit_s": CALL_LIMIT_S, "calls": asked})

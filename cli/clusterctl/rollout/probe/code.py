@@ -16,6 +16,7 @@ from clusterctl.rollout.probe.calls import BUILTIN, LOOKING
 
 LAUNCHER = "launch"
 OURS = ("modules", "module_utils", "probe")
+COLLECTION = "ansible_collections/clusterctl/cluster/plugins"
 # Of Ansible's module_utils, what no Linux node runs.
 NOT_SHIPPED = frozenset({"powershell", "csharp", "__pycache__"})
 
@@ -55,8 +56,14 @@ def packed() -> str:
             archive.write(ansible / "modules" / f"{name}.py", f"ansible/modules/{name}.py")
         for path in _ours():
             room = path.parent.name
-            archive.write(path, path.name if room == "probe" else f"ansible/{room}/{path.name}")
+            archive.write(path, path.name if room == "probe" else f"{COLLECTION}/{room}/{path.name}")
     return base64.b64encode(stream.getvalue()).decode()
+
+
+def importable(module: str) -> str:
+    """The name by which the code imports a module: one of ours, or of Ansible's own."""
+    ours = (_plugins() / "modules" / f"{module}.py").is_file()
+    return f"{COLLECTION}/modules/{module}".replace("/", ".") if ours else f"ansible.modules.{module}"
 
 
 def _plugins() -> Path:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import job_files, lease_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import job_files, lease_file
 from tests.unit.clusterctl.engine.test_lease import HOSTS, OURS, THEIRS
 
 from clusterctl.engine.lease_nodes import LeaseNodes

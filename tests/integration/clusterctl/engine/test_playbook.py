@@ -286,7 +286,7 @@ run_playbook(
     wait_for(lambda: not any(alive(pid) for pid in below))
     (job,) = open_jobs(journal)
 
-    import async_jobs
+    from ansible_collections.clusterctl.cluster.plugins.modules import async_jobs
 
     first = async_jobs.look([job.job_id], site / "async")
     assert [one["state"] for one in first] == ["running"]

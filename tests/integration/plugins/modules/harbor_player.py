@@ -16,14 +16,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate
-import harbor_backup
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, harbor_backup
+from tests.support.tree import ROOT, UTILS
 
 PLUGINS = Path(harbor_backup.__file__).parents[1]
 START = (
-    "import runpy, ansible.module_utils as m;"
-    f"m.__path__.append({str(PLUGINS / 'module_utils')!r});"
-    "import ansible.module_utils.harbor_host as h, ansible.module_utils.bounded as b, sys, pathlib;"
+    f"import pathlib, runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
+    f"from {UTILS} import harbor_host as h, bounded as b;"
     "h.COMPOSE = 'docker-compose'; b.alone.__wrapped__.__defaults__ = (pathlib.Path(sys.argv.pop()),);"
     "runpy.run_path(sys.argv.pop(), run_name='__main__')"
 )

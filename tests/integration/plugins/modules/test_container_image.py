@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate
-import container_image
 import pytest
-from ansible.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, container_image
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, needs_registry, push_tiny, registry
 from tests.unit.plugins.modules.test_container_image import A

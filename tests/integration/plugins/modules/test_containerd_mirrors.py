@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
 from tests.support.mirrors_declared import needs_containerd
 from tests.unit.plugins.modules.test_registry_mirrors import DEBIANS, run
 

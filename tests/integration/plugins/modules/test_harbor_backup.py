@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
 
 from .harbor_player import HOSTNAME, PLUGINS, START, Played
 

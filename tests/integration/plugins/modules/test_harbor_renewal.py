@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import harbor_certificate
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_certificate
 from tests.unit.plugins.modules.test_harbor_renewal import Proxy, serving_proxy
 
 pytestmark = pytest.mark.needs("root")

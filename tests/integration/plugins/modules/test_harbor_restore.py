@@ -6,9 +6,9 @@ import json
 import shutil
 from types import SimpleNamespace
 
-import harbor_restore
 import pytest
-from ansible.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_restore
 
 from .harbor_player import Played
 

@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-import offline_watch
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import offline_watch
 from tests.unit.plugins.modules.test_offline_watch import ask, play_service
 
 from clusterctl.rollout import offline

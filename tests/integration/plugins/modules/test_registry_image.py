@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import bcrypt
-import cluster_certificate
 import pytest
-import registry_image
-from ansible.module_utils import skopeo_words
+from ansible_collections.clusterctl.cluster.plugins.module_utils import skopeo_words
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, registry_image
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, push_tiny, registry
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import bcrypt
 import pytest
-from ansible.module_utils import registry_mirrors
+from ansible_collections.clusterctl.cluster.plugins.module_utils import registry_mirrors
 from tests.support.loopback_registry import Registry, needs_registry, push_tiny, registry
 from tests.support.mirrors_declared import model, needs_containerd
 

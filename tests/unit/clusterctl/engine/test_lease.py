@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import lease_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import lease_file
 
 from clustercheck.probe import busy
 from clustercheck.probe import lease as probe_lease
@@ -30,7 +30,7 @@ RACER = """
 import json, sys, types
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-import lease_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import lease_file
 sys.stdin.readline()
 print(lease_file.take(Path(sys.argv[2]), json.loads(sys.argv[3])) is None)
 """
@@ -79,7 +79,7 @@ def test_of_many_processes_one_takes_the_node(node: Path, repository: Path) -> N
     for _ in range(5):
         racers = [
             subprocess.Popen(
-                [sys.executable, "-c", RACER, repository / "plugins" / "module_utils", node,
+                [sys.executable, "-c", RACER, repository, node,
                  json.dumps(replace(OURS, nonce=str(number)).as_record())],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             )

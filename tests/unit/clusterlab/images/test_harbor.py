@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import harbor_installer
 import pytest
 import yaml
-from ansible.module_utils.node_files import sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import sha256_of
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_installer
 
 from clusterlab import cluster_files
 from clusterlab.images import harbor
@@ -132,8 +132,7 @@ def test_migrate_leaves_what_it_made_for_everybody_to_read_and_refuses_half_a_se
 
 
 def test_containers_and_services_have_the_names_that_the_role_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    import harbor_release
-    import harbor_restore
+    from ansible_collections.clusterctl.cluster.plugins.modules import harbor_release, harbor_restore
 
     composed = program("prepare").compose(SETTINGS, trivy=True)["services"]
     names = {one["container_name"] for one in composed.values()}

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import apt_run
-from ansible.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils import apt_run
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
 
 SECRET = "http://site:canary@proxy:3128"
 BROKEN = (100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")

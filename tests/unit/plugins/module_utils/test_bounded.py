@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.bounded import alone, run_bounded
-from ansible.module_utils.masking import mask_urls, mask_values
-from ansible.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import alone, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls, mask_values
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from hypothesis import given
 from hypothesis import strategies as st
 

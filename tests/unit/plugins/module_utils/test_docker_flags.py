@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import docker_daemon_config
 import pytest
-from ansible.module_utils.docker_flags import exec_start, flags_of, said_already
+from ansible_collections.clusterctl.cluster.plugins.module_utils.docker_flags import (
+    exec_start,
+    flags_of,
+    said_already,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules import docker_daemon_config
 
 UNIT = """\
 # /lib/systemd/system/docker.service

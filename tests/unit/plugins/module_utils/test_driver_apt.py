@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nvidia_driver_packages
 import pytest
 import yaml
-from ansible.module_utils.apt_packages import matching, parse_madison, parse_simulation, upstream
-from ansible.module_utils.apt_view import Proxies, find_source, make_view, proxy_configuration, source_stanza
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_packages import (
+    matching,
+    parse_madison,
+    parse_simulation,
+    upstream,
+)
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import (
+    Proxies,
+    find_source,
+    make_view,
+    proxy_configuration,
+    source_stanza,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_packages
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tree import ROOT
 
-COMPAT = yaml.safe_load((ROOT / "cli/clusterctl/cluster/compat/nvidia_driver.yml").read_text())
+COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 PARAMS = {"compat": COMPAT, "source": "cuda", "version": "580.105.08", "hold": True, "hold_kernel": True}
 
 

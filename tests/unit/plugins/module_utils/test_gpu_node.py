@@ -6,8 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import gpu_busy, gpu_node
-from ansible.module_utils.driver_record import read_record, write_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_busy, gpu_node
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
+    read_record,
+    write_record,
+)
 
 STATUS = """\
 Package: libcuda1

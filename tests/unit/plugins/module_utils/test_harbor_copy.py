@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import harbor_copy, harbor_dump
-from ansible.module_utils import harbor_kept as kept
-from ansible.module_utils.node_files import sha256_of
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_copy, harbor_dump
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_kept as kept
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import sha256_of
 
 
 class Volume:

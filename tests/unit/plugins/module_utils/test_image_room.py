@@ -9,9 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import container_image
 import pytest
-from ansible.module_utils import image_room
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_room
+from ansible_collections.clusterctl.cluster.plugins.modules import container_image
 from tests.support.called_module import called
 
 from clusterctl.engine.failure_kinds import kind_of

@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible.module_utils.nvidia_driver_planner import Facts, Request, make_plan
+from ansible_collections.clusterctl.cluster.plugins.module_utils.nvidia_driver_planner import (
+    Facts,
+    Request,
+    make_plan,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.tree import ROOT
 
-COMPAT = yaml.safe_load((ROOT / "cli/clusterctl/cluster/compat/nvidia_driver.yml").read_text())
+COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 VERSIONS = ["580.95.05-1", "580.105.08-1", "570.148.08-1"]
 COMPONENTS = ["nvidia-driver-cuda", "libcuda1", "nvidia-kernel-open-dkms", "nvidia-kernel-dkms"]
 CUDA = {

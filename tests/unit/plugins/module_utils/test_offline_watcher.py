@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import offline_watch
 import pytest
-from ansible.module_utils import offline_watcher as watcher
+from ansible_collections.clusterctl.cluster.plugins.module_utils import offline_watcher as watcher
+from ansible_collections.clusterctl.cluster.plugins.modules import offline_watch
 
 from clusterctl.rollout import offline
 

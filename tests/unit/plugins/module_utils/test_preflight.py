@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.apt_view import Proxies
-from ansible.module_utils.preflight_facts import (
+from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies
+from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_facts import (
     apt_proxies,
     apt_uris,
     firewall,
@@ -16,11 +16,11 @@ from ansible.module_utils.preflight_facts import (
     others_uris,
     unreachable,
 )
-from ansible.module_utils.preflight_judge import judge
+from ansible_collections.clusterctl.cluster.plugins.module_utils.preflight_judge import judge
 from tests.support.tree import ROOT
 
 COMPAT_DIRECTORY = ROOT / "cli/clusterctl/cluster/compat"
-COMPAT = yaml.safe_load((COMPAT_DIRECTORY / "nvidia_driver.yml").read_text())
+COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 A100 = {"address": "0000:07:00.0", "vendor": "0x10de", "device": "0x20b2", "class": "0x030200"}
 WANTED = {
     "gpu_count": 8,

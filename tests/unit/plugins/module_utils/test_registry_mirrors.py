@@ -6,10 +6,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import docker_daemon_config
 import pytest
-import registry_mirrors as module
-from ansible.module_utils import registry_mirrors
+from ansible_collections.clusterctl.cluster.plugins.module_utils import registry_mirrors
+from ansible_collections.clusterctl.cluster.plugins.modules import docker_daemon_config
+from ansible_collections.clusterctl.cluster.plugins.modules import registry_mirrors as module
 from tests.support.mirrors_declared import CA, HUB, model
 
 

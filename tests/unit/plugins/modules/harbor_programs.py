@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import harbor_installer
 import pytest
-from ansible.module_utils import harbor_host
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_host
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_installer
+from tests.support.tree import ROOT, UTILS
 
 PLUGINS = Path(harbor_installer.__file__).parents[1]
 START = (
-    "import runpy, ansible.module_utils as m;"
-    f"m.__path__.append({str(PLUGINS / 'module_utils')!r});"
-    "import os, ansible.module_utils.harbor_certificate as c; c.OWNER = (os.getuid(), os.getgid());"
-    "import sys; runpy.run_path(sys.argv.pop(), run_name='__main__')"
+    f"import os, runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
+    f"from {UTILS} import harbor_certificate as c; c.OWNER = (os.getuid(), os.getgid());"
+    "runpy.run_path(sys.argv.pop(), run_name='__main__')"
 )
 BACKUP = "20260101T000000Z"
 INSTALL = """#!/bin/bash
@@ -79,8 +79,7 @@ def composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str = "") -> 
     compose.write_text(script, encoding="utf-8")
     compose.chmod(0o755)
     text = START.replace(
-        "import sys;",
-        f"import ansible.module_utils.harbor_host as h; h.COMPOSE={str(compose)!r}; import sys;",
+        "runpy.run_path", f"from {UTILS} import harbor_host as h; h.COMPOSE={str(compose)!r}; runpy.run_path"
     )
     monkeypatch.setattr(sys.modules[__name__], "START", text)
 

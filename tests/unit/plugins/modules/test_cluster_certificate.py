@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate as module
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate as module
 from cryptography import x509
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-import cluster_certificate
 import pytest
-from ansible.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.engine.ledger import HostRecord

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import debian_packages as module
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import debian_packages as module
 from hypothesis import given
 from hypothesis import strategies as st
 

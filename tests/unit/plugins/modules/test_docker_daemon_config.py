@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import docker_daemon
-import docker_daemon_config as module
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import docker_daemon
+from ansible_collections.clusterctl.cluster.plugins.modules import docker_daemon_config as module
 from hypothesis import given
 from hypothesis import strategies as st
 

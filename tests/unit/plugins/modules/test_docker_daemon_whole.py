@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import docker_daemon
-import docker_daemon_config as module
 import pytest
 from ansible.module_utils import basic
+from ansible_collections.clusterctl.cluster.plugins.module_utils import docker_daemon
+from ansible_collections.clusterctl.cluster.plugins.modules import docker_daemon_config as module
 from tests.support.called_module import called
 
 INFO = {"ContainersRunning": 0, "LiveRestoreEnabled": False, "Runtimes": {}, "ServerVersion": "28.0"}

@@ -14,9 +14,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import harbor_preflight
 import pytest
-from ansible.module_utils import harbor_host
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_host
+from ansible_collections.clusterctl.cluster.plugins.modules import harbor_preflight
 
 from .harbor_programs import INSTALL, composes, docker_does, lines, older, play, programs
 

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils import harbor_host, harbor_migration, harbor_steps
+from ansible_collections.clusterctl.cluster.plugins.module_utils import (
+    harbor_host,
+    harbor_migration,
+    harbor_steps,
+)
 
 from .harbor_programs import BACKUP, INSTALL, composes, docker_does, lines, older, play, programs
 

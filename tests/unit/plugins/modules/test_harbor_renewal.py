@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate
 import pytest
-from ansible.module_utils import harbor_certificate
-from ansible.module_utils.harbor_api import Harbor
+from ansible_collections.clusterctl.cluster.plugins.module_utils import harbor_certificate
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
 from .harbor_programs import INSTALL, docker_does, lines, play, programs
 

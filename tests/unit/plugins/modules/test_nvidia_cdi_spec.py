@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import container_engine_facts as engine
-import nvidia_cdi_spec as module
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import container_engine_facts as engine
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_cdi_spec as module
 
 VERSION = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)  \n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nvidia_driver_activate as activate
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_activate as activate
 
 BANNER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\n"
 PARAMS = {

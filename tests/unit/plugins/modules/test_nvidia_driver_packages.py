@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import nvidia_driver_packages as transaction
 import pytest
 import yaml
-from ansible.module_utils import nvidia_driver_planner as planner
-from ansible.module_utils.driver_record import read_record, write_record
+from ansible_collections.clusterctl.cluster.plugins.module_utils import nvidia_driver_planner as planner
+from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_record import (
+    read_record,
+    write_record,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules import nvidia_driver_packages as transaction
 from tests.support.tree import ROOT
 
-COMPAT = yaml.safe_load((ROOT / "cli/clusterctl/cluster/compat/nvidia_driver.yml").read_text())
+COMPAT = yaml.safe_load((ROOT / "roles/nvidia_driver/files/compat.yml").read_text())
 NEW, OLD = "580.105.08-1", "580.95.05-1"
 PARAMS = {
     "packages": {"libcuda1": NEW},

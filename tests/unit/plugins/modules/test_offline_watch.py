@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import offline_watch
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import offline_watch
 from tests.support.called_module import called
 
 INSIDE = "10.9.0.3"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import registry_mirrors as module
-from ansible.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.module_utils import containerd_config
+from ansible_collections.clusterctl.cluster.plugins.modules import registry_mirrors as module
 from tests.support.called_module import called
 from tests.support.mirrors_declared import CA, HUB
 

@@ -9,11 +9,13 @@ import stat
 from pathlib import Path
 from types import SimpleNamespace
 
-import container_image
 import pytest
-import registry_credentials
-import registry_image
-import registry_trust
+from ansible_collections.clusterctl.cluster.plugins.modules import (
+    container_image,
+    registry_credentials,
+    registry_image,
+    registry_trust,
+)
 
 from clusterctl.engine.failure_kinds import kind_of
 from clusterctl.errors import ClusterctlError

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import service_files as module
-from ansible.module_utils import service_unit
+from ansible_collections.clusterctl.cluster.plugins.module_utils import service_unit
+from ansible_collections.clusterctl.cluster.plugins.modules import service_files as module
+from tests.support.tree import ROOT
 
-MODULE_UTILS = str(Path(module.__file__).parents[1] / "module_utils")
 START = (
-    "import runpy, ansible.module_utils as m;"
-    f"m.__path__.append({MODULE_UTILS!r});"
+    f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
     f"runpy.run_path({module.__file__!r}, run_name='__main__')"
 )
 

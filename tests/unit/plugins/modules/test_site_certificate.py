@@ -13,11 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import cluster_certificate
-import harbor_health
 import pytest
-import site_certificate
-from ansible.module_utils.harbor_api import Harbor, HarborError, said, wait_until_healthy
+from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import (
+    Harbor,
+    HarborError,
+    said,
+    wait_until_healthy,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules import (
+    cluster_certificate,
+    harbor_health,
+    site_certificate,
+)
 from cryptography import x509
 
 NOW = datetime.now(UTC)
