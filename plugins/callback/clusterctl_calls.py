@@ -104,10 +104,11 @@ class CallbackModule(CallbackBase):
         host = result.host.get_name()
         self._told[host] += 1
         task, fields, data = result.task, result.task_fields, result.result
+        role = task._role.get_name(include_role_fqcn=False) if task._role else ""
         call: dict[str, Any] = {
             "host": host,
             "at": str(fields.get("delegate_to") or ""),
-            "task": f"{task._role.get_name()}: {task.name}" if task._role else task.name or task.action,
+            "task": f"{role}: {task.name}" if role else task.name or task.action,
             "module": task.action.rpartition(".")[2],
             "looks": list(task.changed_when) == [False],
             "job": bool(fields.get("async_val")),

@@ -157,14 +157,16 @@ class CallbackModule(CallbackBase):
         self._task_started(task, handler=True)
 
     def _task_started(self, task: Any, *, handler: bool) -> None:
-        role = task._role.get_name() if task._role else ""
+        role = task._role.get_name(include_role_fqcn=False) if task._role else ""
         # The name without its templates resolved: a variable in it may be a secret.
         self._send("task_started", task_id=task._uuid, task=clip(task.name or task.action, LABEL_LIMIT),
                    role=role, action=task.action, where=self._where(task), handler=handler)  # fmt: skip
 
     @staticmethod
     def _where(task: Any) -> str:
-        path = task.get_path() or ""
+        named = task.get_path()
+        # In a clone the collection is a link to the directory in which Ansible runs.
+        path = os.path.realpath(named) if named else ""
         return os.path.relpath(path) if path.startswith(str(Path.cwd()) + os.sep) else path
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
