@@ -1,0 +1,108 @@
+"""A cluster directory, and the records on a node, that 5954ee5 wrote are read by this version."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import driver_record, lease_file
+from click.testing import CliRunner, Result
+
+from clusterctl.cluster import lock, quarantine
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine import journal, lease, lease_book
+from clusterctl.main import cli
+from clusterctl.registry.harbor.vault import FILE, Vault
+from clusterctl.report import baselines
+from clusterctl.rollout.probe import records
+
+APPLIED, VALIDATED, OF_ONE, KILLED = (
+    "20261123T122825649-apply-97e5",
+    "20261123T123022226-validate-6100",
+    "20261123T123114170-validate-7c0d",
+    "20261123T123203796-apply-eccd",
+)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Path:
+    target = tmp_path_factory.mktemp("golden")
+    with tarfile.open(repository / "tests" / "golden" / "cluster-5954ee5.tar.gz") as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
+@pytest.fixture
+def site(written: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ClusterDirectory:
+    (tmp_path / "vault").write_text("golden\n", encoding="utf-8")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "vault"))
+    return ClusterDirectory(written / "site")
+
+
+def clusterctl(site: ClusterDirectory, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["-C", str(site.root), *arguments])
+
+
+def lines(result: Result) -> list[dict[str, object]]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_its_hosts_and_vaulted_variables_are_read(site: ClusterDirectory) -> None:
+    hosts = {str(one["host"]): one for one in lines(clusterctl(site, "hosts", "list", "--json"))}
+    assert set(hosts) >= {"gpu01", "gpu02", "registry01"}
+    assert "bad cable" in json.dumps(hosts["gpu02"])
+
+
+def test_its_runs_are_listed_and_shown(site: ClusterDirectory) -> None:
+    listed = [str(one["id"]) for one in lines(clusterctl(site, "runs", "list", "--json"))]
+    assert listed == [APPLIED, VALIDATED, OF_ONE, KILLED]
+    for run in listed:
+        shown = clusterctl(site, "runs", "show", run)
+        assert shown.exit_code == 0, shown.output
+        assert run in shown.output
+    assert all(list(journal.read(site.runs / run / "journal.jsonl")) for run in (APPLIED, KILLED))
+
+
+@pytest.mark.parametrize("run", [VALIDATED, OF_ONE])
+@pytest.mark.parametrize("form", ["table", "json", "junit", "markdown", "html", "prometheus"])
+def test_its_results_are_rendered_again(site: ClusterDirectory, run: str, form: str) -> None:
+    rendered = clusterctl(site, "report", run, "--format", form)
+    assert rendered.exit_code == 0, rendered.output
+    assert "all-reduce" in rendered.output or run == OF_ONE
+
+
+def test_its_baseline_lock_and_quarantine_are_read(site: ClusterDirectory) -> None:
+    baseline = baselines.chosen(site, None)
+    assert baseline is not None
+    assert baseline.run == OF_ONE
+    assert baseline.simulated
+    pinned = lock.read(site)
+    assert pinned is not None
+    assert [image.name for image in pinned.images] == ["training"]
+    assert lock.text_of(pinned) == lock.path(site).read_text(encoding="utf-8")
+    assert quarantine.entries(site)["gpu02"].reason == "bad cable"
+
+
+def test_its_leases_and_the_looks_before_an_apply_are_read(site: ClusterDirectory, written: Path) -> None:
+    book = json.loads((site.state / lease_book.FILE).read_text(encoding="utf-8"))
+    assert [lease.from_record(one["lease"]).run for one in book] == [KILLED]
+    held = lease_file.read(written / "node/root/.clusterctl/lease.json")
+    assert held is not None
+    assert lease.from_record(held) == lease.from_record(book[0]["lease"])
+    assert records.load(site, "gpu02") is not None
+
+
+def test_its_secrets_are_read(site: ClusterDirectory) -> None:
+    vault = Vault(site.secrets / FILE)
+    assert vault.is_set("nodes-pull", 7)
+    assert vault.robot("nodes-pull")["secret"] == "Example-robot-1"
+    assert vault.has_password_file("nodes-pull")
+
+
+def test_what_it_keeps_on_a_node_is_read(written: Path) -> None:
+    record = driver_record.read_record(written / "node")
+    assert record["packages"]
+    assert record["held"]
