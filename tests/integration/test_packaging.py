@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+LOCATE = "from clusterctl.content import *; print(content_root(), collections_path())"
+COLLECTION = "clusterctl/_content/ansible_collections/clusterctl/cluster"
 CONTENT = (
     "ansible.cfg",
     "playbooks/site.yml",
@@ -73,14 +75,14 @@ def check_whole(bin_directory: Path, cwd: Path) -> Path:
     )
     assert (made / "hosts.yml").is_file()
     located = subprocess.run(
-        [bin_directory / "python", "-c", "from clusterctl.content import content_root as c; print(c())"],
+        [bin_directory / "python", "-c", LOCATE],
         check=True,
         capture_output=True,
         text=True,
         timeout=60,
         cwd=cwd,
     )
-    content = Path(located.stdout.strip())
+    content, collections = Path(located.stdout.split()[0]), located.stdout.split()[1]
     for name in CONTENT:
         assert (content / name).is_file(), name
     subprocess.run(
@@ -98,7 +100,11 @@ def check_whole(bin_directory: Path, cwd: Path) -> Path:
         capture_output=True,
         timeout=60,
         cwd=content,
-        env={**os.environ, "ANSIBLE_CONFIG": str(content / "ansible.cfg")},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(content / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": collections,
+        },
     )
     return content
 
@@ -106,7 +112,7 @@ def check_whole(bin_directory: Path, cwd: Path) -> Path:
 @pytest.mark.drawn("packaging")
 def test_the_wheel_is_whole(wheel: Path, tmp_path: Path) -> None:
     content = check_whole(installed(tmp_path, str(wheel)), tmp_path)
-    assert content.name == "_content"
+    assert content.parts[-4:] == ("_content", "ansible_collections", "clusterctl", "cluster")
     assert tmp_path in content.parents
 
 
@@ -127,4 +133,4 @@ def test_the_wheel_carries_every_role_and_no_bytecode(wheel: Path, repository: P
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     for role in (repository / "roles").iterdir():
         if role.is_dir():
-            assert f"clusterctl/_content/roles/{role.name}/tasks/main.yml" in names
+            assert f"{COLLECTION}/roles/{role.name}/tasks/main.yml" in names
