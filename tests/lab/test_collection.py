@@ -51,7 +51,8 @@ def ansible(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         root / "collections",
         built,
     ]
-    subprocess.run(install, check=True, capture_output=True, timeout=120)
+    # Not in the clone, whose ansible.cfg knows the collection already.
+    subprocess.run(install, cwd=root, check=True, capture_output=True, timeout=120)
     return programs
 
 
