@@ -19,7 +19,8 @@ PROGRAMS = ("integration", "roles", "contract", "images", "report_page", "locate
 # In the order in which they run. The lane `site` has the lab that the demo applied, for all that needs one.
 LABS: Mapping[str, tuple[str, ...]] = {
     "bare": (
-        "test_bare_nodes", "test_collection", "test_lab_lifecycle", "test_demo_of_two", "test_debian13", "test_real_driver",
+        "test_bare_nodes", "test_collection", "test_lab_lifecycle", "test_demo_of_two", "test_debian13",
+        "test_real_driver",
     ),
     "harbor": ("test_harbor",),
     "site": (

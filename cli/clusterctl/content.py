@@ -6,7 +6,10 @@ It is the collection ``clusterctl.cluster``. Ansible finds a collection by the d
 
 from __future__ import annotations
 
+import importlib.util
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -21,3 +24,15 @@ def collections_path() -> Path:
     """The directory in which Ansible finds ``ansible_collections``."""
     shipped = _PACKAGE / "_content"
     return shipped if shipped.is_dir() else _PACKAGE.parent.parent
+
+
+@cache
+def shared_module(name: str) -> ModuleType:
+    """A pure module of plugins/module_utils, for what nodes and this program must decide alike."""
+    path = content_root() / "plugins" / "module_utils" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"clusterctl_shared_{name}", path)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import Proxies, RunFull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
+from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import direct_hosts
 
 LOCK_WAIT_S = 600
 QUIET = {
@@ -21,14 +23,22 @@ INTERRUPTED = "dpkg was interrupted"
 CONFIGURE = ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"]
 
 
-def settings(proxies: Proxies) -> str:
-    """Apt's configuration for one run: how long to wait for dpkg's lock, and the site's proxies."""
+def settings(proxies: Proxies, root: Path = Path("/")) -> str:
+    """Apt's configuration for one run: how long to wait for dpkg's lock, and the site's proxies.
+
+    Of ``no_proxy`` apt itself knows names and domains: a source at an address of a network is named here.
+    """
     lines = [f'DPkg::Lock::Timeout "{LOCK_WAIT_S}";']
     if proxies.http:
         lines.append(f'Acquire::http::Proxy "{proxies.http}";')
     # apt's https takes the proxy of http where it has none of its own.
     if proxies.http or proxies.https:
         lines.append(f'Acquire::https::Proxy "{proxies.https or "DIRECT"}";')
+        lists = [root / "etc/apt/sources.list", *sorted((root / "etc/apt/sources.list.d").glob("*.*"))]
+        direct = direct_hosts("\n".join(read_text(path) for path in lists), proxies.no_proxy)
+        lines += [
+            f'Acquire::{scheme}::Proxy::{host} "DIRECT";' for host in direct for scheme in ("http", "https")
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -4,23 +4,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from ansible_collections.clusterctl.cluster.plugins.module_utils.no_proxy import is_direct
+
 # argv -> (exit code, standard output, standard error)
 RunFull = Callable[[list[str]], tuple[int, str, str]]
-
-
-def in_network(host: str, network: str) -> bool:
-    """Whether a host that is named by its address lies in a network (10.0.0.0/8); names are not resolved."""
-    try:
-        return "/" in network and ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -34,10 +27,8 @@ class Proxies:
     def for_url(self, url: str) -> str:
         """The proxy for a URL; empty for direct."""
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        for entry in (name.strip().lstrip("*.") for name in self.no_proxy.split(",")):
-            if entry and (host == entry or host.endswith("." + entry) or in_network(host, entry)):
-                return ""
+        if is_direct(parts.hostname or "", self.no_proxy):
+            return ""
         return self.https if parts.scheme == "https" else self.http
 
 

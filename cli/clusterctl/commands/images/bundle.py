@@ -202,11 +202,8 @@ def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]
             hint="For example: --apt-sources nodes.sources --package docker.io --package nvidia-open-580",
         )
     host = asked_host(inventory)
-    proxy = str(setting(host, "site_http_proxy") or "")
-    # apt knows exceptions by their whole names.
-    direct = [word.strip() for word in str(setting(host, "site_no_proxy") or "").split(",")]
-    named = tuple(word for word in direct if word and not set(word) & set("*/ ") and not word.startswith("."))
-    return None if sources is None else apt_tree.Wanted(sources, names, proxy=proxy, direct=named)
+    proxy, direct = (str(setting(host, f"site_{name}") or "") for name in ("http_proxy", "no_proxy"))
+    return None if sources is None else apt_tree.Wanted(sources, names, proxy=proxy, no_proxy=direct)
 
 
 def _tree(word: str) -> Tree:

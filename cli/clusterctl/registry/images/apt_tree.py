@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.bundle import require_inside
 
@@ -30,14 +31,14 @@ _URI = re.compile(r"'([^']+)' (\S+) ([0-9]+)")
 class Wanted:
     """Packages, where they come from (a file of apt's sources), and for which machines.
 
-    ``direct`` are hosts that are asked without the proxy.
+    ``no_proxy`` names hosts, domains and networks that are asked without the proxy.
     """
 
     sources: Path
     names: tuple[str, ...]
     architecture: str = "amd64"
     proxy: str = ""
-    direct: tuple[str, ...] = ()
+    no_proxy: str = ""
 
 
 def tree(wanted: Wanted, work: Path) -> Path:
@@ -143,11 +144,11 @@ def _configure(wanted: Wanted, work: Path) -> None:
     }
     lines = [f'{key} "{value}";\n' for key, value in values.items()]
     if wanted.proxy:
+        text = wanted.sources.read_text(encoding="utf-8", errors="replace")
+        direct = shared_module("no_proxy").direct_hosts(text, wanted.no_proxy)
         lines += [f'Acquire::{scheme}::Proxy "{wanted.proxy}";\n' for scheme in ("http", "https")]
         lines += [
-            f'Acquire::{scheme}::Proxy::{host} "DIRECT";\n'
-            for scheme in ("http", "https")
-            for host in wanted.direct
+            f'Acquire::{scheme}::Proxy::{host} "DIRECT";\n' for scheme in ("http", "https") for host in direct
         ]
     # A proxy's address may hold a password.
     replace_file(work / CONFIGURATION, "".join(lines), mode=0o600)

@@ -18,6 +18,7 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor import vault
 from clusterctl.registry.images.collecting import collect
@@ -100,12 +101,9 @@ def source_way(inventory: Inventory, reference: Reference) -> Way:
 
 def proxy_for(host: Host, asked: str) -> str:
     """The site's proxy for a registry; empty where it is reached without one."""
-    name = asked.rpartition(":")[0] or asked
-    for entry in str(setting(host, "site_no_proxy") or "").split(","):
-        suffix = entry.strip().lstrip("*").lstrip(".")
-        if suffix and (name == suffix or name.endswith(f".{suffix}")):
-            return ""
-    return str(setting(host, "site_https_proxy") or "")
+    name = httpx.URL(f"https://{asked}").host
+    direct = shared_module("no_proxy").is_direct(name, str(setting(host, "site_no_proxy") or ""))
+    return "" if direct else str(setting(host, "site_https_proxy") or "")
 
 
 @contextlib.contextmanager

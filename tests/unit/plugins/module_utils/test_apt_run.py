@@ -61,3 +61,13 @@ def test_a_transaction_that_was_cut_off_is_completed_once(
 
     assert apt_run.completing(run, ["apt-get", "install", "x"])[0] == code
     assert called == calls
+
+
+def test_a_source_at_an_address_of_a_network_in_no_proxy_is_reached_directly(tmp_path: Path) -> None:
+    sources = tmp_path / "etc/apt/sources.list.d"
+    sources.mkdir(parents=True)
+    (sources / "site.list").write_text("deb http://10.1.2.3/debian bookworm main\n", encoding="utf-8")
+    (sources / "world.sources").write_text("URIs: https://deb.debian.org/debian\n", encoding="utf-8")
+    said = apt_run.settings(Proxies("http://proxy:3128", "", "10.0.0.0/8"), tmp_path)
+    assert 'Acquire::http::Proxy::10.1.2.3 "DIRECT";\n' in said
+    assert "deb.debian.org" not in said

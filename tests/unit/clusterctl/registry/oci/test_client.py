@@ -201,10 +201,21 @@ def test_an_authority_that_cannot_be_read_is_said(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("asked", "proxied"),
-    [("ghcr.io", True), ("harbor.example.com:443", False), ("example.com", False), ("badexample.com", True)],
+    [
+        ("ghcr.io", True),
+        ("harbor.example.com:443", False),
+        ("example.com", False),
+        ("badexample.com", True),
+        ("10.1.2.3:5000", False),
+        ("192.168.1.9", True),
+        ("[fd00::7]:443", False),
+    ],
 )
 def test_the_site_s_proxy_is_for_those_it_is_for(asked: str, proxied: bool):
-    said = {"site_https_proxy": "http://proxy:3128", "site_no_proxy": "localhost, .example.com"}
+    said = {
+        "site_https_proxy": "http://proxy:3128",
+        "site_no_proxy": "localhost, .example.com, 10.0.0.0/8, fd00::/8",
+    }
     host = Host("gpu01", "10.0.0.1", 22, "root", ("gpu_nodes",), said, None, {})
     assert proxy_for(host, asked) == ("http://proxy:3128" if proxied else "")
 
