@@ -13,6 +13,7 @@ import pytest
 from tests.support.tree import ROOT
 
 from clusterctl.main import cli
+from clusterlab.faults.base import Fault
 
 PAGES = sorted(
     [
@@ -176,3 +177,28 @@ def test_a_message_names_no_option_that_is_not_there(room: str) -> None:
     ]
     assert [wrong for text in said for wrong in options_that_do_not_exist(text)] == []
     assert options_that_do_not_exist("try clusterctl apply --only X --rebot") == ["clusterctl apply --rebot"]
+
+
+def programs() -> list[tuple[str, str]]:
+    """Each block of Python in the documents, with its page."""
+    blocks = [(page, FENCE.findall(page.read_text(encoding="utf-8"))) for page in PAGES]
+    return [
+        (f"{page.relative_to(ROOT)}:{number}", block)
+        for page, found in blocks
+        for number, (language, block) in enumerate(found)
+        if language == "python"
+    ]
+
+
+@pytest.mark.parametrize(("where", "block"), programs(), ids=[where for where, _ in programs()])
+def test_every_block_of_python_runs(where: str, block: str) -> None:
+    made: dict[str, object] = {"__name__": "example"}
+    exec(compile(block, where, "exec"), made)  # noqa: S102 - it stands in a document of ours
+    fault = made.get("FAULT")
+    if isinstance(fault, Fault):
+        file = ROOT / "lab" / "clusterlab" / "faults" / f"{fault.kind.replace('-', '_')}.py"
+        assert block == file.read_text(encoding="utf-8"), "it is shown as it is"
+
+
+def test_the_example_of_a_first_change_is_among_them() -> None:
+    assert any("FAULT = " in block for where, block in programs() if where.startswith("CONTRIBUTING.md"))
