@@ -55,7 +55,7 @@ find_python() { # prints a Python 3.11 to 3.13 that can make virtual environment
 }
 
 stamp_of() { # stamp_of runtime|dev: changes when what .venv should hold does
-    printf '%s-%s' "$1" "$(cat "$ROOT"/requirements*.lock "$ROOT/pyproject.toml" | sha256sum | cut -c1-16)"
+    printf '%s-%s' "$1" "$(cat "$ROOT"/requirements*.lock "$ROOT/pyproject.toml" "$ROOT/galaxy.yml" | sha256sum | cut -c1-16)"
 }
 
 venv() { # venv runtime|dev: .venv with the locked dependencies, and clusterctl from this tree; dev holds runtime

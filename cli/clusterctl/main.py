@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from clusterctl import __version__
 from clusterctl.console import explain, say
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_USAGE, ExplainedError
 
@@ -62,7 +61,7 @@ class LazyGroup(click.Group):
     type=click.Path(path_type=Path, file_okay=False),
     help="The cluster directory. Default: the current one, or the nearest parent that is one.",
 )
-@click.version_option(__version__, prog_name="clusterctl")
+@click.version_option(package_name="clusterctl", prog_name="clusterctl")
 @click.pass_context
 def cli(ctx: click.Context, cluster_dir: Path | None) -> None:
     """From bare GPU servers to a cluster proved fit for distributed training."""

@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import clusterctl
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.content import content_root
@@ -62,7 +61,7 @@ def code_version() -> tuple[str, ...]:
     root = content_root()
     files = [root / "ansible.cfg", *_files(root, CONTENT)]
     content = _digest(f"{path} {_digest_of_file(path)}" for path in files)
-    return clusterctl.__version__, version("ansible-core"), content
+    return version("clusterctl"), version("ansible-core"), content
 
 
 def require_clear(host: Host, inventory: Inventory) -> None:
