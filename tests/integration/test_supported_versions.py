@@ -1,0 +1,77 @@
+"""Every supported Python with every supported ansible-core: what uses Ansible passes its tests there, too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+# As pyproject.toml has them; ansible-core 2.20 and later need Python 3.12 on the controller.
+SUPPORTED = (("3.11", "2.19"), ("3.12", "2.19"), ("3.13", "2.19"), ("3.13", "2.20"), ("3.13", "2.21"))
+TESTS = (
+    ("tests/unit/clusterctl", "tests/unit/plugins", "tests/unit/roles"),
+    # In a session of their own: the stubs of unit tests keep programs away.
+    ("tests/integration/clusterctl/engine", "tests/integration/clusterctl/rollout", "tests/roles"),
+)
+MARKS = "not slow and not bench and not campaign"
+
+
+def interpreter(version: str) -> Path:
+    """A Python of this version that can make environments; the test is skipped where there is none."""
+    named = [shutil.which(f"python{version}")]
+    managed = (
+        Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python")
+    )
+    for found in filter(None, [*named, *managed]):
+        asked = [str(found), "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        if done.stdout.strip() == version:
+            return Path(found)
+    pytest.skip(f"there is no Python {version} here")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("python", "core"), SUPPORTED)
+def test_what_uses_ansible_passes_its_tests(python: str, core: str, tmp_path: Path, repository: Path) -> None:
+    source = interpreter(python)
+    bin_ = tmp_path / "env" / "bin"
+    subprocess.run([source, "-m", "venv", bin_.parent], check=True, timeout=120)
+    pip = [bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    lock = repository / "requirements-dev.lock"
+    subprocess.run([*pip, "--require-hashes", "-r", lock], check=True, timeout=600)
+    subprocess.run([*pip, f"ansible-core=={core}.*"], check=True, timeout=300)
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", repository], check=True, timeout=120)
+    for tests in TESTS:
+        command = [
+            bin_ / "python",
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            MARKS,
+            *tests,
+        ]
+        done = subprocess.run(
+            command, cwd=repository, capture_output=True, text=True, timeout=900, check=False,
+            env={**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_the_versions_are_those_that_the_package_declares(repository: Path) -> None:
+    text = (repository / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'requires-python = ">=3.11,<3.14"' in text
+    assert '"ansible-core>=2.19,<2.22"' in text
+    runtime = yaml.safe_load((repository / "meta/runtime.yml").read_text(encoding="utf-8"))
+    assert runtime["requires_ansible"] == ">=2.19.0"
+    assert {python for python, _ in SUPPORTED} == {"3.11", "3.12", "3.13"}
+    assert {core for _, core in SUPPORTED} == {"2.19", "2.20", "2.21"}
