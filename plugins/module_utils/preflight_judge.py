@@ -72,7 +72,7 @@ def _access(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
                 "sudo",
                 wanted["sudo_error"] or "the log-in user is not root",
                 "root by sudo",
-                "allow sudo for the log-in user, or give its password (-K, ansible_become_password)",
+                "allow sudo for the log-in user, or give its password (--ask-become-pass)",
             )
         )
     skew, limit = facts["clock_skew_s"], wanted["max_clock_skew_s"]

@@ -106,7 +106,7 @@ def refused(controller: Controller, holder: Run, *part: str) -> bool:
     assert done.returncode == 2, done.stderr
     said = f"run {holder.id} (apply) of {holder.operator} on {holder.controller}, since {holder.started}"
     assert said in done.stderr
-    assert f"clusterctl unlock {holder.id}" in done.stderr
+    assert f"clusterctl leases release {holder.id}" in done.stderr
     return not [line for line in json_lines(done) if line["type"] == "wave_started"]
 
 
@@ -144,7 +144,7 @@ def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, co
     try:
         assert f"gpu02: the lease is kept, nobody else may come in: job {job} goes on" in messages
         assert refused(second, holder, "--limit", "gpu02", "--only", "runtime")
-        kept = second.clusterctl("unlock", holder.id, "--yes", "--json")
+        kept = second.clusterctl("leases", "release", holder.id, "--yes", "--json")
         assert (kept.returncode, json_lines(kept)[-1]["left"]) == (
             3,
             {"gpu02": f"job {job} still runs on it"},
@@ -174,7 +174,7 @@ def test_what_a_dead_controller_holds_is_freed_by_unlock_alone(applied_lab, cont
     leases = [lease_on(applied_lab, node) for node in NODES]
     assert [lease and lease["run"] for lease in leases] == [holder.id] * 2
     assert applied_lab.ssh("gpu01", f"sudo stat -c %a:%U {LEASE}") == "600:root"
-    alive = second.clusterctl("unlock", holder.id, "--yes")
+    alive = second.clusterctl("leases", "release", holder.id, "--yes")
     assert (alive.returncode, "is still at work" in alive.stderr) == (2, True), alive.stderr
     below = descendants(apply.pid)
     apply.send_signal(signal.SIGKILL)
@@ -189,7 +189,7 @@ def test_what_a_dead_controller_holds_is_freed_by_unlock_alone(applied_lab, cont
     rows = json_lines(second.clusterctl("status", "--json", "--limit", ",".join(NODES)))
     assert [row["lease"]["run"] for row in rows] == [holder.id] * 2
     assert all(f"held by run {holder.id}" in row["busy"] for row in rows), "validate leaves them alone"
-    freed = second.clusterctl("unlock", holder.id, "--yes")
+    freed = second.clusterctl("leases", "release", holder.id, "--yes")
     assert freed.returncode == 0, freed.stderr
     assert f"of {holder.operator} on {holder.controller}, since {holder.started}, holds" in freed.stderr
     done = second.clusterctl("apply", "--yes", "--json", *PART)

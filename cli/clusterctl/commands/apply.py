@@ -58,7 +58,7 @@ NOT_RECORDED = "how it ended is not in the run's record"
 @click.option(
     "--offline", is_flag=True, help="Refuse what reaches out of the cluster, and prove that no node did."
 )
-@click.option("--check", is_flag=True, help="Change nothing: the same as clusterctl plan.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing: the same as clusterctl plan.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options

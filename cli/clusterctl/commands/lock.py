@@ -34,7 +34,12 @@ AT_ONCE = 8
 @click.command("lock")
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
 @click.option("--upgrade", is_flag=True, help="Ask anew what tags mean: of all images, or of those named.")
-@click.option("--check", is_flag=True, help="Say what would change, and change nothing; exit code 1 if any.")
+@click.option(
+    "--check",
+    "--dry-run",
+    is_flag=True,
+    help="Say what would change, and change nothing; exit code 1 if any.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:

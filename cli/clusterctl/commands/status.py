@@ -51,7 +51,7 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
     else:
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
-            words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl unlock {run}"
+            words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl leases release {run}"
             console.RESULTS.print(words, markup=False)
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices say that they are simulated.", style="yellow")

@@ -1,128 +1,15 @@
-"""`clusterctl unlock RUN`: free the nodes of a run whose controller has died."""
+"""`clusterctl unlock RUN`: the old name of `clusterctl leases release RUN`."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-
 import click
 
-from clusterctl import console
-from clusterctl.cluster.access import Passwords, password_options
-from clusterctl.engine.lease import Lease, Life, life
-from clusterctl.engine.lease_nodes import LeaseNodes
-from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing
-from clusterctl.engine.wording import hosts_by
-from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
-from clusterctl.rollout import opening
-from clusterctl.rollout.leases import nodes_of
-from clusterctl.runs.store import RunStore
+from clusterctl.commands.leases import release
 
-
-@click.command("unlock")
-@click.argument("run", metavar="RUN")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dead", is_flag=True, help="Its process has died, though this machine cannot see that.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
-@password_options
-@click.pass_obj
-def command(
-    named: Path | None, run: str, *, yes: bool, dead: bool, as_json: bool, passwords: Passwords
-) -> int:
-    """Free every node that RUN holds, whoever began it: for a run whose controller has died.
-
-    The refusal of apply names the run. A run that lives on this machine is not unlocked, and no node on which
-    a job of it still runs. Every declared node is asked, in quarantine or not. Exit code 3 where a node could
-    not be asked, or is not freed: it may hold the lease still.
-    """
-    if not yes and not sys.stdin.isatty():
-        raise ClusterctlError(
-            "unlock asks before it frees nodes, and there is no terminal to ask on",
-            code="unlock.not-confirmed",
-            hint="Add --yes in scripts.",
-        )
-    chosen = opening.everyone(named)
-    with opening.session(chosen, "unlock", [run], passwords=passwords, as_json=as_json) as session:
-        nodes = nodes_of(session)
-        found = nodes.show(chosen.names)
-        unasked = {host: said.failed for host, said in found.items() if said.failed}
-        for host, why in unasked.items():
-            console.say(f"{host}: it could not be asked: {why}")
-        ours = {host: said for host, said in found.items() if said.holder and said.holder.run == run}
-        if not ours and not unasked:
-            raise _nothing_of(run, found)
-        _refuse_alive({said.holder for said in ours.values() if said.holder}, dead=dead)
-        at_work = {
-            host: f"job {', '.join(said.jobs)} still runs on it" for host, said in ours.items() if said.jobs
-        }
-        for host, why in at_work.items():
-            console.say(f"{host}: not freed: {why}; unlock again when it has ended")
-        holding = {host: said.holder for host, said in ours.items() if said.holder and host not in at_work}
-        # A run has one lease; if nodes say otherwise, each is freed of what it showed.
-        leases = hosts_by(holding)
-        left = unasked | at_work
-        if holding and _agreed(leases, yes=yes):
-            for lease, hosts in leases.items():
-                left |= _free(lease, hosts, nodes)
-        else:
-            console.say("nothing was freed")
-            left |= dict.fromkeys(holding, "it was not to be freed")
-        freed = [host for host in holding if host not in left]
-        code = EXIT_INCOMPLETE if left else EXIT_GOOD
-        summary = {"type": "summary", "run": session.run.id, "unlocked": run, "freed": freed,
-                   "left": left, "exit": code}  # fmt: skip
-        RunStore(chosen.directory).finish(session.run, code, summary)
-    if as_json:
-        console.emit(summary)
-    elif freed:
-        console.RESULTS.print(f"freed of {run}: {', '.join(freed)}", markup=False)
-    return code
-
-
-def _free(lease: Lease, hosts: Sequence[str], nodes: LeaseNodes) -> Mapping[str, str]:
-    """Free nodes of a lease; returns those that may hold it still. The book is for runs from here to keep."""
-    left = carry_out(freeing(lease, hosts), lambda step: {} if isinstance(step, Note) else nodes(step)).left
-    for host, why in left.items():
-        console.say(f"{host}: it may hold the lease still: {why}")
-    return left
-
-
-def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
-    """Show whose it is, since when and where, and ask."""
-    for lease, hosts in leases.items():
-        console.say(f"{lease.holder}, holds {', '.join(hosts)}")
-        console.say(f"it works from {lease.directory} on {lease.where}; what it began there may run on")
-    return yes or click.confirm("Has it died, and are its nodes to be freed?", err=True)
-
-
-def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
-    for lease in leases:
-        where = f"process {lease.pid} on this machine"
-        match life(lease):
-            case Life.HERE:
-                raise ClusterctlError(
-                    f"{lease.holder} is still at work",
-                    code="unlock.alive",
-                    where=where,
-                    hint="Wait until it has ended, or end it with Ctrl-C: it gives back what is at rest.",
-                )
-            case Life.UNSEEN if not dead:
-                raise ClusterctlError(
-                    f"whether {lease.holder} is still at work cannot be seen from here",
-                    code="unlock.unseen",
-                    where=f"{where}, of another user or in another container",
-                    hint="Look there, or as root. If it has certainly died: add --dead.",
-                )
-            case _:
-                pass
-
-
-def _nothing_of(run: str, found: Mapping[str, Answer]) -> ClusterctlError:
-    others = {said.holder.holder for said in found.values() if said.holder}
-    return ClusterctlError(
-        f"no node holds a lease of {run}",
-        code="unlock.no-lease",
-        where=", ".join(found),
-        hint=f"There is: {'; '.join(sorted(others))}." if others else "No lease at all is on them.",
-    )
+command = click.Command(
+    "unlock",
+    params=release.params,
+    callback=release.callback,
+    help=release.help,
+    deprecated="Use clusterctl leases release.",
+)

@@ -52,11 +52,12 @@ EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EX
     "--limit", "--nodes", metavar="HOSTS", help="Only these hosts, groups or globs, comma-separated."
 )
 @click.option(
-    "--check",
+    "--checks",
     "only",
     metavar="CHECKS",
     help="Only these of the suite's checks: ids or globs, comma-separated, as xid,gpu-*.",
 )
+@click.option("--check", metavar="CHECKS", hidden=True, deprecated="Use --checks.")
 @click.option(
     "--framework",
     type=click.Choice(["paddle", "torch"]),
@@ -88,6 +89,7 @@ def command(
     *,
     suite: str,
     only: str | None,
+    check: str | None,
     framework: str | None,
     baseline: str | None,
     save_baseline: bool,
@@ -106,7 +108,7 @@ def command(
     Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
     is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
-    patterns = [part.strip() for part in (only or "").split(",") if part.strip()]
+    patterns = [part.strip() for part in (only or check or "").split(",") if part.strip()]
     if listing and self_test:
         raise click.UsageError("--list and --self-test are two requests: make one of them")
     if listing:
@@ -115,7 +117,7 @@ def command(
         return validate_explained.self_test(as_json=as_json)
     chosen = suites.load(suite).of_checks(patterns)
     if save_baseline and chosen.only:
-        raise click.UsageError("--save-baseline keeps a whole validation: leave --check away")
+        raise click.UsageError("--save-baseline keeps a whole validation: omit --checks")
     if acknowledge is not None:
         return _acknowledge(named, acknowledge)
     found = pinned(opened(named))
@@ -131,7 +133,7 @@ def command(
         console.say("nothing was run")
         return EXIT_INCOMPLETE
     arguments = ["--suite", suite, *(["--limit", limit] if limit else [])]
-    arguments += ["--check", ",".join(patterns)] if patterns else []
+    arguments += ["--checks", ",".join(patterns)] if patterns else []
     arguments += ["--framework", framework] if framework else []
     arguments += ["--since-ack"] if since_ack else []
     store = RunStore(directory)

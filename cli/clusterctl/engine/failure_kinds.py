@@ -69,7 +69,7 @@ KINDS: tuple[Kind, ...] = (
         code="host.sudo-password",
         says=r"Missing sudo password|sudo: a password is required|a terminal is required to read the password"
         r"|Incorrect sudo password|Sorry, try again|Timeout .* privilege|Duplicate become password prompt",
-        remedy="Give the sudo password of {host} (-K, or --become-pass-file), "
+        remedy="Give the sudo password of {host} (--ask-become-pass or --become-pass-file), "
         "or allow ansible_user to sudo without one.",
     ),
     Kind(

@@ -114,7 +114,7 @@ def refusal(refused: Mapping[str, Lease]) -> ClusterctlError:
     said = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
     first = next(iter(by_run))
     hint = (
-        f"Wait until it has ended. If it has died: clusterctl unlock {first.run}"
+        f"Wait until it has ended. If it has died: clusterctl leases release {first.run}"
         if first.run
         else "See that nobody works there, then remove /root/.clusterctl/lease.json on it."
     )
@@ -164,14 +164,16 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
         console.say(f"{listed(hosts)}: the lease is kept, nobody else may come in: {why}")
     if kept:
         console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "
-                    f"clusterctl unlock {lease.run}")  # fmt: skip
+                    f"clusterctl leases release {lease.run}")  # fmt: skip
 
 
 def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
     for host, why in left.items():
         console.say(f"{host}: the lease could not be given back: {why}")
     if left:
-        console.say(f"the next apply from here gives it back; from elsewhere: clusterctl unlock {lease.run}")
+        console.say(
+            f"the next apply from here gives it back; from elsewhere: clusterctl leases release {lease.run}"
+        )
 
 
 def _still_at_work(working: Mapping[str, Sequence[str]]) -> ClusterctlError:

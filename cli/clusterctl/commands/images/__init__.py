@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from clusterctl.commands import lock
 from clusterctl.commands.images import build, bundle, listing, mirror, prune, verify
 
 
@@ -12,5 +13,5 @@ def command() -> None:
     """Bring images into the cluster's registry by digest, and keep them."""
 
 
-for one in (listing, mirror, verify, prune, bundle, build):
+for one in (listing, lock, mirror, verify, prune, bundle, build):
     command.add_command(one.command)

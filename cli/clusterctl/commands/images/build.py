@@ -29,7 +29,7 @@ from clusterctl.runs.store import RunStore, now
 
 @click.command("build")
 @options.names_argument
-@click.option("--check", is_flag=True, help="Print the Dockerfiles, and build nothing.")
+@click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
 @click.option("--anew", is_flag=True, help="Build also what the registry has of the same recipe and base.")
 @options.json_option
 @password_options

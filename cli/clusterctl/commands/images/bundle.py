@@ -136,7 +136,9 @@ def create(
     "--files", "files_to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Put the bundle's files there.",
 )  # fmt: skip
-@click.option("--check", is_flag=True, help="Read and verify the whole bundle, and load nothing.")
+@click.option(
+    "--check", "--dry-run", is_flag=True, help="Read and verify the whole bundle, and load nothing."
+)
 @click.option(
     "--sha256", default="", metavar="HEX", callback=_hex,
     help="The SHA-256 of the index, as `create` printed it: a bundle that was changed on its way is refused.",

@@ -22,7 +22,7 @@ from clusterctl.registry.oci.patience import Patience
 
 @click.command("mirror")
 @options.names_argument
-@click.option("--check", is_flag=True, help="Say what would be brought, and bring nothing.")
+@click.option("--check", "--dry-run", is_flag=True, help="Say what would be brought, and bring nothing.")
 @click.option(
     "--spool", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Where blobs lie on their way; by default in .clusterctl.",

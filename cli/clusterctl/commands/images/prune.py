@@ -25,7 +25,7 @@ from clusterctl.rollout import tables
 
 
 @click.command("prune")
-@click.option("--check", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--check", "--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
 @options.yes_option
 @options.to_option
 @options.json_option

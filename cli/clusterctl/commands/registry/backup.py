@@ -20,7 +20,7 @@ QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dump
     "--verify", is_flag=True, help="Take none: read a whole backup again and say whether it is good."
 )
 @click.option("--name", default="", metavar="NAME", help="With --verify: which one. Default: the newest.")
-@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options

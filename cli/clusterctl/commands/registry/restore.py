@@ -16,7 +16,7 @@ QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 
 @click.command("restore")
 @click.option("--backup", "name", default="", metavar="NAME", help="Which backup. Default: the newest.")
-@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options

@@ -20,7 +20,7 @@ QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is
     is_flag=True,
     help="With harbor_external_database: your word that it was backed up; no backup of Harbor has it.",
 )
-@click.option("--check", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options

@@ -91,7 +91,7 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(cluster, ansible, monkeypat
     run_id = ansible.holds["gpu01"]["run"]
     assert "gpu01: the lease is kept, nobody else may come in: job j1.2 goes on" in messages
     assert "gpu02: the lease is kept, nobody else may come in: it was cut off in: a_role: Install" in messages
-    assert f"clusterctl unlock {run_id}" in messages
+    assert f"clusterctl leases release {run_id}" in messages
     if raises is None:
         assert (code, lines[-1]["exit"]) == (130, 130)
         assert lines[-1]["leased"] == {
@@ -168,7 +168,7 @@ def test_apply_is_refused_where_another_controller_is_at_work(cluster, ansible, 
     messages = capsys.readouterr().err
     assert "somebody else is changing gpu02, and nothing was touched" in messages
     assert "(apply) of anna on ctrl2, since 2026-01-01T00:00:00Z" in messages
-    assert f"clusterctl unlock {theirs['run']}" in messages
+    assert f"clusterctl leases release {theirs['run']}" in messages
     assert ansible.touched == []
     assert ansible.holds == {"gpu02": theirs}
     assert RunStore(cluster).get("last").exit_code == 2
