@@ -6,7 +6,6 @@ What an operator has changed since is kept.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import yaml
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.state_files import replace_file
 from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import DEPOT, SCRATCH
@@ -158,6 +158,4 @@ def _digest(text: str) -> str:
 def _replace(path: Path, text: str) -> None:
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, text, 0o644)

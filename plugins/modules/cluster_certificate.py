@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 try:
     from cryptography import x509
@@ -175,11 +174,7 @@ def save(pair: Pair, certificate: Path, key: Path) -> None:
     """Write the pair, each file atomically; the key is never readable by others."""
     for path, content, mode in ((key, pair.key_pem(), 0o600), (certificate, pair.certificate_pem(), 0o644)):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
+        replace_file(path, content, mode)
 
 
 @contextmanager

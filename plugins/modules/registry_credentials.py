@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
+from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 
 try:
     import bcrypt
@@ -174,14 +174,8 @@ def ensure(
 
 
 def write_private(path: Path, content: str) -> None:
-    """Write atomically a file that nobody else can read, not even while it is written."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(
-        os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as stream:
-        stream.write(content)
-    temporary.replace(path)
+    """Replace a file that nobody else can read, not even while it is written."""
+    replace_file(path, content, 0o600)
 
 
 def main() -> None:

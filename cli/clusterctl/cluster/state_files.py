@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
@@ -26,24 +26,29 @@ def locked(directory: ClusterDirectory) -> Iterator[None]:
         os.close(descriptor)
 
 
-def replace_file(path: Path, text: str, mode: int = 0o600) -> None:
-    """Replace ``path`` with ``text``: a reader sees the old or the new, never half.
+def replace_file(path: Path, text: str | Iterable[str], mode: int = 0o600) -> None:
+    """Replace ``path`` with ``text``, or with its pieces: a reader sees the old or the new, never half.
 
-    Raises ClusterctlError (``cluster.state-not-writable``).
+    Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-            stream.write(text)
+            os.fchmod(descriptor, mode)  # whatever the umask
+            stream.writelines([text] if isinstance(text, str) else text)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        not_permitted = isinstance(error, PermissionError)
         raise ClusterctlError(
             f"{path.name} cannot be written: {error.strerror}",
-            code="cluster.state-not-writable",
+            code="cluster.state-not-permitted" if not_permitted else "cluster.state-not-writable",
             where=str(path),
-            hint="Is the disk full, or the directory another user's?",
+            hint="Work as the user who owns the cluster directory: with sudo, where that is root."
+            if not_permitted
+            else "Is the disk full, or mounted read-only?",
         ) from error

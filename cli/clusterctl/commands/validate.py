@@ -24,6 +24,7 @@ from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.opened import opened
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import listed
@@ -39,7 +40,7 @@ from clusterctl.report.progress import ValidationProgress
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
-from clusterctl.runs.store import Run, RunStore, write_atomically
+from clusterctl.runs.store import Run, RunStore
 
 EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EXIT_INCOMPLETE}
 
@@ -278,7 +279,7 @@ def _validate(
             for node in launcher.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    write_atomically(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
+    replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
     made = document.as_json()
     made["environment"]["lock"] = lock_file.summary(lock) if lock else None
     return made

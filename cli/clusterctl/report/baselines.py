@@ -10,9 +10,10 @@ from typing import Any
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.report import files
-from clusterctl.runs.store import RunStore, write_atomically
+from clusterctl.runs.store import RunStore
 
 NONE = "none"
 
@@ -39,7 +40,7 @@ def save(directory: ClusterDirectory, document: Mapping[str, Any]) -> Path:
     """Keep a validation that passed as the baseline. Raises ExplainedError (``baseline.unfit``)."""
     baseline.from_result(document, where=str(document["run"]))
     text = json.dumps(baseline.record_of(document), indent=1) + "\n"
-    write_atomically(directory.baseline_file, text, files.MODE)
+    replace_file(directory.baseline_file, text, files.MODE)
     return directory.baseline_file
 
 

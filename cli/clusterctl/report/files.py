@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from clustercheck import collector
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.report.view import Document
-from clusterctl.runs.store import Run, write_atomically
+from clusterctl.runs.store import Run
 
 RESULT = "result.json"
 REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
@@ -25,10 +26,10 @@ MODE = 0o644
 
 def write_all(run: Run, document: Document) -> Path:
     """Write the result and every report into the run's directory; returns the HTML page's path."""
-    write_atomically(run.path(RESULT), pieces(document), MODE)
+    replace_file(run.path(RESULT), pieces(document), MODE)
     with collector.put_off():
         for name, renderer in REPORTS.values():
-            write_atomically(run.path(name), renderer(document), MODE)
+            replace_file(run.path(name), renderer(document), MODE)
     return run.path(REPORTS["html"][0])
 
 

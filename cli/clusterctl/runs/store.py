@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 
 RUN_FILE = "run.json"
@@ -48,21 +49,6 @@ class Run:
 def now() -> str:
     """The present in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def write_atomically(path: Path, text: str | Iterable[str], mode: int = 0o600) -> None:
-    """Replace ``path`` with ``text``, or with its pieces: a reader sees the old or the new, never half.
-
-    Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with state_access():
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.writelines([text] if isinstance(text, str) else text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
 
 
 class RunStore:
@@ -163,7 +149,7 @@ class RunStore:
 def _save(run: Run) -> None:
     record = asdict(run)
     record.pop("directory")
-    write_atomically(run.directory / RUN_FILE, json.dumps(record, indent=2) + "\n")
+    replace_file(run.directory / RUN_FILE, json.dumps(record, indent=2) + "\n")
 
 
 def _load(directory: Path) -> Run:

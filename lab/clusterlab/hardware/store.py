@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.state_files import replace_file
 from clusterlab.hardware.model import Hardware
 
 
@@ -21,16 +20,7 @@ def save(hardware: Hardware, path: Path) -> None:
     # Edits by attribute are checked here, once, rather than at every assignment.
     checked = Hardware.model_validate(hardware.model_dump(by_alias=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(_readable(checked.model_dump(mode="json", by_alias=True)) + "\n")
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_file(path, _readable(checked.model_dump(mode="json", by_alias=True)) + "\n", 0o644)
 
 
 def _readable(value: Any, indent: str = "") -> str:

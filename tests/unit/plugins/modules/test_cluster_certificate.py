@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate as module
 from cryptography import x509
+from tests.support.tree import ROOT
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 NAMES = ["registry01", "10.20.0.5"]
@@ -33,6 +35,7 @@ def run(directory: Path, *, check: bool = False, **params: Any) -> dict[str, Any
         [sys.executable, module.__file__],
         input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
         capture_output=True, text=True, timeout=30, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     return json.loads(done.stdout)
 
