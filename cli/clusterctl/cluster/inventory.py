@@ -12,6 +12,7 @@ from typing import Any
 from clusterctl.cluster import quarantine
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import Variables
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
@@ -277,7 +278,4 @@ def _listing(directory: ClusterDirectory) -> dict[str, Any]:
 
 
 def _hint_for(name: str, known: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 - only a slip of the pen needs it
-
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]}?" if close else "clusterctl hosts list names all."
+    return did_you_mean(name, known) or "clusterctl hosts list names all."

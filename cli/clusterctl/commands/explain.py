@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from clusterctl import console
-from clusterctl.cluster.settings.options import did_you_mean
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.errors import ClusterctlError
 from clusterctl.explanations import Explanation, explanations
 

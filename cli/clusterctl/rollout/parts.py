@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.settings.booleans import is_true
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.waves import MAX_WAVE
 
@@ -29,12 +29,11 @@ def parse(only: str | None) -> tuple[str, ...]:
     named = [part.strip() for part in (only or "").split(",") if part.strip()]
     for part in named:
         if part not in PARTS:
-            close = difflib.get_close_matches(part, PARTS, n=1)
             raise ClusterctlError(
-                f"there is no part {part!r}" + (f"; did you mean {close[0]}?" if close else ""),
+                f"there is no part {part!r}",
                 code="apply.unknown-part",
                 where=f"--only {only}",
-                hint=f"Parts are: {', '.join(PARTS)}.",
+                hint=f"{did_you_mean(part, PARTS)} Parts are: {', '.join(PARTS)}.".lstrip(),
             )
     return tuple(part for part in PARTS if part in named)
 

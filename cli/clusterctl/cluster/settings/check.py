@@ -11,8 +11,9 @@ from yaml.nodes import MappingNode, ScalarNode
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
-from clusterctl.cluster.settings.options import catalogue, did_you_mean
+from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import is_template
 from clusterctl.errors import ClusterctlError
 

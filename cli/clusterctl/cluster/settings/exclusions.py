@@ -9,9 +9,9 @@ from pathlib import Path
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from clustercheck.exclusions import EVERYWHERE
-from clusterctl.cluster.settings.options import did_you_mean
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import entries
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import is_template
 
 NAME = "validation_exclusions"

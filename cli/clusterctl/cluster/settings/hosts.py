@@ -10,9 +10,9 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from clusterctl.cluster.groups import KNOWN_GROUPS
-from clusterctl.cluster.settings.options import did_you_mean
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import entries, is_null
+from clusterctl.cluster.suggestion import did_you_mean
 
 BUILT_IN_GROUPS = ("all", "ungrouped")
 # What a group holds, each with an example.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -64,12 +63,6 @@ def profile_names() -> tuple[str, ...]:
     import clustercheck.expect  # noqa: PLC0415 - only its place is wanted
 
     return tuple(sorted(path.stem for path in Path(clustercheck.expect.__path__[0]).glob("profiles/*.yml")))
-
-
-def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A sentence that names the nearest known word, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
-    return f"Did you mean {close[0]}?" if close else ""
 
 
 def is_secret(name: str) -> bool:

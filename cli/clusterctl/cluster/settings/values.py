@@ -10,9 +10,10 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from clusterctl.cluster.settings.booleans import FALSE, TRUE
-from clusterctl.cluster.settings.options import Option, did_you_mean
+from clusterctl.cluster.settings.options import Option
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import ANSIBLE_TAGS, TAG, entries, is_null
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import is_template
 
 WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")

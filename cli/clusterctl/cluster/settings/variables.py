@@ -11,9 +11,10 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import FALSE
 from clusterctl.cluster.settings.connection import CONNECTION_VARIABLES, connection_variable
-from clusterctl.cluster.settings.options import SITE_PREFIX, Option, catalogue, did_you_mean
+from clusterctl.cluster.settings.options import SITE_PREFIX, Option, catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import entries
+from clusterctl.cluster.suggestion import did_you_mean
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # These reach ssh's argument list: a word that begins with a dash would be an option of it.

@@ -13,8 +13,8 @@ from clusterctl.cluster.directory import ClusterDirectory, find_cluster_director
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS
 from clusterctl.cluster.inventory import Host, forget_cached
 from clusterctl.cluster.opened import opened
-from clusterctl.cluster.settings.options import did_you_mean
 from clusterctl.cluster.state_files import locked
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.commands.hosts.options import agreed, json_option, limit_option, yes_option
 from clusterctl.engine import mutex
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from clusterctl import console
-from clusterctl.cluster.settings.options import did_you_mean
+from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.commands.hosts.options import agreed, yes_option
 from clusterctl.commands.registry import telling
 from clusterctl.commands.registry.reached import json_option, reached, settings

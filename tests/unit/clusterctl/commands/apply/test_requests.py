@@ -12,7 +12,7 @@ from clusterctl.runs.store import RunStore
     ("arguments", "said"),
     [
         (["apply"], "there is no terminal to ask on"),
-        (["apply", "--yes", "--only", "drivr"], "did you mean driver?"),
+        (["apply", "--yes", "--only", "drivr"], "Did you mean driver?"),
         (["plan", "--limit", "gpu99"], "names no host"),
     ],
 )
