@@ -37,8 +37,8 @@ options:
     description: Suite; a path that ends in a slash for a flat repository.
     type: str
     default: /
-  components: {description: Components, separated by blanks., type: str, default: ""}
-  key_url: {description: Where the key lies, armored or binary., type: str, default: ""}
+  components: {description: "Components, separated by blanks.", type: str, default: ""}
+  key_url: {description: "Where the key lies, armored or binary.", type: str, default: ""}
   keyring_package_url:
     description: A Debian package that ships the key; read where I(key_url) is empty, never installed.
     type: str

@@ -82,7 +82,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-done: {description: What was done, or would be, with its reason, returned: always, type: list}
+done: {description: "What was done, or would be, with its reason", returned: always, type: list}
 """
 
 UNIT = "harbor.service"

@@ -83,7 +83,7 @@ options:
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
   force_busy: {description: Go on although the node is busy., type: bool, default: false}
-  compat: {description: The data of the role nvidia_driver, files/compat.yml., type: dict, required: true}
+  compat: {description: "The data of the role nvidia_driver, files/compat.yml.", type: dict, required: true}
 author: [the clusterctl authors]
 """
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -92,3 +95,13 @@ def test_preflight_expects_what_the_driver_role_does() -> None:
         **read("nvidia_container_toolkit", "defaults/main.yml"),
     }
     assert {name: defaults[name] for name in assumed} == assumed
+
+
+def test_the_playbooks_parse() -> None:
+    playbooks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "playbooks").glob("*.yml"))
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "--syntax-check", "-i", "localhost,", *playbooks],
+        cwd=ROOT, env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
