@@ -54,7 +54,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Add NVIDIA's repository
-  apt_source:
+  clusterctl.cluster.apt_source:
     name: cuda
     url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/
     keyring_package_url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/cuda-keyring_1.1-1_all.deb

@@ -28,7 +28,7 @@ author: [clusterctl]
 
 EXAMPLES = r"""
 - name: Ask what became of a job
-  async_jobs:
+  clusterctl.cluster.async_jobs:
     ids: [j123456789012.4711]
     directory: /root/.clusterctl/async
 """

@@ -47,7 +47,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Make the registry's certificate
-  cluster_certificate:
+  clusterctl.cluster.cluster_certificate:
     directory: "{{ inventory_dir }}/.clusterctl/ca"
     certificate: "{{ inventory_dir }}/.clusterctl/ca/registry01.crt"
     key: "{{ inventory_dir }}/.clusterctl/secrets/registry01.key"

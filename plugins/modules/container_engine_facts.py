@@ -32,7 +32,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Look at the engine
-  container_engine_facts:
+  clusterctl.cluster.container_engine_facts:
   register: engine
 """
 

@@ -55,7 +55,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Pull the training image
-  container_image:
+  clusterctl.cluster.container_image:
     repository: registry01:5000/library/paddle
     digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
   async: 7200

@@ -58,7 +58,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Install the toolkit
-  debian_packages:
+  clusterctl.cluster.debian_packages:
     packages: [nvidia-container-toolkit, nvidia-container-toolkit-base]
     version: 1.18.1
     hold: true

@@ -70,7 +70,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Register NVIDIA's runtime
-  docker_daemon_config:
+  clusterctl.cluster.docker_daemon_config:
     options: {runtimes: {nvidia: {path: nvidia-container-runtime, args: []}}}
 """
 

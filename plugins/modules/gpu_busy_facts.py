@@ -23,7 +23,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Look whether a job has begun
-  gpu_busy_facts:
+  clusterctl.cluster.gpu_busy_facts:
   register: jobs
 """
 

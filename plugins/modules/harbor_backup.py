@@ -67,7 +67,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Back Harbor up
-  harbor_backup:
+  clusterctl.cluster.harbor_backup:
     directory: /opt/harbor
     data_dir: /var/lib/clusterctl/harbor
     backup_dir: /var/backups/clusterctl/harbor

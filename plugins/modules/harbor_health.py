@@ -35,7 +35,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: See that Harbor is healthy
-  harbor_health:
+  clusterctl.cluster.harbor_health:
     hostname: registry01
     authority: /etc/clusterctl/harbor/ca.crt
     certificate: /etc/clusterctl/harbor/tls.crt

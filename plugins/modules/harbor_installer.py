@@ -47,7 +47,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Unpack the installer
-  harbor_installer:
+  clusterctl.cluster.harbor_installer:
     archive: /opt/harbor/harbor-v2.15.2.tgz
     sha256: 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
     version: v2.15.2

@@ -41,7 +41,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Look at the host
-  harbor_preflight:
+  clusterctl.cluster.harbor_preflight:
     directory: /opt/harbor
     data_dir: /var/lib/clusterctl/harbor
     version: v2.15.2

@@ -71,7 +71,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Have Harbor installed
-  harbor_release:
+  clusterctl.cluster.harbor_release:
     directory: /opt/harbor
     release: /opt/harbor/releases/v2.15.2/harbor
     version: v2.15.2

@@ -52,7 +52,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Write images and secrets
-  harbor_restore:
+  clusterctl.cluster.harbor_restore:
     state: data
     directory: /opt/harbor
     release: /opt/harbor/releases/v2.15.2/harbor

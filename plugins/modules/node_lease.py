@@ -36,7 +36,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Take the node
-  node_lease:
+  clusterctl.cluster.node_lease:
     state: taken
     lease: {run: 20260101T000000000-apply-1a2b, nonce: 5e3f, who: ops, where: controller}
 """

@@ -59,7 +59,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Look at the node
-  node_preflight:
+  clusterctl.cluster.node_preflight:
     gpu_count: 8
     controller_time: "{{ now().timestamp() }}"
     compat: "{{ compat }}"

@@ -27,7 +27,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Refresh the CDI specification after a change of the driver
-  nvidia_cdi_spec:
+  clusterctl.cluster.nvidia_cdi_spec:
 """
 
 RETURN = r"""

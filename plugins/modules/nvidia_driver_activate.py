@@ -58,7 +58,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Activate
-  nvidia_driver_activate:
+  clusterctl.cluster.nvidia_driver_activate:
     version: 580.95.05
     flavor: open
 """

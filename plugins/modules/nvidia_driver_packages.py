@@ -63,7 +63,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Install
-  nvidia_driver_packages:
+  clusterctl.cluster.nvidia_driver_packages:
     packages: {nvidia-open-580: 580.95.05-1}
     version: 580.95.05
     source: cuda

@@ -89,7 +89,7 @@ author: [the clusterctl authors]
 
 EXAMPLES = r"""
 - name: Decide
-  nvidia_driver_plan:
+  clusterctl.cluster.nvidia_driver_plan:
     source: cuda
     flavor: open
     branch: "580"

@@ -44,7 +44,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Watch whom the node turns to
-  offline_watch: {state: started, run: "20260101-120000", allowed: [10.0.0.0/24]}
+  clusterctl.cluster.offline_watch: {state: started, run: "20260101-120000", allowed: [10.0.0.0/24]}
 """
 
 RETURN = r"""

@@ -52,7 +52,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Make the pushing user's credentials
-  registry_credentials:
+  clusterctl.cluster.registry_credentials:
     directory: "{{ inventory_dir }}/.clusterctl/secrets"
     users:
       - {name: registry-push, user: push, servers: ["127.0.0.1:5001"]}

@@ -42,7 +42,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Copy the training image into the registry
-  registry_image:
+  clusterctl.cluster.registry_image:
     source: docker.io/paddlepaddle/paddle
     destination: 127.0.0.1:5001/library/paddle
     digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef

@@ -80,7 +80,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Pull Docker Hub's images from the cluster's registry
-  registry_mirrors:
+  clusterctl.cluster.registry_mirrors:
     address: harbor.lan
     ca: /usr/local/share/ca-certificates/clusterctl-mysite.crt
     mirrors: [{upstream: docker.io, url: https://harbor.lan/dockerhub, fallback: false}]

@@ -30,7 +30,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Trust the registry
-  registry_trust:
+  clusterctl.cluster.registry_trust:
     name: clusterctl-mysite
     ca_certificate: "{{ authority.ca_certificate }}"
     address: registry01:5000

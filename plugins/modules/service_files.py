@@ -49,7 +49,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Configure a daemon
-  service_files:
+  clusterctl.cluster.service_files:
     files:
       - {path: /etc/example.yml, content: "{{ lookup('ansible.builtin.template', 'example.yml.j2') }}"}
       - path: /etc/example.key

@@ -38,7 +38,7 @@ author: ["the clusterctl authors"]
 
 EXAMPLES = r"""
 - name: Judge the site's certificate
-  site_certificate:
+  clusterctl.cluster.site_certificate:
     certificate: /etc/site/registry.crt
     key: /etc/site/registry.key
     names: [registry.example.org]

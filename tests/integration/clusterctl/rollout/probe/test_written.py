@@ -21,12 +21,14 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     book = tmp_path / "book.yml"
     book.write_text(
         "- hosts: all\n  gather_facts: false\n  tasks:\n"
-        f"    - service_files: {{files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]}}\n"
+        "    - clusterctl.cluster.service_files:\n"
+        f"        files: [{{path: {tmp_path}/s, secret_base64: {ENCODED}, mode: '0600'}}]\n"
         "    - ansible.builtin.command: 'true'\n      changed_when: false\n"
         f"    - ansible.builtin.file: {{path: {tmp_path}/d, state: directory, mode: '0700'}}\n"
         "    - ansible.builtin.debug: {msg: hello}\n"
         f"    - ansible.builtin.set_fact: {{password: {CANARY}}}\n"
-        "    - registry_image: {source: x/y, destination: '127.0.0.1:9/y', digest: 'sha256:0',\n"
+        "    - clusterctl.cluster.registry_image:\n"
+        "        {source: x/y, destination: '127.0.0.1:9/y', digest: 'sha256:0',\n"
         f"        http_proxy: 'http://user:{CANARY}@127.0.0.1:9'}}\n"
         f"      async: 30\n      poll: 0\n      vars: {{ansible_async_dir: {tmp_path}/jobs}}\n"
     )
