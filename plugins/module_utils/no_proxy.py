@@ -14,7 +14,7 @@ URL = re.compile(r"https?://[^\s\"',]+")
 def is_direct(host: str, no_proxy: str) -> bool:
     """Whether ``no_proxy`` names the host, a domain of it, or a network of its address.
 
-    ``no_proxy`` is a list with commas: `depot, .example.org, 10.0.0.0/8`. Names are not resolved.
+    ``no_proxy`` is a list with commas: `mirror01, .example.org, 10.0.0.0/8`. Names are not resolved.
     """
     for entry in (one.strip().lstrip("*.") for one in no_proxy.split(",")):
         if entry and (host == entry or host.endswith("." + entry) or _in_network(host, entry)):
