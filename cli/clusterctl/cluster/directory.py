@@ -83,8 +83,8 @@ class ClusterDirectory:
 
 
 @contextlib.contextmanager
-def state_access() -> Iterator[None]:
-    """Say plainly that the state is another user's, or cannot be written.
+def state_access(writing: Path | None = None) -> Iterator[None]:
+    """Say plainly that the state is another user's, or cannot be written; ``writing`` is the file to name.
 
     Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
     """
@@ -92,16 +92,20 @@ def state_access() -> Iterator[None]:
         yield
     except PermissionError as error:
         raise ClusterctlError(
-            "the cluster's state may not be read or written by this user",
+            f"{writing.name} may not be written by this user"
+            if writing
+            else "the cluster's state may not be read or written by this user",
             code="cluster.state-not-permitted",
-            where=str(error.filename or ""),
+            where=str(writing or error.filename or ""),
             hint="Work as the user who owns the cluster directory: with sudo, where that is root.",
         ) from error
     except OSError as error:
         raise ClusterctlError(
-            f"the cluster's state cannot be used: {error.strerror}",
+            f"{writing.name} cannot be written: {error.strerror}"
+            if writing
+            else f"the cluster's state cannot be used: {error.strerror}",
             code="cluster.state-not-writable",
-            where=str(error.filename or ""),
+            where=str(writing or error.filename or ""),
             hint="Is the disk full, or mounted read-only?",
         ) from error
 

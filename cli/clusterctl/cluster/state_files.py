@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
-from clusterctl.errors import ClusterctlError
 
 
 @contextmanager
@@ -33,22 +32,14 @@ def replace_file(path: Path, text: str | Iterable[str], mode: int = 0o600) -> No
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
-            os.fchmod(descriptor, mode)  # whatever the umask
-            stream.writelines([text] if isinstance(text, str) else text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
+        with state_access(path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+                os.fchmod(descriptor, mode)  # whatever the umask
+                stream.writelines([text] if isinstance(text, str) else text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+    finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        not_permitted = isinstance(error, PermissionError)
-        raise ClusterctlError(
-            f"{path.name} cannot be written: {error.strerror}",
-            code="cluster.state-not-permitted" if not_permitted else "cluster.state-not-writable",
-            where=str(path),
-            hint="Work as the user who owns the cluster directory: with sudo, where that is root."
-            if not_permitted
-            else "Is the disk full, or mounted read-only?",
-        ) from error

@@ -98,7 +98,7 @@ def test_who_waits_for_what_a_killed_process_was_to_hand_over_finds_nothing(
         deadline = time.monotonic() + 10
         while state.read_text().rpartition(")")[2].split()[0] != "S":
             assert time.monotonic() < deadline
-            time.sleep(0.01)
+            time.sleep(0.01)  # the kernel tells nobody that an open() waits
     remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []
     try:
