@@ -1,4 +1,4 @@
-"""clusterctl unlock, with Ansible played by data."""
+"""clusterctl leases release, with Ansible played by data."""
 
 from __future__ import annotations
 
