@@ -24,4 +24,6 @@ def playbook_environment(
     if calls is not None:
         kept["ANSIBLE_CALLBACKS_ENABLED"] = "clusterctl_events,clusterctl_calls"
         kept["CLUSTERCTL_CALLS"] = str(calls)
+        # From ansible-core 2.21 on a result has the arguments of its module only on request.
+        kept["ANSIBLE_INJECT_INVOCATION"] = "true"
     return kept
