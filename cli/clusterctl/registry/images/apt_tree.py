@@ -157,6 +157,8 @@ def _configure(wanted: Wanted, work: Path) -> None:
 def _apt(arguments: Sequence[str], wanted: Wanted, work: Path) -> str:
     # Named there, and not by options: those come after this machine's own configuration has been read.
     ours = {"APT_CONFIG": str(work / CONFIGURATION), "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    # apt itself knows names and domains of it: a source may redirect to one.
+    ours |= {"no_proxy": wanted.no_proxy} if wanted.no_proxy else {}
     environment = {**{k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}, **ours}
     try:
         done = subprocess.run(
