@@ -19,13 +19,14 @@ from typing import Any
 
 from tests.support.judged import large_evidence
 
-from clustercheck import collector, suites
 from clustercheck.checks import nccl_transport, pairs
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.environment import describe
-from clustercheck.evidence import Evidence
-from clustercheck.ledger import complete, count
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.result.document import Document
+from clustercheck.result.environment import describe
+from clustercheck.result.gc_pause import gc_paused
+from clustercheck.running import suites
+from clustercheck.running.coverage import complete, count
 from clusterctl.report import files
 from clusterctl.runs.store import Run
 
@@ -33,7 +34,7 @@ from clusterctl.runs.store import Run
 def judge(evidence: Evidence, suite: str) -> Document:
     """What `validate` does with the evidence of all nodes."""
     checks = suites.load(suite).selected()
-    with collector.put_off():
+    with gc_paused():
         whole = complete(checks, evidence, [r for check in checks for r in evaluate(check, evidence)])
     return Document(
         run="20261120T195700-validate-3fa2",

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.support.registries import Running, bytes_of, program, put_image, registry
 
-from clustercheck.transport import Completed
+from clustercheck.launch.transport import Completed
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.collecting import collect
 

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from clustercheck import sample_gpus
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
-from clustercheck.comparison import replaced
-from clustercheck.document import Document
-from clustercheck.environment import describe
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import replaced
 from clustercheck.expect import baseline
 from clustercheck.launch.model import RankOutcome
-from clustercheck.ledger import complete, count
 from clustercheck.locate.culprits import culprits
 from clustercheck.locate.located import Located
 from clustercheck.locate.pairs import pair_bandwidths
 from clustercheck.locate.search import Search
 from clustercheck.locate.trials import Layout, Limits
-from clustercheck.sample import healthy
+from clustercheck.result.document import Document
+from clustercheck.result.environment import describe
+from clustercheck.running.coverage import complete, count
+from clustercheck.samples import gpus
+from clustercheck.samples.sample import healthy
 
 JOB_SIZES = tuple(1 << power for power in range(12, 27, 2))
 SPEED_GBPS = 2.2
@@ -173,7 +173,7 @@ def _each_gpu(factor: Callable[[int, int], float], evidence: Evidence) -> Eviden
         for figure in said["figures"]:
             figure["value"] *= factor(number[rank.node], rank.gpu or 0)
 
-    for job in sample_gpus.JOBS:
+    for job in gpus.JOBS:
         evidence = seeding.verdicts(job, change)(evidence)
     return evidence
 

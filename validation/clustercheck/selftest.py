@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Verdict
-from clustercheck.sample import healthy
+from clustercheck.samples.sample import healthy
 
 
 @dataclass(frozen=True)

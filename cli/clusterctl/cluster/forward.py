@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from clustercheck.transport import NodeUnreachableError
+from clustercheck.launch.transport import NodeUnreachableError
 from clusterctl.cluster.ssh import LOGIN_S, OpenSshTransport, reason
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Password, Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from clustercheck import session, suites
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
-from clustercheck.model import ClusterSpec
+from clustercheck.running import session, suites
+from clustercheck.spec import ClusterSpec
 from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster import lock as lock_file

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from clustercheck.checks.all import CHECKS
-from clustercheck.suites import suites
+from clustercheck.running.suites import suites
 from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.spec import role_defaults
 from clusterctl.console import say

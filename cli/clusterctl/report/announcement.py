@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from clustercheck.exclusions import lapsed
 from clustercheck.expect.baseline import Baseline
-from clustercheck.model import ClusterSpec
-from clustercheck.suites import Suite
+from clustercheck.running.suites import Suite
+from clustercheck.spec import ClusterSpec, lapsed_exclusions
 from clusterctl import console
 from clusterctl.engine.wording import counted, listed
 
@@ -19,7 +18,7 @@ def say(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
     for node in spec.nodes:
         if node.excluded:
             console.say(f"{node.name}: left out, {node.excluded}")
-    for exclusion in lapsed(spec.exclusions, datetime.now(UTC).date()):
+    for exclusion in lapsed_exclusions(spec.exclusions, datetime.now(UTC).date()):
         console.say(exclusion.lapsed)
     if baseline is not None:
         console.say(f"figures are compared with {baseline.named}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from clustercheck.checks.explained import phrases
+from clustercheck.running.explained import phrases
+from clustercheck.running.suites import Suite
 from clustercheck.selftest import HEALTHY, Proof
-from clustercheck.suites import Suite
 
 WIDTH, INDENT = 100, 14
 

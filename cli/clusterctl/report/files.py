@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clustercheck import collector
+from clustercheck.result.gc_pause import gc_paused
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
@@ -27,7 +27,7 @@ MODE = 0o644
 def write_all(run: Run, document: Document) -> Path:
     """Write the result and every report into the run's directory; returns the HTML page's path."""
     replace_file(run.path(RESULT), pieces(document), MODE)
-    with collector.put_off():
+    with gc_paused():
         for name, renderer in REPORTS.values():
             replace_file(run.path(name), renderer(document), MODE)
     return run.path(REPORTS["html"][0])

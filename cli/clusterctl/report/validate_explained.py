@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clustercheck import suites
-from clustercheck.checks.explained import record, suite_record
+from clustercheck.running import suites
+from clustercheck.running.explained import record, suite_record
 from clustercheck.selftest import prove
 from clusterctl import console
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck import sample, sample_smi
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check, evaluate, good
+from clustercheck.checks.support import seeding
 from clustercheck.checks.xid import catalogue, judge_messages, line
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.kernel_log import parse_line
+from clustercheck.samples import sample, smi
 from clustercheck.selftest import HEALTHY, prove
 
 PROOFS = prove()
@@ -110,7 +110,7 @@ def test_links_are_excluded_where_mig_is_on_and_where_there_are_none() -> None:
 
 def test_a_recovery_action_is_not_asked_of_old_drivers() -> None:
     def old(raw: seeding.Raw) -> None:
-        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(sample_smi.DRIVER, "535.309.01")
+        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(smi.DRIVER, "535.309.01")
 
     evidence = seeding.chain(
         seeding.edit("gpu01", old), seeding.smi("gpu01", 0, "gpu_recovery_action", None)

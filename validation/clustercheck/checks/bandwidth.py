@@ -7,25 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
 from clustercheck.checks.base import Check, Fault, Finding, the_group
-from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
-from clustercheck.checks.of_nccl import reduced_in_switch
-from clustercheck.comparison import before_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, points_of
+from clustercheck.checks.support.nccl import reduced_in_switch
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import before_of
+from clustercheck.evidence.rails import compute_ports, require_known_rails
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.judge import judge as judge_figure
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Effect, Figure, Limit, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
-from clustercheck.rails import compute_ports, require_known_rails
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"

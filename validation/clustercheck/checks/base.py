@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from clustercheck.comparison import before_of
-from clustercheck.evidence import GPUS_IDLE, Evidence
-from clustercheck.expect.figures import Figure, Judged
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.evidence.comparison import before_of
 from clustercheck.expect.judge import judge_all
-from clustercheck.model import NOTHING, Result, Scope, Severity, Subject, Verdict
+from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import GPUS_IDLE, Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError

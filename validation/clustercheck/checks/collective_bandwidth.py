@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from clustercheck.checks import bandwidth, collective, seeding
+from clustercheck.checks import bandwidth, collective
 from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group
-from clustercheck.checks.of_job import ended_badly, outcome_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
-from clustercheck.expect.figures import Limit
 from clustercheck.launch.model import JobOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Limit, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = collective.JOB

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
-from clustercheck.checks.of_docker import not_started
-from clustercheck.checks.of_gpu import number_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import not_started
+from clustercheck.checks.support.gpu import number_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, readable
 

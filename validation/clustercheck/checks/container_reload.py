@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
-from clustercheck.checks.of_docker import START, not_started
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import START, not_started
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.reading import CannotReadError, program_output, whole_number
 
 SOURCE = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
 from clustercheck.checks.container_gpus import listed
-from clustercheck.checks.of_docker import not_started
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import not_started
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
 

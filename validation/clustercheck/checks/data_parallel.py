@@ -7,10 +7,10 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError

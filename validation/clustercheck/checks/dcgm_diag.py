@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.dcgm import Diag, DiagResult, Said, parse_dcgm
 from clustercheck.parse.reading import NotDoneError, program_output
-from clustercheck.sample_dcgm import dcgm3_text, dcgm4_text
+from clustercheck.samples.dcgm import dcgm3_text, dcgm4_text
 
 NOT_INSTALLED = "DCGM is not installed on this node: there is no dcgmi"
 SOURCE = "NVIDIA, dcgmi diag reference: levels 1 (seconds), 2 (about two minutes), 3 (about 15 minutes)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.room import Room, parse_room

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject
 from clustercheck.parse.reading import CannotReadError
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 

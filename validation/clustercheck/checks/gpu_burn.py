@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu
 from clustercheck.checks.gpu_throttle import FAULTS
-from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken, wrong
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_ceilings import watch_of
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken, wrong
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
-from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError

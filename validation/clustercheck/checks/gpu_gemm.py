@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, judge_of
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from clustercheck.checks import seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.comparison import before_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import before_of
+from clustercheck.evidence.gpu_jobs import properties
 from clustercheck.expect.effects import effect
 from clustercheck.expect.peers import LEAST_EQUALS
-from clustercheck.gpu_jobs import properties
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 

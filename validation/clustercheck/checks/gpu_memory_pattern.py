@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
-from clustercheck.checks.of_gpu_job import REQUIRES, spoken
-from clustercheck.evidence import Evidence
-from clustercheck.gpu_jobs import is_positive
+from clustercheck.checks.support import seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import MIG_DISABLED, Scope, Subject, Verdict, mig_layout
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
 from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.spec import MIG_DISABLED, mig_layout
 
 DECLARE = (
     "Say in hardware_mig what every GPU of the node is to be: `disabled`, or its instances as "

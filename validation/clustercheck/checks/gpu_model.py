@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.p2p import MEANINGS, PeerAccess, parse_peer_access
 from clustercheck.parse.reading import CannotReadError, program_output
 

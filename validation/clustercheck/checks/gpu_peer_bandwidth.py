@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from clustercheck.checks import seeding, seeding_gpus
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, unknown
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure
 from clustercheck.expect.profiles import Metric
-from clustercheck.gpu_jobs import is_positive, properties
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Figure, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"

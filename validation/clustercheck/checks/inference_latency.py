@@ -9,16 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.bandwidth import said
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Better, Figure, Limit
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Better, Figure, Limit, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "inference"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import nccl_tests, of_nccl, rdma_write, seeding
+from clustercheck.checks import nccl_tests, rdma_write
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_counters import Counters, growth_over_jobs
-from clustercheck.checks.of_load import infiniband_load
-from clustercheck.checks.of_rdma import edit_port, lose_adapter, name_of, unread, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import nccl, seeding
+from clustercheck.checks.support.counters import Counters, growth_over_jobs
+from clustercheck.checks.support.load import infiniband_load
+from clustercheck.checks.support.rdma import edit_port, lose_adapter, name_of, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.infiniband import Port
 
 SOURCE = (
@@ -128,7 +129,7 @@ def _before(node: str, number: int, name: str, count: str) -> seeding.Inject:
 
 def _not_loaded(evidence: Evidence) -> Evidence:
     """Jobs ran, but none between nodes over InfiniBand."""
-    for job in (rdma_write.JOB, nccl_tests.JOB, of_nccl.HEARD):
+    for job in (rdma_write.JOB, nccl_tests.JOB, nccl.HEARD):
         evidence = seeding.without_job(evidence, job)
     return evidence
 

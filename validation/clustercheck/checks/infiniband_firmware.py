@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_rdma import edit_adapter, unread, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import edit_adapter, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 

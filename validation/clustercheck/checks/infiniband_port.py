@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_rdma import (
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import (
     DRIVER,
     NO_ADAPTER,
     Link,
@@ -23,11 +23,11 @@ from clustercheck.checks.of_rdma import (
     without_adapter,
     without_drivers,
 )
-from clustercheck.checks.of_rdma_slot import poor_slot
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support.rdma_slot import poor_slot
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.rails import near_gpus
 from clustercheck.expect.rdma import LANES, lanes_missing
 from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.rails import near_gpus
 
 DECLARED = "hardware_rdma_ports and hardware_rdma_gbps"
 RAILS = "nvidia-smi topo -m: adapters next to GPUs are rails"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good, warning
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.pcie import parse_pcie

@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 
 from clustercheck import model
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
-from clustercheck.checks.of_gpu import number_of
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import number_of
 from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, warning
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Mount, Scope, Severity, Subject, Verdict
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
+from clustercheck.spec import Mount
 
 SILENT = "does not answer"
 NONE_DECLARED = "no mounts are declared (validation_mounts)"

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clustercheck.checks import bandwidth, collective_bandwidth, seeding
+from clustercheck.checks import bandwidth, collective_bandwidth
 from clustercheck.checks.base import GROUP, Check, Fault, Finding, bad, every_gpu_node, excluded
-from clustercheck.checks.of_job import broken, outcome_of, ranks_of
-from clustercheck.checks.of_nccl import no_nccl
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.nccl import no_nccl
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.nccl_tests import NcclTest
 from clustercheck.parse.nccl_tests_json import parse_nccl_tests_json
 from clustercheck.parse.nccl_tests_text import parse_nccl_tests
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
-from clustercheck.sample_nccl_tests import ACROSS_GBPS, WITHIN_GBPS, table
+from clustercheck.samples.nccl_tests import ACROSS_GBPS, WITHIN_GBPS, table
 
 JOB = "nccl_tests"
 PROGRAMS = {

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from clustercheck.checks import all_reduce, seeding
+from clustercheck.checks import all_reduce
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_job import ended_badly, ranks_of
-from clustercheck.checks.of_nccl import HEARD, log_of, no_nccl, site_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, ranks_of
+from clustercheck.checks.support.nccl import HEARD, log_of, no_nccl, site_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Subject, Verdict

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject
 
 

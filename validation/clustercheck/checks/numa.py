@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.reading import CannotReadError, whole_number
 

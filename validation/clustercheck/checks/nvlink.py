@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure, Limit
 from clustercheck.expect.profiles import NvLink
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Figure, Limit, Scope, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
 

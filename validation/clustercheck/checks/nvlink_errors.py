@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from clustercheck.checks import gpu_peer_bandwidth, nccl_tests, of_nccl, seeding
+from clustercheck.checks import gpu_peer_bandwidth, nccl_tests
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_counters import Counters, Key, growth_over_jobs
-from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
-from clustercheck.checks.of_load import nvlink_load
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import nccl, seeding
+from clustercheck.checks.support.counters import Counters, Key, growth_over_jobs
+from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.checks.support.load import nvlink_load
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.reading import CannotReadError
 
@@ -95,7 +96,7 @@ def _counted(node: str, count: str) -> seeding.Inject:
 
 def _not_loaded(evidence: Evidence) -> Evidence:
     """Jobs ran, but none between GPUs of a node."""
-    for job in (gpu_peer_bandwidth.JOB, nccl_tests.JOB, of_nccl.HEARD):
+    for job in (gpu_peer_bandwidth.JOB, nccl_tests.JOB, nccl.HEARD):
         evidence = seeding.without_job(evidence, job)
     return evidence
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.checks.of_job import broken, has_mig, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import broken, has_mig, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.paddle_check import parse_run_check

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapter_of
 from clustercheck.checks.base import Check, Fault, Finding
-from clustercheck.checks.of_job import outcome_of, reason
-from clustercheck.evidence import Evidence
-from clustercheck.expect.figures import Figure, Limit
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, reason
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
 from clustercheck.locate.pairs import in_order
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Figure, Limit, Scope, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "pairs"

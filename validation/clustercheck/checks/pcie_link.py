@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.reading import CannotReadError, whole_number

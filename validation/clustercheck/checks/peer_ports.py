@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_job import outcome_of, ranks_of, reason
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, ranks_of, reason
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import BETWEEN, Scope, Subject, Verdict

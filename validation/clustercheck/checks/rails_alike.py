@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clustercheck.checks.alike import Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node
-from clustercheck.checks.of_rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.checks.support.rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 
 
 def traits(node: NodeEvidence) -> Traits:

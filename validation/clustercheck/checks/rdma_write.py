@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clustercheck.checks import seeding_rdma
 from clustercheck.checks.base import Check, Finding, bad, every_node, excluded, unknown
-from clustercheck.checks.of_job import broken, outcome_of, ranks_of
-from clustercheck.checks.of_rdma import Link, links_of, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding_rdma
+from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.rdma import Link, links_of, without_adapter
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure, Limit
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Figure, Limit, Scope, Subject, Verdict
 from clustercheck.parse.perftest import Asked, parse_write_bandwidth
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE, Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.infiniband import Gid, Port
 from clustercheck.parse.reading import CannotReadError
 

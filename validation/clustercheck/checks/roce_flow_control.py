@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE, Traits, judge_alike
 from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded, good
-from clustercheck.checks.of_rdma import links_of, name_of, without_adapter
 from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.rdma import links_of, name_of, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.flow_control import parse_flow_control, words
 
 

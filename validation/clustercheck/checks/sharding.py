@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import data_parallel, seeding
+from clustercheck.checks import data_parallel
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded
-from clustercheck.checks.of_job import outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError

@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from functools import partial
 
-from clustercheck.checks import seeding, training
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding, training
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
 from clustercheck.model import Scope, Severity, Subject, Verdict

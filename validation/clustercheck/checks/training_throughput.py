@@ -7,19 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding, training
 from clustercheck.checks.bandwidth import said
 from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group, unknown
-from clustercheck.checks.of_job import ended_badly, outcome_of, reason
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding, training
+from clustercheck.checks.support.job import ended_badly, outcome_of, reason
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.rails import compute_ports
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure
 from clustercheck.expect.network import rdma_adapter
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Verdict
+from clustercheck.model import Figure, Scope, Verdict
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.rails import compute_ports
 
 Key = tuple[str, str]
 ID = {"training_paddle": "training-throughput", "training_torch": "training-throughput-pytorch"}

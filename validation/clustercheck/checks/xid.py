@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from clustercheck.checks import seeding
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError

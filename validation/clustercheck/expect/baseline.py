@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clustercheck.errors import ExplainedError
-from clustercheck.expect.figures import Figure
 from clustercheck.expect.judge import Before
-from clustercheck.model import Subject
+from clustercheck.model import Figure, Subject
 
 SCHEMA = "clusterctl/baseline/1"
 # What passed, and what was measured where nobody knew yet what to expect.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from clustercheck.expect.figures import Effect
+from clustercheck.model import Effect
 
 
 @cache

@@ -10,8 +10,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from clustercheck.expect import peers
-from clustercheck.expect.figures import Better, Figure, Judged, JudgedPart, Limit, Part
-from clustercheck.model import Verdict
+from clustercheck.model import Better, Figure, Judged, JudgedPart, Limit, Part, Verdict
 
 K = TypeVar("K", bound=Hashable)
 

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Effect
 from clustercheck.expect.physics import network_gbps
+from clustercheck.model import Effect
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from clustercheck.expect.figures import Limit
+from clustercheck.model import Limit
 
 
 @cache

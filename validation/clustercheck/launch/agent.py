@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from clustercheck.launch.answers import Answer, NoAnswer, reason
+from clustercheck.launch.transport import NodeUnreachableError, Transport
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.transport import NodeUnreachableError, Transport
 
 SOURCE = Path(__file__).with_name("on_node.py")
 STOP_S, REMOVE_S = 45.0, 90.0

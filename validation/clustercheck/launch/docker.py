@@ -31,8 +31,13 @@ from clustercheck.launch.placement import (
     report_of,
     without_devices,
 )
+from clustercheck.launch.transport import (
+    AbortableTransport,
+    NodeTimeoutError,
+    NodeUnreachableError,
+    Transport,
+)
 from clustercheck.launch.workers import Workers
-from clustercheck.transport import AbortableTransport, NodeTimeoutError, NodeUnreachableError, Transport
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustercheck.transport import NodeUnreachableError, Transport
+from clustercheck.launch.transport import NodeUnreachableError, Transport
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 
 COLLECT_S = 3600.0

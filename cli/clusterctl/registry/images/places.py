@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from clustercheck.transport import NodeUnreachableError
+from clustercheck.launch.transport import NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory

@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import rdma_write, seeding
+from clustercheck.checks import rdma_write
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import GROUP, evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.jobs import meeting
 from clustercheck.jobs import rdma_write as rdma_job
 from clustercheck.model import Subject, Verdict
-from clustercheck.sample_nccl_tests import table
-from clustercheck.sample_rdma import write_text
+from clustercheck.samples import sample
+from clustercheck.samples.nccl_tests import table
+from clustercheck.samples.rdma import write_text
 
 JOBS = Path(meeting.__file__).parent
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go

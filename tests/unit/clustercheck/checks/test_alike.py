@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe.firmware import firmware
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
 

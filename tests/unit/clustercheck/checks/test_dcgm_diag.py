@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample, suites
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.diagnose import diagnose
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clustercheck.model import Verdict
 from clustercheck.probe import dcgm as probe
-from clustercheck.sample_dcgm import dcgm4_text
-from clustercheck.transport import Completed, NodeUnreachableError
+from clustercheck.running import suites
+from clustercheck.running.diagnose import diagnose
+from clustercheck.samples import sample
+from clustercheck.samples.dcgm import dcgm4_text
 
 SUITE = suites.load("standard")
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.launch.model import RankState
-from clustercheck.messages import fitting
 from clustercheck.model import Result, Subject, Verdict
+from clustercheck.running.sizes import fitting
+from clustercheck.samples import sample
 
 GPU = Subject("gpu02", 1)
 GIB = 1 << 30

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.flow_control import parse_flow_control, words
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe import flow_control as probe
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
 CHECKS = (

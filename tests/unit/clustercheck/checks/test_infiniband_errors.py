@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_rdma import edit_port, lose_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import edit_port, lose_adapter
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN
 

@@ -11,16 +11,16 @@ import pytest
 from tests.support.validation_in_memory import FakeLauncher, run, verdicts
 from tests.unit.clustercheck.launch.test_placement import report
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_nccl import HEARD
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.nccl import HEARD
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch import on_node
 from clustercheck.launch.model import JobOutcome, JobSpec
 from clustercheck.launch.placement import place
 from clustercheck.model import Verdict
+from clustercheck.samples import sample
 
 CHECK = BY_ID["nccl-transport"]
 SAYS = "gpu01:1:2 [0] NCCL INFO "

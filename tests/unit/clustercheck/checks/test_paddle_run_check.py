@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.paddle_run_check import CHECK, INSTALLED, JOB
+from clustercheck.checks.support import seeding
 from clustercheck.jobs import run_check
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.paddle_check import PaddleCheck, parse_run_check
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.samples import sample
 
 # Printed by Paddle 3.3.1 on a processor, 2026-11-22.
 ON_CPU = (

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.validation_in_memory import FakeLauncher, blamed, records, run, verdicts
 
-from clustercheck import sample
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.peer_ports import (
     CHECK,
@@ -31,7 +30,8 @@ from clustercheck.checks.peer_ports import (
 from clustercheck.jobs import meeting, peer_ports, supervise
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
 from clustercheck.model import Verdict
-from clustercheck.suites import load, suites
+from clustercheck.running.suites import load, suites
+from clustercheck.samples import sample
 
 JOBS = Path(meeting.__file__).parent
 SAID = "10.77.0.2:41000 cannot be reached: timed out"

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 from tests.support.validation_in_memory import run
 
-from clustercheck import sample, suites
 from clustercheck.checks import base
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import GROUP, Check, evaluate
-from clustercheck.evidence import Evidence
-from clustercheck.exclusions import Exclusion
-from clustercheck.ledger import complete
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.running import suites
+from clustercheck.running.coverage import complete
+from clustercheck.samples import sample
+from clustercheck.spec import Exclusion
 from clusterctl.report import files
 from clusterctl.runs.store import Run
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.blame import RankEvidence, judge
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import Result, Scope
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.samples import sample
 
 
 def looks(work: Callable[[], object], *kinds: type, names: tuple[str, ...] = ()) -> int:

@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.errors import ExplainedError
 from clustercheck.expect import network, physics, profiles
 from clustercheck.expect.profiles import Metric
 from clustercheck.model import Subject, Verdict
-from clustercheck.suites import load, suites
+from clustercheck.running.suites import load, suites
+from clustercheck.samples import sample
 
 CONTRACT = {
     "hgx-a100-80gb", "hgx-a100-40gb", "a100-pcie-40gb", "a100-pcie-80gb", "v100-sxm2-16gb", "h100-sxm5-80gb",

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustercheck.expect.effects import effects
-from clustercheck.expect.figures import Better, Effect, Figure, Judged, Limit, Part
 from clustercheck.expect.judge import Before, judge, judge_all
 from clustercheck.expect.peers import Equals
-from clustercheck.model import Verdict
+from clustercheck.model import Better, Effect, Figure, Judged, Limit, Part, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 A100 = Figure(

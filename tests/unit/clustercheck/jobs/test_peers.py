@@ -14,16 +14,16 @@ import pytest
 from tests.support.phases import Phases
 from tests.support.played_device import PlayedDevice
 
-from clustercheck import sample
 from clustercheck.checks import gpu_peer_bandwidth
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_peers
 from clustercheck.jobs.backends.peers import CudaPeers, PeerError
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 ADDRESSES = ["0000:07:00.0", "0000:0f:00.0", "0000:47:00.0"]
 SMALL = {"samples": 2, "peer_bytes": 1 << 20}

@@ -18,7 +18,7 @@ import pytest
 from clustercheck.errors import ExplainedError
 from clustercheck.launch.docker import DockerLauncher, operator
 from clustercheck.launch.model import JobSpec, RankState
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 NODES = ("gpu01", "gpu02", "gpu03")
 IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck import sample, sample_smi
 from clustercheck.checks.container_gpus import listed
 from clustercheck.jobs import watch
 from clustercheck.parse.cpu import cpu_list
@@ -22,6 +21,7 @@ from clustercheck.parse.pcie import parse_pcie
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.room import parse_room
 from clustercheck.probe.limits import default_ulimits, of_process
+from clustercheck.samples import sample, smi
 
 FUZZ = examples(30)
 ANY = st.recursive(
@@ -49,7 +49,7 @@ OF_RECORDS: dict[str, tuple[Callable[[Any], object], Any]] = {
 OF_TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "cpu_list": (lambda text: cpu_list(text, "the list"), "0-63,128-191"),
     "container_gpus": (listed, str(RECORD["container_gpus"]["stdout"])),
-    "watch": (watch.read, sample_smi.smi_xml(1, gpus=1)),
+    "watch": (watch.read, smi.smi_xml(1, gpus=1)),
     "limits": (of_process, "Max open files            1048576              1048576              files\n"),
     "ulimits": (
         default_ulimits,

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from clustercheck.bounded import Ended, run_all
-from clustercheck.collect import evidence_of, read_output
+from clustercheck.evidence.collect import evidence_of, read_output
+from clustercheck.evidence.shipment import shipment, sources
+from clustercheck.launch.bounded import Ended, run_all
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clustercheck.parse.kernel_log import parse_kernel_log
 from clustercheck.probe import name_service, registry
-from clustercheck.shipment import shipment, sources
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 
 def probe(programs: Path | None = None, *, timeout: float = 20, **options: Any) -> dict[str, Any]:

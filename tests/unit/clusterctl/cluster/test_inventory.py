@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clustercheck.model import Mount
+from clustercheck.spec import Mount
 from clusterctl.cluster import inventory, quarantine, spec
 from clusterctl.cluster.access import Password, Passwords, ansible_variables, read_password
 from clusterctl.cluster.directory import ClusterDirectory

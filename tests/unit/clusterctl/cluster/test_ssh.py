@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck.transport import NodeTimeoutError, NodeUnreachableError
+from clustercheck.launch.transport import NodeTimeoutError, NodeUnreachableError
 from clusterctl.cluster.access import Password, Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host

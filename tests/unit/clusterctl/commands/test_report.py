@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import session
-from clustercheck.document import Document
 from clustercheck.model import Coverage, Culprit
+from clustercheck.result.document import Document
+from clustercheck.running import session
 from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import files

@@ -12,8 +12,9 @@ import pytest
 from clustercheck import selftest
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import good
-from clustercheck.model import ClusterSpec, Severity
-from clustercheck.suites import suites
+from clustercheck.model import Severity
+from clustercheck.running.suites import suites
+from clustercheck.spec import ClusterSpec
 from clusterctl import main
 from clusterctl.commands import validate
 from clusterctl.report import checks, validate_explained

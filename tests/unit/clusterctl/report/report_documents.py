@@ -6,11 +6,11 @@ from typing import Any
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.evidence import Evidence
-from clustercheck.ledger import complete, count
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Culprit
-from clustercheck.sample import healthy
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import complete, count
+from clustercheck.samples.sample import healthy
 
 
 def planted(check: str, fault: str) -> Evidence:

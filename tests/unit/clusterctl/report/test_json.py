@@ -14,11 +14,10 @@ from tests.support.tree import ROOT
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.expect.figures import Better, Part
-from clustercheck.ledger import count
-from clustercheck.model import Scope, Severity, Verdict
-from clustercheck.sample import healthy
+from clustercheck.model import Better, Part, Scope, Severity, Verdict
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import count
+from clustercheck.samples.sample import healthy
 from clusterctl.report import files
 
 JSON = st.recursive(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.lab import fault_cases
 
-from clustercheck import suites
+from clustercheck.running import suites
 from clusterctl.errors import ClusterctlError
 from clusterlab import faults
 from clusterlab.fault_book import check_request, inventory_addresses, refusal, require_kind

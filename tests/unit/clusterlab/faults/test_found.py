@@ -12,13 +12,13 @@ from unittest import mock
 import pytest
 from tests.lab.fault_cases import BY_KIND, Case
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.locate.culprits import culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
 from clusterlab.simulated.nvml import node as nvml
 from clusterlab.simulated.nvml import smi, tables

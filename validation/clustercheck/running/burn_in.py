@@ -1,0 +1,53 @@
+"""The jobs of a suite once, or again and again for hours: what fails only when warm, or now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from clustercheck.checks.base import evaluate
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import Launcher
+from clustercheck.locate.located import Located
+from clustercheck.model import Verdict
+from clustercheck.running.group import OnEvent, run_jobs
+from clustercheck.running.single import run_alone
+from clustercheck.running.suites import Suite
+
+
+def passes(
+    suite: Suite,
+    evidence: Evidence,
+    launcher: Launcher,
+    on_event: OnEvent,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[Evidence, Located | None]:
+    """The evidence of the last pass over all jobs: the first that is not good ends it.
+
+    No pass is begun after the suite's ``repeat_min``; one that runs then is brought to its end.
+    """
+    end = clock() + 60 * suite.repeat_min
+    number = 1
+    found, located = _pass(suite, evidence, launcher, on_event)
+    while clock() < end and _is_good(suite, found):
+        number += 1
+        on_event({"type": "pass", "pass": number, "left_s": round(end - clock())})
+        found, located = _pass(suite, evidence, launcher, on_event)
+    return replace(found, passes=number), located
+
+
+def _pass(
+    suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
+) -> tuple[Evidence, Located | None]:
+    """All jobs once: those of the group, then those that each GPU runs by itself."""
+    found, located = run_jobs(suite, evidence, launcher, on_event)
+    return run_alone(suite, found, launcher, on_event), located
+
+
+def _is_good(suite: Suite, evidence: Evidence) -> bool:
+    """Whether something passed and nothing failed or was left open: else another pass proves nothing."""
+    verdicts = {
+        result.verdict for check in suite.selected() if check.job for result in evaluate(check, evidence)
+    }
+    return Verdict.PASS in verdicts and verdicts <= {Verdict.PASS, Verdict.WARNING, Verdict.EXCLUDED}

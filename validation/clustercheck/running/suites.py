@@ -1,0 +1,157 @@
+"""Suites: which checks a validation runs, and with what jobs. The data is in suites.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from clustercheck.checks import bandwidth, dcgm_diag, node_reachable, pairs
+from clustercheck.checks.all import BY_ID, CHECKS
+from clustercheck.checks.base import Check
+from clustercheck.errors import ExplainedError
+from clustercheck.evidence.cluster import TOLERANCE
+
+START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
+BARE_START_S = 3.0  # a container on each node, and Python: assumed
+
+
+class SuiteJob(BaseModel):
+    """One job of a suite. ``nccl_arguments`` are for GPUs: of the collectives for a second run.
+
+    ``alone``: on each GPU by itself, by ``program`` where that has another name than the job. ``bare``: it
+    needs neither framework nor GPU.
+    ``planned_s`` is what all its launches take where nothing is wrong; none of a job that a fault starts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    timeout_s: float = Field(gt=0)
+    planned_s: float = Field(default=0, ge=0)
+    arguments: dict[str, Any]
+    nccl_arguments: dict[str, Any] = Field(default_factory=dict)
+    alone: bool = False
+    bare: bool = False
+    program: str = ""
+
+    @property
+    def start_s(self) -> float:
+        """What one start of it takes."""
+        return BARE_START_S if self.bare else START_S
+
+
+class Diagnostic(BaseModel):
+    """DCGM's diagnostic: its level, what it takes where nothing is wrong, and when it is ended."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: int = Field(ge=1, le=4)
+    planned_s: float = Field(gt=0)
+    limit_s: float = Field(gt=0)
+
+
+LOOK_S = 20.0  # the probe (nvidia-smi on eight GPUs, a few containers), and its counters once more: assumed
+
+
+class Suite(BaseModel):
+    """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
+
+    ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
+    run again and again; then the nodes are looked at once more.
+    ``without`` names checks that are left to larger suites; ``only`` what was asked for, where not all was.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    summary: str
+    limit_min: float = Field(gt=0)
+    repeat_min: float = Field(default=0, ge=0)
+    probe_limit_s: float = Field(gt=0)
+    checks: Literal["all"] | list[str]
+    dcgm: Diagnostic | None = None
+    without: list[str] = Field(default_factory=list)
+    only: list[str] = Field(default_factory=list)
+    jobs: dict[str, SuiteJob]
+
+    @property
+    def tolerance(self) -> float:
+        """How far a loss may be from the reference: what the training job is told, and judged by."""
+        training = self.jobs.get("data_parallel")
+        return float(training.arguments.get("tolerance", TOLERANCE)) if training else TOLERANCE
+
+    @property
+    def planned_s(self) -> float:
+        """What one pass over everything takes where nothing is wrong, in seconds."""
+        checks = self.selected()
+        jobs = [self.jobs[name] for name in {check.job for check in checks if check.job}]
+        start = START_S if any(job.alone for job in jobs) else 0.0  # one launch for all that run alone
+        diagnostic = self.dcgm.planned_s if self.dcgm and dcgm_diag.CHECK in checks else 0.0
+        looks = 2 if self.repeat_min else 1
+        return looks * LOOK_S + diagnostic + start + sum(job.planned_s for job in jobs)
+
+    def selected(self) -> tuple[Check, ...]:
+        """The suite's checks, in the order of the report."""
+        chosen = BY_ID if self.checks == "all" else self.checks
+        return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
+
+    def of_checks(self, patterns: Sequence[str]) -> Suite:
+        """The suite with these checks alone: ids or globs; all of them where there is none.
+
+        Whether a node answers is always judged, and what leads to the search of pairs comes with it.
+        Raises ExplainedError (``validate.unknown-check``) for one that finds no check of the suite.
+        """
+        if not patterns:
+            return self
+        known = [check.id for check in self.selected()]
+        for pattern in patterns:
+            if not any(fnmatchcase(check, pattern) for check in known):
+                raise _unknown_check(self, pattern)
+        only = [check for check in known if any(fnmatchcase(check, pattern) for pattern in patterns)]
+        with_these = {*only, node_reachable.CHECK.id}
+        if pairs.CHECK.id in only:
+            with_these.add(bandwidth.CHECK.id)
+        return self.model_copy(update={"checks": [c for c in known if c in with_these], "only": only})
+
+
+def _unknown_check(suite: Suite, pattern: str) -> ExplainedError:
+    having = [
+        other.name
+        for other in suites().values()
+        if any(fnmatchcase(check.id, pattern) for check in other.selected())
+    ]
+    where = f"It is in: {', '.join(having)} (--suite). " if having else ""
+    return ExplainedError(
+        f"no check of the suite {suite.name} is called {pattern!r}",
+        code="validate.unknown-check",
+        hint=f"{where}`clusterctl validate --list --suite {suite.name}` names and explains them.",
+    )
+
+
+@cache
+def suites() -> dict[str, Suite]:
+    """Every suite there is."""
+    data = yaml.safe_load((Path(__file__).parent / "suites.yml").read_text(encoding="utf-8"))
+    found = {name: Suite(name=name, **entry) for name, entry in data.items()}
+    for suite in found.values():
+        named = [*([] if suite.checks == "all" else suite.checks), *suite.without]
+        unknown = [check for check in named if check not in BY_ID]
+        if unknown:
+            raise ValueError(f"suite {suite.name} names checks that do not exist: {', '.join(unknown)}")
+    return found
+
+
+def load(name: str) -> Suite:
+    """The suite of that name. Raises ExplainedError (``validate.unknown-suite``)."""
+    if name not in suites():
+        raise ExplainedError(
+            f"there is no suite {name!r}",
+            code="validate.unknown-suite",
+            hint=f"Suites: {', '.join(suites())}",
+        )
+    return suites()[name]
