@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.python39 import SLOTS, StrEnum
 
 
 class Verdict(StrEnum):
@@ -54,7 +54,7 @@ _MEANS = {
 }
 
 
-@dataclass(frozen=True, order=True, slots=True)
+@dataclass(frozen=True, order=True, **SLOTS)
 class Subject:
     """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""
 
@@ -87,7 +87,7 @@ class Part(StrEnum):
     PEERS = "peers"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Limit:
     """A reference in the figure's unit, and how far from it is still right: ``tolerance`` is a part of it."""
 
@@ -97,7 +97,7 @@ class Limit:
     tolerance: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Effect:
     """The smallest change that counts, as a part of what is compared with: less may be noise."""
 
@@ -105,7 +105,7 @@ class Effect:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Figure:
     """One measurement and what is known of its limits. Raises CannotReadError where it is no number.
 
@@ -144,7 +144,7 @@ class Figure:
         return round(self.measured / nominal, 4) if nominal else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class JudgedPart:
     """One question's answer. ``limit`` has the tolerance taken off already.
 
@@ -162,7 +162,7 @@ class JudgedPart:
     because: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Judged:
     """A figure with the answers to those of the four questions that could be asked."""
 
@@ -191,7 +191,7 @@ class Judged:
         return min(failed or below, key=lambda part: part.margin, default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Result:
     """One check's verdict on one subject.
 

@@ -118,7 +118,7 @@ def curve(
     for rank in outcome.ranks:
         for point in points(rank):
             size, busbw = point.get("bytes"), point.get("busbw_gbps")
-            if not isinstance(size, int) or not isinstance(busbw, int | float) or not 0 < busbw < math.inf:
+            if not isinstance(size, int) or not isinstance(busbw, (int, float)) or not 0 < busbw < math.inf:
                 raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
             if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
                 slowest[size] = dict(point)

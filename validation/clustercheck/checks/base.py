@@ -13,6 +13,7 @@ from clustercheck.evidence.comparison import before_of
 from clustercheck.expect.judge import judge_all
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.python39 import SLOTS
 
 GROUP = Subject()
 CUDA_IMAGE = (
@@ -20,7 +21,7 @@ CUDA_IMAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Finding:
     """What a check found on one subject. ``remedy`` replaces the check's own where it says more.
 

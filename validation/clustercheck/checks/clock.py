@@ -48,7 +48,7 @@ def offset_of(node: NodeEvidence) -> Offset:
     It cannot have begun before it was asked for, nor ended after it came back. Raises CannotReadError.
     """
     began, ended = node.raw.get("clock_began"), node.raw.get("clock_ended")
-    if not isinstance(began, int | float) or not isinstance(ended, int | float) or node.asked is None:
+    if not isinstance(began, (int, float)) or not isinstance(ended, (int, float)) or node.asked is None:
         raise CannotReadError("the probe did not say what time it was")
     offset = Offset(ended - node.asked[1], began - node.asked[0])
     if offset.low > offset.high:

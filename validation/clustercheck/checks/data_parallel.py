@@ -102,7 +102,7 @@ def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
 def _difference(rank: RankOutcome) -> float:
     """How far the loss is from the reference; infinite where the rank gives no number."""
     difference = (rank.verdict or {}).get("max_loss_difference")
-    return float(difference) if isinstance(difference, int | float) and difference >= 0 else math.inf
+    return float(difference) if isinstance(difference, (int, float)) and difference >= 0 else math.inf
 
 
 def losses_of(rank: RankOutcome) -> list[float]:
@@ -111,7 +111,7 @@ def losses_of(rank: RankOutcome) -> list[float]:
     if (
         not isinstance(losses, list)
         or not losses
-        or not all(isinstance(loss, int | float) for loss in losses)
+        or not all(isinstance(loss, (int, float)) for loss in losses)
     ):
         raise CannotReadError(f"rank {rank.rank} names no losses")
     return losses

@@ -19,7 +19,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu = gpu_of(evidence, subject)
     version = version_of(gpu)
     counts = evidence.once(_versions)[gpu.model]
-    total = counts.total()
+    total = sum(counts.values())
     if total < 2:
         return excluded("no other GPU of its model tells its VBIOS: there is nothing to compare with")
     usual, count = counts.most_common(1)[0]

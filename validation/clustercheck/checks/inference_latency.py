@@ -47,7 +47,7 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:

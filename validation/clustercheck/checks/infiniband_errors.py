@@ -80,7 +80,7 @@ def _flapping(node: NodeEvidence, ports: Mapping[str, Port]) -> list[tuple[str, 
     """The ports that went down too often in a node's first day: what to say, how often, and the most."""
     host = node.raw.get("host")
     uptime = host.get("uptime_s") if isinstance(host, Mapping) else None
-    if not isinstance(uptime, int | float) or not 0 < uptime < DAY_S:
+    if not isinstance(uptime, (int, float)) or not 0 < uptime < DAY_S:
         return []
     downs = {name: port.counters.get("link_downed", 0) for name, port in ports.items()}
     return [

@@ -23,17 +23,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     wrong, compared = [], 0
     for adapter in telling:
         versions = evidence.fabric.firmware[adapter.board]
-        compared += versions.total() > 1
+        count_of_all = sum(versions.values())
+        compared += count_of_all > 1
         ((usual, count),) = versions.most_common(1)
-        if 2 * count <= versions.total():
+        if 2 * count <= count_of_all:
             others = " and ".join(sorted(set(versions) - {adapter.firmware}))
             if others:
                 said = f"{adapter.name} has {adapter.firmware}, others {others}: cannot tell which is meant"
                 wrong.append((said, adapter.firmware, others))
         elif adapter.firmware != usual:
-            said = (
-                f"{adapter.name} has {adapter.firmware}, {count} of {versions.total()} such adapters {usual}"
-            )
+            said = f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
             wrong.append((said, adapter.firmware, usual))
     if wrong:
         return bad("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)

@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from clustercheck import model
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
 from clustercheck.checks.support import seeding
@@ -17,6 +15,7 @@ from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.sxid import Severity, Sxid, switch_errors
+from clustercheck.tables import read_table
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
 GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
@@ -25,7 +24,7 @@ GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
 @cache
 def catalogue() -> Mapping[str, Any]:
     """The table of SXids."""
-    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sxid.yml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = read_table(Path(__file__).with_name("sxid"))
     return table
 
 

@@ -47,7 +47,11 @@ def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
     if record is None:
         raise CannotReadError(f"the probe did not look at {mount.path}")
     touched, mounted = record.get("touched"), record.get("mounted")
-    if not isinstance(touched, Mapping) or not isinstance(mounted, Mapping | None) or touched.get("missing"):
+    if (
+        not isinstance(touched, Mapping)
+        or not (mounted is None or isinstance(mounted, Mapping))
+        or touched.get("missing")
+    ):
         raise CannotReadError(f"the probe could not look at {mount.path}")
     if touched.get("timed_out"):
         return [SILENT]

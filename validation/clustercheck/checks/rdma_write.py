@@ -211,7 +211,7 @@ def _writes(evidence: Evidence) -> _Writes | str:
                         found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
                     continue
                 rate = min(ports[rail][1].rate_gbps for ports in ends)
-                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends, strict=True):
+                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends):
                     adapter, port = ports[rail]
                     name = f"{adapter.name}/{port.number}"
                     found.writes.setdefault(one.node, []).append(

@@ -81,7 +81,7 @@ def _scaling(
     if in_first > 1 and key in node and key in of_one:
         found["node"] = node[key] / (in_first * of_one[key])
     if len(of_nodes) > 1 and key in of_node:
-        found["cluster"] = whole[key] * in_first / (of_nodes.total() * of_node[key])
+        found["cluster"] = whole[key] * in_first / (sum(of_nodes.values()) * of_node[key])
     return found
 
 

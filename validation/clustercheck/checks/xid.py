@@ -9,20 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.tables import read_table
 
 
 @cache
 def catalogue() -> Mapping[str, Any]:
     """The table of codes."""
-    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "xid.yml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = read_table(Path(__file__).with_name("xid"))
     return table
 
 

@@ -20,7 +20,7 @@ from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
 from clustercheck.parse.infiniband import RdmaAdapter
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.machine import in_container
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, iso_time
 from clustercheck.spec import ClusterSpec, Exclusion, NodeSpec
 
 TOLERANCE = 1e-5  # of the loss: 4.8e-7 was seen over 20 steps on 1, 2 and 4 ranks
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def _is_before(time: str, moment: datetime) -> bool:
     try:
-        when = datetime.fromisoformat(time)
+        when = iso_time(time)
     except ValueError:
         return False
     return when.tzinfo is not None and when < moment

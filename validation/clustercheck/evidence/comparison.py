@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Optional
 
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.baseline import Baseline, GpuThen, NodeThen
@@ -11,7 +11,7 @@ from clustercheck.expect.judge import Before
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.reading import CannotReadError
 
-Place = tuple[str | None, int | None]  # a node, or a GPU of it
+Place = tuple[Optional[str], Optional[int]]  # a node, or a GPU of it
 
 
 def unfit(baseline: Baseline, *, simulated: bool) -> str:

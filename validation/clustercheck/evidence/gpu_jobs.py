@@ -97,4 +97,4 @@ def figures(rank: RankOutcome) -> dict[str, Mapping[str, Any]]:
 
 def is_positive(value: object) -> bool:
     """Whether it is a number that a measurement can give."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf

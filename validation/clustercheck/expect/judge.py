@@ -49,13 +49,12 @@ def judge_all(
     for subject, mine in figures.items():
         of_kind = kind(subject)
         keys[subject] = [_equal(of_kind, figure) for figure in mine]
-        for key, figure in zip(keys[subject], mine, strict=True):
+        for key, figure in zip(keys[subject], mine):
             together[key].append(figure.measured)
     equals = {key: peers.equals(values) for key, values in together.items()}
     return {
         subject: tuple(
-            judge(figure, before(subject, figure), equals[key])
-            for key, figure in zip(keys[subject], mine, strict=True)
+            judge(figure, before(subject, figure), equals[key]) for key, figure in zip(keys[subject], mine)
         )
         for subject, mine in figures.items()
     }

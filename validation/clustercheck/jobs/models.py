@@ -126,7 +126,7 @@ def ocr_detection(nn: Any, *, width: int = 16) -> Any:
 
         def forward(self, x: Any) -> Any:
             x, scales = self.stem(x), []
-            for stage, lateral in zip(self.stages, self.lateral):  # noqa: B905 - Paddle's lists
+            for stage, lateral in zip(self.stages, self.lateral):
                 x = stage(x)
                 scales.append(lateral(x))
             whole = scales.pop()

@@ -159,7 +159,7 @@ def _announce_end(rank: Rank, events: queue.SimpleQueue[tuple[str, int]]) -> Non
 
 def _end_all(running: Mapping[int, Rank], order: int, why: str) -> None:
     with ThreadPoolExecutor(max(1, len(running))) as looks:
-        states = dict(zip(running, looks.map(Rank.seen, running.values()), strict=True))
+        states = dict(zip(running, looks.map(Rank.seen, running.values())))
     for number, rank in running.items():
         if rank.has_ended():  # by itself, while we looked: it is what its exit code says
             rank.record_end(order, "", "")

@@ -168,7 +168,7 @@ def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
         return [(i, f"hung while {_phase(i)}; the others waited for it") for i in computing]
     counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
     furthest = max(counters, default=0)
-    behind = [i for i, counter in zip(waiting, counters, strict=True) if counter < furthest]
+    behind = [i for i, counter in zip(waiting, counters) if counter < furthest]
     if behind:
         return [(i, f"hung while {_phase(i)}; the others were further") for i in behind]
     return [(i, f"hung while {_phase(i)}, like every other rank that was left") for i in waiting]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
 from clustercheck.locate.conclusion import TWO
 from clustercheck.locate.located import CANNOT_TELL, Located, Named
@@ -14,7 +15,7 @@ from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, S
 
 WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
-Place = tuple[str, str, int | None, str | None]
+Place = tuple[str, str, Optional[int], Optional[str]]
 
 UNSURE_REMEDY = (
     "Validate with a third node that is known to be good: then it can be told which one it is. Until then "

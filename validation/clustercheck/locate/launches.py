@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Optional
 
 from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.locate.pairs import trial_bandwidths
 from clustercheck.locate.trials import Trial
 
-Seat = tuple[str, int | None]  # a node, and the GPU of a rank on it
+Seat = tuple[str, Optional[int]]  # a node, and the GPU of a rank on it
 Adapters = Mapping[str, Sequence[str]]  # by node: the adapter of each rail, as NCCL is told of it
 Waiting = Sequence[Sequence[Trial]]
 
@@ -83,7 +83,7 @@ def _held_to(trial: Trial, seats: Seats, adapters: Adapters) -> dict[Seat, dict[
         return {}
     return {
         seat: {IB_HCA: f"={adapters[node][trial.rail]}"}
-        for node, seat in zip(trial.nodes, seats.members(trial), strict=True)
+        for node, seat in zip(trial.nodes, seats.members(trial))
     }
 
 
@@ -109,7 +109,7 @@ def results(outcome: JobOutcome, launch: Launch, seats: Seats) -> dict[int, dict
     found: dict[int, dict[Trial, float]] = {}
     for place, (number, trials) in enumerate(sorted(launch.rounds.items())):
         values = [told.get((place, tuple(ranks))) for ranks in asked[place]]
-        found[number] = {t: value for t, value in zip(trials, values, strict=True) if value is not None}
+        found[number] = {t: value for t, value in zip(trials, values) if value is not None}
     return found
 
 

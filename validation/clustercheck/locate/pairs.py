@@ -34,7 +34,7 @@ def _read(point: Any) -> tuple[tuple[int, tuple[int, ...]], float] | None:
     if not isinstance(point, Mapping):
         return None
     number, ranks, value = point.get("round"), point.get("ranks"), point.get("busbw_gbps")
-    if not isinstance(number, int) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if not isinstance(number, int) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         return None
     if not isinstance(ranks, list) or not all(isinstance(member, int) for member in ranks):
         return None

@@ -16,7 +16,7 @@ def round_robin(count: int, limit: int | None = None) -> list[list[tuple[int, in
     rounds = []
     for _ in range(len(members) - 1)[:limit]:
         half = len(members) // 2
-        meetings = zip(members[:half], reversed(members[half:]), strict=True)
+        meetings = zip(members[:half], reversed(members[half:]))
         rounds.append(sorted((min(a, b), max(a, b)) for a, b in meetings if a is not None and b is not None))
         members = [members[0], members[-1], *members[1:-1]]
     return rounds

@@ -98,7 +98,7 @@ def rounds_of(trials: Iterable[Trial]) -> list[list[Trial]]:
     busy: list[set[tuple[str, str, int | None]]] = []
     for trial in trials:
         takes = _takes(trial)
-        for members, taken in zip(rounds, busy, strict=True):
+        for members, taken in zip(rounds, busy):
             if not _meets(takes, taken):
                 members.append(trial)
                 taken.update(takes)

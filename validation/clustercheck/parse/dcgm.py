@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from clustercheck.parse.document import member, read_json
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.python39 import StrEnum
 
 ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
 _WHAT = "the output of dcgmi diag -j"

@@ -187,7 +187,7 @@ def _row(cells: list[str], told: _Told) -> Row:
     if len(cells) != len(columns):
         raise CannotReadError(f"nccl-tests has a row that does not fit its columns: {' '.join(cells)[:80]!r}")
     before = [name for name in columns if name in _BEFORE]
-    said = dict(zip(before, cells, strict=False))
+    said = dict(zip(before, cells))
     after, names = cells[len(before) :], columns[len(before) :]
     half = len(names) // 2
     if not all(re.fullmatch(r"\d{1,18}", said[name]) for name in ("size", "count")):

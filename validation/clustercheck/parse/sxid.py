@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from clustercheck.parse.kernel_log import Xid
+from clustercheck.python39 import StrEnum
 
 _FIRST = re.compile(r"(Fatal|Non-fatal)(?:, Link (\d{1,3}))?\b[ ,]*(.*)")
 _MORE = re.compile(r"Severity \d{1,3} Engine instance|Data \{")  # of the message before it

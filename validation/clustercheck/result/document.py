@@ -161,8 +161,8 @@ def plain(value: Any) -> Any:
     """The value in what JSON knows: no infinity, no NaN, no other types."""
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)

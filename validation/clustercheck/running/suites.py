@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from clustercheck.checks import bandwidth, dcgm_diag, node_reachable, pairs
@@ -16,6 +15,7 @@ from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import Check
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import TOLERANCE
+from clustercheck.tables import read_table
 
 START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
 BARE_START_S = 3.0  # a container on each node, and Python: assumed
@@ -136,7 +136,7 @@ def _unknown_check(suite: Suite, pattern: str) -> ExplainedError:
 @cache
 def suites() -> dict[str, Suite]:
     """Every suite there is."""
-    data = yaml.safe_load((Path(__file__).parent / "suites.yml").read_text(encoding="utf-8"))
+    data = read_table(Path(__file__).with_name("suites"))
     found = {name: Suite(name=name, **entry) for name, entry in data.items()}
     for suite in found.values():
         named = [*([] if suite.checks == "all" else suite.checks), *suite.without]

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+
+from clustercheck.python39 import pairwise
 
 GPUS = 8
 SHOWN = 20  # ranks of a ring that NCCL prints [NCCL, src/graph/rings.cc, MAXWIDTH]

@@ -177,7 +177,7 @@ def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) 
     """A job that ended well, one rank a node."""
     ranks = tuple(
         RankOutcome(rank, node, RankState.OK, verdict=verdict, exit_code=0)
-        for rank, (node, verdict) in enumerate(zip(nodes, verdicts, strict=True))
+        for rank, (node, verdict) in enumerate(zip(nodes, verdicts))
     )
     return JobOutcome(name, ranks, 5.0)
 

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Optional
 
 from clustercheck.checks.base import Finding, bad, excluded, good, unknown
 from clustercheck.evidence.cluster import Evidence
@@ -15,7 +16,7 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.spec import NodeSpec
 
 Traits = Mapping[str, str]
-Kind = tuple[str, str, int | None]
+Kind = tuple[str, str, Optional[int]]
 ALONE = "no other node of its kind is declared: there is nothing to compare with"
 
 
@@ -64,7 +65,7 @@ def _difference(trait: str, mine: Traits, counts: Counter[str], nodes: int) -> t
     if len(counts) == 1:
         return None
     (value, count), own = counts.most_common(1)[0], mine[trait]
-    if 2 * count > counts.total():
+    if 2 * count > sum(counts.values()):
         return (
             None
             if own == value

@@ -68,7 +68,7 @@ def _memory(rank: RankOutcome) -> float | None:
 def _link(rank: RankOutcome) -> float | None:
     seen = watch_of(rank)
     generation, width = seen.get("pcie_generation_possible"), seen.get("pcie_width_possible")
-    if not isinstance(generation, int | float) or not isinstance(width, int | float):
+    if not isinstance(generation, (int, float)) or not isinstance(width, (int, float)):
         return None
     try:
         return pcie_gbps(int(generation), int(width))
