@@ -31,6 +31,20 @@ class Scope(StrEnum):
     GROUP = "group"
 
 
+class Section(StrEnum):
+    """A part of the report, in its order: what is below is judged before what stands on it."""
+
+    CLUSTER = "cluster"
+    SYSTEM = "system"
+    NETWORK = "network"
+    DRIVER = "driver"
+    CONTAINERS = "containers"
+    GPU_STATE = "gpu_state"
+    GPU_TESTS = "gpu_tests"
+    COLLECTIVES = "collectives"
+    TRAINING = "training"
+
+
 class Severity(StrEnum):
     """What a check's failure means to who uses the cluster: for order and display.
 
@@ -198,7 +212,8 @@ class Result:
     ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
     not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
     ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
-    measurement with the parts of its expectation, each judged by itself.
+    measurement with the parts of its expectation, each judged by itself. ``waived``: excluded since the
+    operator does not want it judged, and not because it does not apply.
     """
 
     check: str
@@ -218,6 +233,7 @@ class Result:
     severity: Severity = Severity.MAJOR
     margin: float | None = None
     figures: tuple[Judged, ...] = ()
+    waived: bool = False
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,11 @@ print(json.dumps([sys.version_info[:2], proofs]))
 
 
 def needed(repository: Path) -> dict[str, Path]:
-    """Modules of ours that checks import, by name, with all that those import in turn."""
+    """Modules of checks by name, with all of ours that they import, directly or not."""
     room = repository / "validation"
     found: dict[str, Path] = {}
-    left = [f"{PACKAGE}.selftest"]
+    checks = (room / PACKAGE / "checks").glob("*.py")
+    left = [f"{PACKAGE}.selftest", *(f"{PACKAGE}.checks.{path.stem}" for path in checks)]
     while left:
         name = left.pop()
         place = room / Path(*name.split("."))

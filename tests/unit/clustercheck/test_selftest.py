@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from clustercheck.checks.all import BY_ID, CHECKS
-from clustercheck.checks.base import Check, evaluate, good
+from clustercheck.checks.base import Check, evaluate, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.xid import catalogue, judge_messages, line
 from clustercheck.evidence.cluster import Evidence
@@ -51,7 +51,7 @@ def test_a_fault_leaves_the_healthy_evidence_as_it_was() -> None:
 
 
 def test_the_self_test_notices_a_check_that_cannot_fail_or_always_fails() -> None:
-    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: good())
+    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: passed())
     proofs = {proof.fault: proof for proof in prove([blind])}
     assert proofs[HEALTHY].good and not proofs["ecc-dram"].good
     unproved = replace(BY_ID["gpu-ecc"], faults=())

@@ -9,7 +9,7 @@ from typing import Any
 
 from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
-from clustercheck.checks.base import Check, Fault, Finding, the_group
+from clustercheck.checks.base import Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, points_of
 from clustercheck.checks.support.nccl import reduced_in_switch
@@ -23,7 +23,7 @@ from clustercheck.expect.network import Adapter, expectation, rdma_adapter, sock
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Effect, Figure, Limit, Scope, Subject, Verdict
+from clustercheck.model import Effect, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
@@ -260,6 +260,7 @@ def _slower_than_before(evidence: Evidence) -> Evidence:
 CHECK = Check(
     id="all-reduce-bandwidth",
     title="All-reduce, bandwidth",
+    section=Section.COLLECTIVES,
     scope=Scope.GROUP,
     measures="bus bandwidth of an all-reduce over all nodes",
     method="Paddle's all_reduce in float32 at fixed sizes, median; bus bandwidth as nccl-tests defines it, "
@@ -273,13 +274,13 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("slow-group", _slow(0.05), ALL),
-        Fault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
-        Fault("slower-than-before", _slower_than_before, ALL),
-        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
-        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
-        Fault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),
-        Fault(
+        SeededFault("slow-group", _slow(0.05), ALL),
+        SeededFault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
+        SeededFault("slower-than-before", _slower_than_before, ALL),
+        SeededFault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
+        SeededFault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
+        SeededFault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),
+        SeededFault(
             "rank-crashed",
             seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11"),
             ALL,

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "collectives"
@@ -44,8 +53,8 @@ def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...],
     because = ", ".join(sorted(map(str, reasons)))
     idle = evidence.gpus_idle(JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
-        return unknown(f"{because}; {GPUS_IDLE}")
-    return excluded(because)
+        return not_run(f"{because}; {GPUS_IDLE}")
+    return not_applicable(because)
 
 
 def _check(name: str) -> Check:
@@ -70,14 +79,15 @@ def _check(name: str) -> Check:
         more = {"ranks": len(ranks), "results_checked": checked}
         if wrong:
             because = f"wrong values at {', '.join(dict.fromkeys(wrong))}"
-            return bad(because, "wrong values", "every element right", evidence=more)
+            return failed(because, "wrong values", "every element right", evidence=more)
         if unread:
             raise unread[0]
-        return good("every element right", "every element right", evidence=more)
+        return passed("every element right", "every element right", evidence=more)
 
     return Check(
         id=words(name),
         title=f"{words(name).capitalize()}, values",
+        section=Section.COLLECTIVES,
         scope=Scope.GROUP,
         measures=f"whether {DOES[name]}, every element right",
         method=f"Paddle's own {words(name)} of seeded integers in float32 into poisoned memory, "
@@ -93,18 +103,18 @@ def _check(name: str) -> Check:
     )
 
 
-def _faults(name: str) -> tuple[Fault, ...]:
+def _faults(name: str) -> tuple[SeededFault, ...]:
     rank, node = seeding.rank, Subject("gpu02")
     return (
-        Fault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
-        Fault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
-        Fault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
-        Fault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
-        Fault("wrong-values-beside-a-silent-rank", wrong_beside_silent(name), node),
-        Fault("not-measured", drop(name), node, Verdict.NOT_RUN),
-        Fault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
-        Fault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
+        SeededFault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
+        SeededFault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
+        SeededFault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
+        SeededFault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
+        SeededFault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
+        SeededFault("wrong-values-beside-a-silent-rank", wrong_beside_silent(name), node),
+        SeededFault("not-measured", drop(name), node, Verdict.NOT_RUN),
+        SeededFault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
+        SeededFault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
     )
 
 

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 from clustercheck.checks import bandwidth, collective
-from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group
+from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, the_group
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
 from clustercheck.launch.model import JobOutcome, RankState
-from clustercheck.model import Limit, Scope, Subject, Verdict
+from clustercheck.model import Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = collective.JOB
@@ -87,6 +87,7 @@ def _check(name: str) -> Check:
     return Check(
         id=f"{word}-bandwidth",
         title=f"{word.capitalize()}, bandwidth",
+        section=Section.COLLECTIVES,
         scope=Scope.GROUP,
         measures=f"bus bandwidth of {word} over all nodes",
         method=f"Paddle's own {word} in float32 at fixed sizes, median; bus bandwidth as nccl-tests "
@@ -114,16 +115,16 @@ def _scaled(name: str, factor: float) -> seeding.Inject:
     return collective.change(name, scale)
 
 
-def _faults(name: str) -> tuple[Fault, ...]:
+def _faults(name: str) -> tuple[SeededFault, ...]:
     crashed = seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11")
     idle = seeding.chain(collective.lacks(name), collective.over_gloo)
     return (
-        Fault("slow-group", _scaled(name, 0.02), GROUP),
-        Fault("impossibly-fast", _scaled(name, 50.0), GROUP, Verdict.NOT_RUN),
-        Fault("not-measured", collective.drop(name), GROUP, Verdict.NOT_RUN),
-        Fault("backend-has-none", collective.lacks(name), GROUP, Verdict.EXCLUDED),
-        Fault("gpus-idle", idle, GROUP, Verdict.NOT_RUN),
-        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+        SeededFault("slow-group", _scaled(name, 0.02), GROUP),
+        SeededFault("impossibly-fast", _scaled(name, 50.0), GROUP, Verdict.NOT_RUN),
+        SeededFault("not-measured", collective.drop(name), GROUP, Verdict.NOT_RUN),
+        SeededFault("backend-has-none", collective.lacks(name), GROUP, Verdict.EXCLUDED),
+        SeededFault("gpus-idle", idle, GROUP, Verdict.NOT_RUN),
+        SeededFault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
     )
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu_node, excluded, good, warning
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    not_applicable,
+    passed,
+    warned,
+)
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
@@ -20,23 +28,23 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A CPU that has to speed up first launches kernels late, and the slowest node sets the group's pace."""
     node = evidence.nodes[str(subject.node)]
     if inside := virtual(node.part("virtual")):
-        return excluded(f"the node is virtual ({inside}): the CPUs' pace is another machine's affair")
+        return not_applicable(f"the node is virtual ({inside}): the CPUs' pace is another machine's affair")
     governors = node.mapping("cpu").get("governors")
     if not isinstance(governors, dict) or not all(isinstance(n, int) for n in governors.values()):
         raise CannotReadError("the probe did not say which governors the CPUs have")
     if not governors:
-        return excluded(NO_CPUFREQ)
+        return not_applicable(NO_CPUFREQ)
     more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
     others = {name: count for name, count in governors.items() if name not in ("", EXPECTED)}
     if others:
         said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
         because = f"of {sum(governors.values())} CPU policies the governor is {said}"
-        return warning(
+        return warned(
             because, ", ".join(filter(None, sorted(governors))), EXPECTED, source=SOURCE, evidence=more
         )
     if "" in governors:
         raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
-    return good(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
+    return passed(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
 
 
 def _governors(node: str, **counts: int) -> seeding.Inject:
@@ -46,6 +54,7 @@ def _governors(node: str, **counts: int) -> seeding.Inject:
 CHECK = Check(
     id="cpu-governor",
     title="CPU governor",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
     measures="by which rule (governor) the kernel sets the pace of the CPUs",
@@ -57,21 +66,21 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("powersave", _governors("gpu02", powersave=256), Subject("gpu02"), Verdict.WARNING),
-        Fault(
+        SeededFault("powersave", _governors("gpu02", powersave=256), Subject("gpu02"), Verdict.WARNING),
+        SeededFault(
             "one-cpu-otherwise",
             _governors("gpu01", performance=255, schedutil=1),
             Subject("gpu01"),
             Verdict.WARNING,
         ),
-        Fault(
+        SeededFault(
             "powersave-beside-one-not-told",
             seeding.edit("gpu01", lambda raw: raw["cpu"].update(governors={"": 1, "powersave": 255})),
             Subject("gpu01"),
             Verdict.WARNING,
         ),
-        Fault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
-        Fault(
+        SeededFault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
+        SeededFault(
             "governor-not-told",
             seeding.edit("gpu03", lambda raw: raw["cpu"].update(governors={"": 256})),
             Subject("gpu03"),

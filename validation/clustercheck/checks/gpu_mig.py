@@ -8,11 +8,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
 from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.reading import CannotReadError, program_output
@@ -33,13 +42,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu, declared = gpu_of(evidence, subject), evidence.declared[str(subject.node)].mig
     if gpu.mig in ("", "N/A"):
         if declared not in ("", MIG_DISABLED):
-            return bad("this GPU knows no MIG", "no MIG", declared)
-        return excluded("this GPU knows no MIG")
+            return failed("this GPU knows no MIG", "no MIG", declared)
+        return not_applicable("this GPU knows no MIG")
     if gpu.mig not in ("Enabled", "Disabled") or gpu.mig_pending not in ("Enabled", "Disabled"):
         raise CannotReadError(f"the mode of MIG is {gpu.mig!r}, and {gpu.mig_pending!r} after a reset")
     if gpu.mig_pending != gpu.mig:
         because = f"MIG is {gpu.mig.lower()} and will be {gpu.mig_pending.lower()} after a reset of the GPU"
-        return bad(because, gpu.mig.lower(), declared or "no change that waits")
+        return failed(because, gpu.mig.lower(), declared or "no change that waits")
     shown = _shown(_layout(evidence, str(subject.node), gpu)) if gpu.mig == "Enabled" else MIG_DISABLED
     return _compared(shown, declared)
 
@@ -47,13 +56,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _compared(shown: str, declared: str) -> Finding:
     if not declared:
         if shown == MIG_DISABLED:
-            return good(shown, "no MIG where none is declared")
-        return unknown(f"MIG is on ({shown}), and nobody declared it", measured=shown, remedy=DECLARE)
+            return passed(shown, "no MIG where none is declared")
+        return not_run(f"MIG is on ({shown}), and nobody declared it", measured=shown, remedy=DECLARE)
     wanted = mig_layout(declared)
     expected = MIG_DISABLED if wanted is None else _shown(Counter(wanted))
     if shown != expected:
-        return bad(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
-    return good(shown, expected, source="hardware_mig")
+        return failed(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
+    return passed(shown, expected, source="hardware_mig")
 
 
 def _layout(evidence: Evidence, node: str, gpu: Gpu) -> Counter[str]:
@@ -104,6 +113,7 @@ def _split(node: str, gpu: int, *profiles: str) -> seeding.Inject:
 CHECK = Check(
     id="gpu-mig",
     title="MIG layout",
+    section=Section.DRIVER,
     scope=Scope.GPU,
     measures="whether each GPU is split into MIG instances, into which, and whether a mode waits for a reset",
     method="nvidia-smi -q -x, mig_mode, and nvidia-smi -L, against hardware_mig",
@@ -113,28 +123,28 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("split-undeclared", _split("gpu02", 3, "3g.40gb"), Subject("gpu02", 3), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("split-undeclared", _split("gpu02", 3, "3g.40gb"), Subject("gpu02", 3), Verdict.NOT_RUN),
+        SeededFault(
             "split-and-meant-whole",
             seeding.chain(_declared(MIG_DISABLED), _split("gpu02", 3, "3g.40gb")),
             Subject("gpu02", 3),
         ),
-        Fault("whole-and-meant-split", _declared("7x1g.10gb"), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("whole-and-meant-split", _declared("7x1g.10gb"), Subject("gpu01", 0)),
+        SeededFault(
             "an-instance-missing",
             seeding.chain(_declared("2x3g.40gb"), _split("gpu03", 5, "3g.40gb")),
             Subject("gpu03", 5),
         ),
-        Fault(
+        SeededFault(
             "reset-pending", seeding.smi("gpu01", 2, "mig_mode/pending_mig", "Enabled"), Subject("gpu01", 2)
         ),
-        Fault(
+        SeededFault(
             "mode-translated",
             seeding.smi("gpu01", 2, "mig_mode/current_mig", "Désactivé"),
             Subject("gpu01", 2),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "list-unreadable",
             seeding.chain(
                 _split("gpu02", 1, "3g.40gb"), seeding.stdout("gpu02", "gpu_list", "GPU 0:", "Carte 0 :")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, unknown
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
 from clustercheck.evidence.cluster import Evidence
@@ -16,7 +16,7 @@ from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Figure, Scope, Subject, Verdict
+from clustercheck.model import Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"
@@ -73,14 +73,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     if not _said(rank):
-        return excluded("the node has one GPU: it has no peer")
+        return not_applicable("the node has one GPU: it has no peer")
     name, gpu = str(subject.node), int(subject.gpu or 0)
     node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
     own, unread = node.own(gpu), [why for (one, _), why in node.unread.items() if one == gpu]
     if not own and unread:
         raise CannotReadError(unread[0])
     if not own:
-        return unknown(_nobody(_said(rank)))
+        return not_run(_nobody(_said(rank)))
     more = {
         "peers": {
             str(peer): round(node.links[gpu, peer].gbps, 3)
@@ -92,7 +92,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     ways = {peer: node.between(gpu, peer) for peer in own}
     if wrong := {peer: n for peer, links in ways.items() if (n := sum(link.wrong_bytes for link in links))}:
         named = ", ".join(f"GPU {peer} ({count} bytes)" for peer, count in wrong.items())
-        return bad(
+        return failed(
             f"copies to or from {named} arrive otherwise than they went",
             "wrong bytes",
             "every byte right",
@@ -200,6 +200,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-p2p-bandwidth",
     title="Between GPUs",
+    section=Section.GPU_TESTS,
     scope=Scope.LINK,
     measures="bandwidth and latency of copies from each GPU to each other of its node, and whether every "
     "byte arrives",
@@ -214,37 +215,39 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
-        Fault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),
-        Fault("bytes-differ", _changed("gpu03", {(6, 1): {"wrong_bytes": 3}}), Subject("gpu03", 6)),
-        Fault(
+        SeededFault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
+        SeededFault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),
+        SeededFault("bytes-differ", _changed("gpu03", {(6, 1): {"wrong_bytes": 3}}), Subject("gpu03", 6)),
+        SeededFault(
             "slower-than-equals",
             seeding.chain(seeding_gpus.no_profile(), _of_gpu("gpu03", 4, gbps=190.0)),
             Subject("gpu03", 4),
         ),
-        Fault("impossibly-fast", _of_gpu("gpu01", 0, gbps=400.0), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("rank-crashes", _SEED.ended("gpu01", 3, RankState.CRASHED), Subject("gpu01", 3)),
-        Fault("no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("impossibly-fast", _of_gpu("gpu01", 0, gbps=400.0), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("rank-crashes", _SEED.ended("gpu01", 3, RankState.CRASHED), Subject("gpu01", 3)),
+        SeededFault(
+            "no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN
+        ),
+        SeededFault(
             "no-numbers", _changed("gpu02", {(0, 1): {"gbps": None}}), Subject("gpu02", 0), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "bytes-differ-beside-no-numbers",
             _changed("gpu02", {(0, 1): {"gbps": None}, (0, 2): {"wrong_bytes": 3}}),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "slow-beside-no-numbers",
             seeding.chain(_of_gpu("gpu02", 3, gbps=90.0), _changed("gpu02", {(3, 1): {"gbps": None}})),
             Subject("gpu02", 3),
         ),
-        Fault(
+        SeededFault(
             "others-not-measured",
             seeding.chain(*(_SEED.ended("gpu02", gpu, RankState.KILLED) for gpu in range(1, 8))),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

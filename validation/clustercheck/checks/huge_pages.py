@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks.base import Check, Fault, Finding, every_node
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.alike import Traits, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -48,6 +48,7 @@ def _reserved(node: str, count: int | None) -> seeding.Inject:
 CHECK = Check(
     id="huge-pages",
     title="Huge pages alike",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
     measures="how transparent huge pages are set, and how many huge pages are reserved",
@@ -61,8 +62,8 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("other-setting", _enabled("gpu02", "never"), Subject("gpu02")),
-        Fault("pages-reserved", _reserved("gpu03", 512), Subject("gpu03")),
-        Fault("count-not-told", _reserved("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("other-setting", _enabled("gpu02", "never"), Subject("gpu02")),
+        SeededFault("pages-reserved", _reserved("gpu03", 512), Subject("gpu03")),
+        SeededFault("count-not-told", _reserved("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 from clustercheck.checks.bandwidth import said
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Better, Figure, Limit, Scope, Subject, Verdict
+from clustercheck.model import Better, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "inference"
@@ -60,7 +60,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     for model in cases_of(mine[0]):
         for rank in mine:
             if because := _wrong_answer(evidence, rank, model):
-                return bad(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
+                return failed(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
         figures += [_figure(evidence, mine, model, key) for key in TIMES]
     cases = [{"rank": rank.rank, **case} for rank in mine for case in cases_of(rank).values()]
     return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": cases})
@@ -148,6 +148,7 @@ _ON_GPUS = seeding.on_gpus(JOB, missing_on="")
 CHECK = Check(
     id="inference-latency",
     title="Inference, latency",
+    section=Section.TRAINING,
     scope=Scope.GROUP,
     measures="time of a request (p50, p99) to text detection and recognition, and whether all ranks "
     "answer alike",
@@ -161,23 +162,25 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
-        Fault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
-        Fault(
+        SeededFault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
+        SeededFault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
+        SeededFault(
             "answer-no-number-beside-no-time",
             seeding.chain(
                 _on("gpu01", lambda c: c.update(p50_s=0)), _on("gpu02", lambda c: c.update(output_std=None))
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "slow-gpus",
             seeding.chain(_ON_GPUS, _on("gpu02", lambda c: c.update(p50_s=c["p50_s"] * 1.5))),
             Subject("gpu02"),
         ),
-        Fault("slower-than-before", _slower_before, Subject("gpu01")),
-        Fault("rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
-        Fault("no-time", _on("gpu01", lambda c: c.update(p50_s=0)), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("slower-than-before", _slower_before, Subject("gpu01")),
+        SeededFault(
+            "rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")
+        ),
+        SeededFault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        SeededFault("no-time", _on("gpu01", lambda c: c.update(p50_s=0)), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from clustercheck.checks import nccl_tests, rdma_write
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import nccl, seeding
 from clustercheck.checks.support.counters import Counters, growth_over_jobs
 from clustercheck.checks.support.load import infiniband_load
 from clustercheck.checks.support.rdma import edit_port, lose_adapter, name_of, unread, without_adapter
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.infiniband import Port
 
 SOURCE = (
@@ -55,7 +55,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     more: dict[str, Any] = {"counted": {name: port.errors for name, port in ports.items() if port.errors}}
     if not any(map(_is_judged, ports.values())):
-        return excluded("no port has ever been up", evidence=more)
+        return not_applicable("no port has ever been up", evidence=more)
     more["loaded_by"] = infiniband_load(evidence, node)
     growth = growth_over_jobs(evidence, node, _read, loaded_by=more["loaded_by"], widest=WIDEST)
     more["grown"] = {f"{where} {name}": count for (where, name), count in growth.grew.items()}
@@ -71,9 +71,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if wrong:
         because, count, most = max(wrong, key=lambda each: each[1] / max(each[2], 1))
         told = "; ".join([because, *(said for said, *_ in wrong if said != because)][:4])
-        return bad(told, count, most, unit="errors", source=SOURCE, evidence=more)
+        return failed(told, count, most, unit="errors", source=SOURCE, evidence=more)
     growth.require_told({(where, name) for where, port in ports.items() for name in _needed(port)})
-    return good("no counter above its threshold", "none", source=SOURCE, evidence=more)
+    return passed("no counter above its threshold", "none", source=SOURCE, evidence=more)
 
 
 def _flapping(node: NodeEvidence, ports: Mapping[str, Port]) -> list[tuple[str, int, int]]:
@@ -137,6 +137,7 @@ def _not_loaded(evidence: Evidence) -> Evidence:
 CHECK = Check(
     id="infiniband-errors",
     title="InfiniBand and RoCE errors",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="symbol errors, recoveries, flaps, receive errors and discards that every port counts while the "
     "jobs of the run load it",
@@ -153,51 +154,51 @@ CHECK = Check(
     judge=judge,
     counters=("infiniband",),
     faults=(
-        Fault("symbol-errors", _counts("gpu01", 0, "symbol_error", "11"), Subject("gpu01")),
-        Fault("flap-under-load", _counts("gpu02", 1, "link_downed", "1"), Subject("gpu02")),
-        Fault("receive-errors", _counts("gpu03", 0, "port_rcv_errors", "65535"), Subject("gpu03")),
-        Fault("discards", _counts("gpu03", 1, "port_xmit_discards", "101"), Subject("gpu03")),
-        Fault("flapping", _before("gpu02", 1, "link_downed", "5"), Subject("gpu02")),
-        Fault(
+        SeededFault("symbol-errors", _counts("gpu01", 0, "symbol_error", "11"), Subject("gpu01")),
+        SeededFault("flap-under-load", _counts("gpu02", 1, "link_downed", "1"), Subject("gpu02")),
+        SeededFault("receive-errors", _counts("gpu03", 0, "port_rcv_errors", "65535"), Subject("gpu03")),
+        SeededFault("discards", _counts("gpu03", 1, "port_xmit_discards", "101"), Subject("gpu03")),
+        SeededFault("flapping", _before("gpu02", 1, "link_downed", "5"), Subject("gpu02")),
+        SeededFault(
             "stopped-counting",
             _before("gpu01", 0, "symbol_error", "65535"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "growth-beside-a-stopped-counter",
             seeding.chain(
                 _before("gpu01", 0, "symbol_error", "65535"), _counts("gpu01", 1, "link_downed", "7")
             ),
             Subject("gpu01"),
         ),
-        Fault("adapter-gone", seeding.later(lose_adapter("gpu02", 0)), Subject("gpu02")),
-        Fault(
+        SeededFault("adapter-gone", seeding.later(lose_adapter("gpu02", 0)), Subject("gpu02")),
+        SeededFault(
             "down-after-the-jobs",
             seeding.later(edit_port("gpu03", 1, state="1: DOWN", phys_state="2: Polling")),
             Subject("gpu03"),
         ),
-        Fault(
+        SeededFault(
             "counter-gone",
             seeding.later(edit_port("gpu03", 0, counters={"symbol_error": None})),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "not-loaded",
             seeding.chain(_before("gpu02", 0, "symbol_error", "5000"), _not_loaded),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "not-read-again", seeding.later(seeding.unreachable("gpu02")), Subject("gpu02"), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "not-counted",
             edit_port("gpu03", 0, counters={"symbol_error": "N/A (no PMA)"}),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault("not-in-time", unread("gpu02"), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu02"), Subject("gpu02"), Verdict.NOT_RUN),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.rdma import edit_adapter, unread, without_adapter
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -17,7 +17,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     on_bus = [adapter for adapter in adapters if adapter.address]
     if not on_bus:
-        return excluded("the node's RDMA adapters are software: they have no firmware")
+        return not_applicable("the node's RDMA adapters are software: they have no firmware")
     telling = [each for each in on_bus if each.firmware and each.board]
     more = {"firmware": {each.name: f"{each.firmware} ({each.board})" for each in on_bus}}
     wrong, compared = [], 0
@@ -35,18 +35,21 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             said = f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
             wrong.append((said, adapter.firmware, usual))
     if wrong:
-        return bad("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)
+        return failed("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)
     if silent := [each.name for each in on_bus if each not in telling]:
         raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
     if not compared:
-        return excluded("no other adapter of its board is anywhere: nothing to compare with", evidence=more)
+        return not_applicable(
+            "no other adapter of its board is anywhere: nothing to compare with", evidence=more
+        )
     versions_here = ", ".join(sorted({each.firmware for each in on_bus}))
-    return good(versions_here, "as on equal adapters", evidence=more)
+    return passed(versions_here, "as on equal adapters", evidence=more)
 
 
 CHECK = Check(
     id="infiniband-firmware",
     title="RDMA firmware alike",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="firmware of every RDMA adapter, by its board id",
     method="fw_ver and board_id in /sys/class/infiniband, compared among all adapters of one board id",
@@ -58,12 +61,12 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "firmware-differs",
             edit_adapter("gpu02", 1, lambda device: device.update(fw_ver="20.28.1002")),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "firmware-differs-beside-one-not-told",
             seeding.chain(
                 edit_adapter("gpu01", 0, lambda device: device.update(fw_ver=None)),
@@ -71,12 +74,12 @@ CHECK = Check(
             ),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "firmware-not-told",
             edit_adapter("gpu03", 0, lambda device: device.update(fw_ver=None)),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault("not-in-time", unread("gpu01"), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu01"), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

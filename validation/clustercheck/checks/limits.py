@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.alike import Traits, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 UNLIMITED = -1
@@ -46,14 +46,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             because = (
                 f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
             )
-            return bad(because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more)
+            return failed(
+                because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more
+            )
         if files and not _is_enough(files.hard, FILES):
             because = f"{SCOPES[scope]} may open {files.hard} files, {FILES} are needed"
-            return bad(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
+            return failed(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is not Verdict.EXCLUDED:
         return compared
-    return good(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
+    return passed(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
 
 
 def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
@@ -121,6 +123,7 @@ MORE_FILES = (
 CHECK = Check(
     id="limits",
     title="Limits of processes",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="locked memory (memlock), open files (nofile) and core files that processes may have",
     method="getrlimit and CapEff in a log-in as clusterctl does it (root, or through sudo: limits of other "
@@ -133,11 +136,13 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("memlock-of-containers", _limit("gpu02", "containers", "memlock", 8 << 20), Subject("gpu02")),
-        Fault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
-        Fault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
-        Fault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
-        Fault(
+        SeededFault(
+            "memlock-of-containers", _limit("gpu02", "containers", "memlock", 8 << 20), Subject("gpu02")
+        ),
+        SeededFault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
+        SeededFault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
+        SeededFault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
+        SeededFault(
             "memlock-of-log-in-and-no-docker",
             seeding.chain(
                 _limit("gpu02", "log-in", "memlock", 65536),
@@ -145,7 +150,7 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "no-docker",
             seeding.edit("gpu01", lambda raw: raw["limits"].update(containers=None)),
             Subject("gpu01"),

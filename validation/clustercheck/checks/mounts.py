@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
 from clustercheck.spec import Mount
 
@@ -21,7 +21,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = evidence.nodes[str(subject.node)]
     declared = evidence.spec.settings_of(node.name).mounts
     if not declared:
-        return excluded(NONE_DECLARED)
+        return not_applicable(NONE_DECLARED)
     found = {record.get("path"): record for record in node.records("mounts")}
     problems, hangs, unread = [], False, []
     for mount in declared:
@@ -36,10 +36,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if problems:
         sound, remedy = len(declared) - _bad(declared, problems), HANGS if hangs else ""
         said = "; ".join(problems)
-        return bad(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
+        return failed(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
     if unread:
         raise unread[0]
-    return good(len(declared), len(declared), unit="mounts", evidence=more)
+    return passed(len(declared), len(declared), unit="mounts", evidence=more)
 
 
 def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
@@ -88,6 +88,7 @@ HANGS = (
 CHECK = Check(
     id="mounts",
     title="Mounts",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="whether each declared file system is mounted, of the declared type, answers, and takes a file "
@@ -101,19 +102,21 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("nfs-hangs", _touched("gpu02", 0, timed_out=True, rc=None), Subject("gpu02")),
-        Fault("not-mounted", _mount("gpu01", 0, mounted=None), Subject("gpu01")),
-        Fault("not-writable", _touched("gpu03", 0, rc=1, stderr="Permission denied\n"), Subject("gpu03")),
-        Fault(
+        SeededFault("nfs-hangs", _touched("gpu02", 0, timed_out=True, rc=None), Subject("gpu02")),
+        SeededFault("not-mounted", _mount("gpu01", 0, mounted=None), Subject("gpu01")),
+        SeededFault(
+            "not-writable", _touched("gpu03", 0, rc=1, stderr="Permission denied\n"), Subject("gpu03")
+        ),
+        SeededFault(
             "other-type",
             _mount("gpu01", 1, mounted={"type": "ext4", "source": "/dev/sda1"}),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "hangs-beside-one-not-looked-at",
             seeding.chain(_mount("gpu03", 0, touched={}), _touched("gpu03", 1, timed_out=True, rc=None)),
             Subject("gpu03"),
         ),
-        Fault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
     ),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.model import Scope, Section, Subject
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -24,14 +24,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     ]
     more = {"servers": [each.get("address") for each in servers], "silent": silent}
     if servers and len(silent) == len(servers):
-        return bad(f"no name server answers: {', '.join(silent)}", 0, len(servers), evidence=more)
+        return failed(f"no name server answers: {', '.join(silent)}", 0, len(servers), evidence=more)
     if servers and servers[0].get("rcode") is None:
         because = f"the first name server does not answer, and every look-up waits for it: {silent[0]}"
-        return bad(because, len(servers) - len(silent), len(servers), evidence=more)
+        return failed(because, len(servers) - len(silent), len(servers), evidence=more)
     if not addresses:
         why = part.get("because") or "no address"
-        return bad(f"the name {name} cannot be resolved: {why}", "no address", "an address", evidence=more)
-    return good(f"{name} is {addresses[0]}", "an address", evidence=more)
+        return failed(f"the name {name} cannot be resolved: {why}", "no address", "an address", evidence=more)
+    return passed(f"{name} is {addresses[0]}", "an address", evidence=more)
 
 
 def _silent(raw: seeding.Raw, *numbers: int) -> None:
@@ -42,6 +42,7 @@ def _silent(raw: seeding.Raw, *numbers: int) -> None:
 CHECK = Check(
     id="name-service",
     title="Names (DNS)",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="whether the node's name servers answer, and whether it knows the registry's name",
     method="a question to each name server of /etc/resolv.conf, and a look-up as every program does it",
@@ -52,9 +53,11 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("dns-broken", seeding.edit("gpu02", lambda raw: _silent(raw, 0, 1)), Subject("gpu02")),
-        Fault("first-server-silent", seeding.edit("gpu01", lambda raw: _silent(raw, 0)), Subject("gpu01")),
-        Fault(
+        SeededFault("dns-broken", seeding.edit("gpu02", lambda raw: _silent(raw, 0, 1)), Subject("gpu02")),
+        SeededFault(
+            "first-server-silent", seeding.edit("gpu01", lambda raw: _silent(raw, 0)), Subject("gpu01")
+        ),
+        SeededFault(
             "name-unknown",
             seeding.edit("gpu03", lambda raw: raw["name_service"].update(addresses=[], because="not known")),
             Subject("gpu03"),

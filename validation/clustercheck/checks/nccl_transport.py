@@ -10,14 +10,14 @@ from functools import cached_property
 from typing import Any
 
 from clustercheck.checks import all_reduce
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, ranks_of
 from clustercheck.checks.support.nccl import HEARD, log_of, no_nccl, site_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.nccl_findings import Finding as Wrong
 from clustercheck.parse.nccl_findings import findings
 from clustercheck.parse.nccl_log import Joined, NcclLog
@@ -57,14 +57,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every connection of the node's ranks must take the best transport that its hardware has."""
     node = str(subject.node)
     if node in (apart := evidence.once(_of_another_version)):
-        return bad(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
+        return failed(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
     outcome = evidence.jobs.get(HEARD)
     if outcome is None or not ranks_of(outcome, node):
         return ended_badly(evidence, JOB, subject) or no_nccl(evidence, subject)
     if not outcome.good:
         raise NotDoneError("the all-reduce whose log would tell did not end well")
     if len(outcome.ranks) < 2:
-        return excluded("one rank: there is nothing to connect")
+        return not_applicable("one rank: there is nothing to connect")
     read = evidence.once(_read)
     if read.log is None or read.wrong is None:
         raise CannotReadError(read.because)
@@ -72,8 +72,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if wrong := read.wrong.get(node, ()):
         more = {**said, "findings": [each.code for each in wrong]}
         because = "; ".join(each.seen for each in wrong)
-        return bad(because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy)
-    return good(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
+        return failed(
+            because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy
+        )
+    return passed(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
 
 
 def _read(evidence: Evidence) -> _Read:
@@ -174,14 +176,15 @@ def _other_library(evidence: Evidence) -> Evidence:
         replace(rank, nccl_log=f"{warned}rank {rank.rank} version 22203\n" if rank.node != "gpu03" else "")
         for rank in outcome.ranks
     ]
-    failed = replace(outcome, job=JOB, ranks=tuple(ranks))
-    return replace(evidence, attempts={JOB: (failed,)})
+    outcome = replace(outcome, job=JOB, ranks=tuple(ranks))
+    return replace(evidence, attempts={JOB: (outcome,)})
 
 
 _IN_MEMORY = "SHM/direct/direct"
 CHECK = Check(
     id="nccl-transport",
     title="NCCL's transports",
+    section=Section.COLLECTIVES,
     scope=Scope.GROUP,
     measures="by what NCCL joined the GPUs: peer-to-peer access, host memory, sockets or RDMA, by which "
     "adapters, and whether GPUDirect RDMA is used",
@@ -195,22 +198,24 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("sockets", _instead("gpu02", r"NET/IB/\d/GDRDMA", "NET/Socket/0"), Subject("gpu02")),
-        Fault("gpudirect-off", _instead("gpu02", "/GDRDMA", ""), Subject("gpu02")),
-        Fault("wrong-adapter", _instead("gpu03", r"via NET/IB/1", "via NET/IB/2"), Subject("gpu03")),
-        Fault("rail-not-used", _instead("gpu03", r" \[1\]mlx5_1:1/IB", ""), Subject("gpu03")),
-        Fault("host-memory", _instead("gpu01", r"P2P/CUMEM/read", _IN_MEMORY), Subject("gpu01")),
-        Fault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
-        Fault("other-version", _other_library, Subject("gpu03")),
-        Fault("log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("sockets", _instead("gpu02", r"NET/IB/\d/GDRDMA", "NET/Socket/0"), Subject("gpu02")),
+        SeededFault("gpudirect-off", _instead("gpu02", "/GDRDMA", ""), Subject("gpu02")),
+        SeededFault("wrong-adapter", _instead("gpu03", r"via NET/IB/1", "via NET/IB/2"), Subject("gpu03")),
+        SeededFault("rail-not-used", _instead("gpu03", r" \[1\]mlx5_1:1/IB", ""), Subject("gpu03")),
+        SeededFault("host-memory", _instead("gpu01", r"P2P/CUMEM/read", _IN_MEMORY), Subject("gpu01")),
+        SeededFault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
+        SeededFault("other-version", _other_library, Subject("gpu03")),
+        SeededFault(
+            "log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN
+        ),
+        SeededFault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault(
             "too-long",
             _says("gpu02", lambda text: f"{text}{NCCL_LOG_CUT}\n"),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault("over-gloo", _over_gloo, Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("gpus-idle", _idle, Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("over-gloo", _over_gloo, Subject("gpu01"), Verdict.EXCLUDED),
+        SeededFault("gpus-idle", _idle, Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

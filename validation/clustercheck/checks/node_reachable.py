@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Severity, Subject
+from clustercheck.model import Scope, Section, Severity, Subject
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A node that does not answer is a fault of its own."""
     node = evidence.nodes.get(str(subject.node))
     if node is None or node.unreachable:
-        return bad(node.unreachable if node else "nothing was collected", "no answer", "an answer")
+        return failed(node.unreachable if node else "nothing was collected", "no answer", "an answer")
     host = node.mapping("host")
-    return good(
+    return passed(
         "answers",
         "an answer",
         evidence={
@@ -28,6 +28,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 CHECK = Check(
     id="node-reachable",
     title="Node answers",
+    section=Section.CLUSTER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="whether the node can be logged in to and runs the probe to its end",
@@ -40,7 +41,9 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),
-        Fault("node-hung", seeding.unreachable("gpu03", "it accepts and says nothing"), Subject("gpu03")),
+        SeededFault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),
+        SeededFault(
+            "node-hung", seeding.unreachable("gpu03", "it accepts and says nothing"), Subject("gpu03")
+        ),
     ),
 )

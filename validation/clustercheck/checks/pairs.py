@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapter_of
-from clustercheck.checks.base import Check, Fault, Finding
+from clustercheck.checks.base import Check, Finding, SeededFault
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
 from clustercheck.locate.pairs import in_order
-from clustercheck.model import Figure, Limit, Scope, Subject, Verdict
+from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "pairs"
@@ -104,6 +104,7 @@ def _wrong_between(*pair: str) -> seeding.Inject:
 CHECK = Check(
     id="pair-bandwidth",
     title="Pairs, bandwidth",
+    section=Section.COLLECTIVES,
     scope=Scope.PAIR,
     measures="bus bandwidth of an all-reduce between two nodes",
     method="rounds of concurrent pairs with all their ranks, Paddle's all_reduce at a fixed size, median; "
@@ -116,10 +117,10 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault(
+        SeededFault(
             "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")
         ),
-        Fault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
-        Fault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
+        SeededFault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
+        SeededFault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
     ),
 )

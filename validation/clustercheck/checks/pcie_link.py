@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, passed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.nvidia_smi import Gpu
 from clustercheck.parse.reading import CannotReadError, whole_number
 
@@ -73,10 +73,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     elif link.loaded and _less(generation, link.generation) is not None:
         because = f"PCIe generation {link.generation} under load, not {generation}"
     if because:
-        return bad(because, now, expected, evidence=more, remedy=remedy, **words)
+        return failed(because, now, expected, evidence=more, remedy=remedy, **words)
     if link.untold:
         raise CannotReadError(link.untold)
-    return good(now, expected, evidence=more, **words)
+    return passed(now, expected, evidence=more, **words)
 
 
 def _less(expected: int | None, *found: int | None) -> int | None:
@@ -140,6 +140,7 @@ def _lost_for_the_kernel(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="pcie-link",
     title="PCIe link of the GPU",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     measures="lanes and generation of each GPU's PCI Express link, and what GPU and slot can do together",
     method="nvidia-smi -q -x, pci_gpu_link_info, and current_link_width in sysfs; a lower generation now is "
@@ -151,22 +152,24 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
-        Fault("lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
+        SeededFault(
+            "lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)
+        ),
+        SeededFault(
             "lanes-lost-beside-a-generation-not-told",
             seeding.chain(_widths("gpu03", 2, "8x"), _generations("gpu03", 2, "N/A", "N/A")),
             Subject("gpu03", 2),
         ),
-        Fault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
-        Fault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
-        Fault(
+        SeededFault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
+        SeededFault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
+        SeededFault(
             "slow-under-load",
             seeding.chain(
                 _generations("gpu03", 7, "1"), seeding.smi("gpu03", 7, "utilization/gpu_util", "98 %")
             ),
             Subject("gpu03", 7),
         ),
-        Fault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.bandwidth import said
-from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group, unknown
+from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run, the_group
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import ended_badly, outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
@@ -17,7 +17,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.expect.network import rdma_adapter
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Figure, Scope, Verdict
+from clustercheck.model import Figure, Scope, Section, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 Key = tuple[str, str]
@@ -40,7 +40,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
     if (finding := ended_badly(evidence, job, GROUP)) is not None:
         return finding
     outcome = outcome_of(evidence, job)
-    if (finding := training.not_applicable(outcome)) is not None:
+    if (finding := training.framework_missing(outcome)) is not None:
         return finding
     whole = throughputs(outcome)
     of_nodes = Counter(rank.node for rank in outcome.ranks)
@@ -59,7 +59,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
         lacking = training.node_job(job) if of_one else training.one_job(job)
         ran = evidence.jobs.get(lacking)
         why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
-        return unknown(f"how it scales cannot be told, for want of a smaller group: {why}", evidence=more)
+        return not_run(f"how it scales cannot be told, for want of a smaller group: {why}", evidence=more)
     return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
 
 
@@ -144,6 +144,7 @@ def _check(job: str) -> Check:
     return Check(
         id=ID[job],
         title=f"{training.JOBS[job]}, throughput",
+        section=Section.TRAINING,
         scope=Scope.GROUP,
         measures="images and sequences a second of ResNet-50 and a BERT-base, peak memory, and how much of "
         "linear scaling is left from one GPU to a node and from a node to the cluster",
@@ -165,7 +166,7 @@ def _slower(factor: float) -> Any:
     return lambda case: case.update(step_s=case["step_s"] * factor)
 
 
-def _faults(job: str) -> tuple[Fault, ...]:
+def _faults(job: str) -> tuple[SeededFault, ...]:
     on_gpus = seeding.on_gpus(job, missing_on="")
     crashed = seeding.rank(job, "gpu02", RankState.CRASHED, "killed by signal 11")
     slow_node = training.change(training.node_job(job), _slower(3.0))
@@ -180,12 +181,12 @@ def _faults(job: str) -> tuple[Fault, ...]:
         return seeding.chain(on_gpus, _node_launch(job), before)(evidence)
 
     return (
-        Fault("does-not-scale", seeding.chain(on_gpus, _node_launch(job), slow_node), GROUP),
-        Fault("slower-than-before", slower_than_before, GROUP),
-        Fault("one-rank-failed", lost, GROUP, Verdict.NOT_RUN),
-        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
-        Fault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
-        Fault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
+        SeededFault("does-not-scale", seeding.chain(on_gpus, _node_launch(job), slow_node), GROUP),
+        SeededFault("slower-than-before", slower_than_before, GROUP),
+        SeededFault("one-rank-failed", lost, GROUP, Verdict.NOT_RUN),
+        SeededFault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+        SeededFault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
+        SeededFault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
     )
 
 

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.tables import read_table
@@ -42,7 +42,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
     """Fail with faults that the kernel tells without an Xid."""
     said = ", ".join(dict.fromkeys(fault.fault for fault in faults))
-    return bad(
+    return failed(
         f"the kernel says: {said}, last at {faults[-1].when}", said, "no fatal message",
         source="the kernel log", remedy=WITHOUT_XID, evidence={"last": faults[-1].when},
     )  # fmt: skip
@@ -75,7 +75,7 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         text = ", ".join(
             f"Xid {code} ({codes[code]['name']})" for code in sorted({xid.code for xid in faults})
         )
-        return bad(
+        return failed(
             f"{text} since boot, last at {last.when}",
             ", ".join(map(str, sorted(counted))),
             "no fatal Xid",
@@ -85,16 +85,16 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         )
     strange = sorted({xid.code for xid in xids if xid.code not in codes})
     if strange:
-        return unknown(
+        return not_run(
             f"Xid {', '.join(map(str, strange))} is not in the table of codes",
             source=source,
             evidence=more,
             remedy="Look the code up in NVIDIA's Xid catalogue; it may name a fault.",
         )
     if log.get("dropped"):
-        return unknown(f"{log['dropped']} older messages were left out", evidence=more)
+        return not_run(f"{log['dropped']} older messages were left out", evidence=more)
     said = ", ".join(map(str, sorted(counted))) or "none"
-    return good(said, "no fatal Xid", source=source, evidence=more)
+    return passed(said, "no fatal Xid", source=source, evidence=more)
 
 
 def is_settled(xid: Xid) -> bool:
@@ -120,6 +120,7 @@ _A = "0000:07:00"
 CHECK = Check(
     id="xid",
     title="Xid",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="the driver's error messages on this GPU in the kernel log since boot",
@@ -130,15 +131,15 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "xid-79",
             seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-119", seeding.kernel_says("gpu02", line(_A, 119, "Timeout after 6s")), Subject("gpu02", 0)
         ),
-        Fault(
+        SeededFault(
             "xid-154",
             seeding.kernel_says(
                 "gpu02",
@@ -146,28 +147,28 @@ CHECK = Check(
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-unknown", seeding.kernel_says("gpu01", line(_A, 999)), Subject("gpu01", 0), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "log-begins-late",
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "off-the-bus-without-xid",
             seeding.kernel_says("gpu02", "kernel: NVRM: GPU at PCI:0000:07:00: GPU has fallen off the bus"),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "adapter-not-initialised",
             seeding.kernel_says(
                 "gpu02", "kernel: NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x26:0x56:1482)"
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "uncorrected-pcie-error",
             seeding.kernel_says(
                 "gpu02",
@@ -176,7 +177,7 @@ CHECK = Check(
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-79-beside-a-garbled-one",
             seeding.chain(
                 seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
@@ -184,13 +185,13 @@ CHECK = Check(
             ),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-garbled",
             seeding.kernel_says("gpu01", "kernel: NVRM: Xid (PCI:0000"),
             Subject("gpu01", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "log-unreadable",
             seeding.edit(
                 "gpu03", lambda raw: raw["kernel_log"].update(source="", because="permission denied")

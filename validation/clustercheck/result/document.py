@@ -124,6 +124,7 @@ def _result(result: Result, subject: dict[str, Any], conditions: dict[int, Any])
         "simulated": result.simulated,
         "severity": result.severity.value,
         "margin": result.margin,
+        **({"waived": True} if result.waived else {}),
         **({"figures": [_judged(judged, conditions) for judged in result.figures]} if result.figures else {}),
     }
 

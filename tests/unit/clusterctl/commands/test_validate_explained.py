@@ -11,7 +11,7 @@ import pytest
 
 from clustercheck import selftest
 from clustercheck.checks.all import BY_ID, CHECKS
-from clustercheck.checks.base import good
+from clustercheck.checks.base import passed
 from clustercheck.model import Severity
 from clustercheck.running.suites import suites
 from clustercheck.spec import ClusterSpec
@@ -73,7 +73,7 @@ def test_every_check_proves_itself(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_check_that_cannot_fail_is_named_and_turns_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: good())
+    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: passed())
     unproved = replace(BY_ID["nvlink"], faults=())
     monkeypatch.setattr(validate_explained, "prove", lambda: selftest.prove([blind, unproved]))
     assert main.run(["validate", "--self-test"]) == 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Optional
 
-from clustercheck.checks.base import Finding, bad, excluded, good, unknown
+from clustercheck.checks.base import Finding, failed, not_applicable, not_run, passed
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Subject
@@ -43,10 +43,10 @@ def judge_alike(
     mine = traits_of(evidence.nodes[node])
     kind = _kind(evidence.declared[node])
     if not set(evidence.once(_kinds)[kind]) - {node}:
-        return excluded(ALONE, evidence=dict(mine))
+        return not_applicable(ALONE, evidence=dict(mine))
     told = _told(evidence, kind, traits_of)
     if not told.by_node.keys() - {node}:
-        return unknown("no other node of its kind told it: there is nothing to compare with")
+        return not_run("no other node of its kind told it: there is nothing to compare with")
     nodes = len(told.by_node)
     differences = [
         said for trait in mine if (said := _difference(trait, mine, told.counts[trait], nodes)) is not None
@@ -54,10 +54,12 @@ def judge_alike(
     if differences:
         because = "; ".join(said for said, _ in differences)
         expected = "; ".join(dict.fromkeys(value for _, value in differences))
-        return bad(because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}})
+        return failed(
+            because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}}
+        )
     if hidden := sorted(told.counts.keys() - {*mine, *may_lack}):
-        return unknown(f"cannot read: this node does not tell its {', '.join(hidden)}, equal nodes do")
-    return good(_joined(mine), f"as on {nodes - 1} equal node(s)", evidence=dict(mine))
+        return not_run(f"cannot read: this node does not tell its {', '.join(hidden)}, equal nodes do")
+    return passed(_joined(mine), f"as on {nodes - 1} equal node(s)", evidence=dict(mine))
 
 
 def _difference(trait: str, mine: Traits, counts: Counter[str], nodes: int) -> tuple[str, str] | None:

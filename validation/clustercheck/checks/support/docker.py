@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks.base import Finding, unknown
+from clustercheck.checks.base import Finding, not_run
 from clustercheck.parse.reading import first_line
 
 # As docker's client says it: up to 28, from 29 on, and where the daemon goes away in between.
@@ -28,9 +28,9 @@ def not_started(record: Mapping[str, Any]) -> Finding | None:
     """Not run, and what to do, where Docker or the image is not there; None where a container was begun."""
     said = first_line(str(record.get("stderr") or ""))
     if record.get("missing"):
-        return unknown("docker is not installed", remedy=INSTALL)
+        return not_run("docker is not installed", remedy=INSTALL)
     if is_silent(said):
-        return unknown(f"the Docker daemon does not answer: {said.removeprefix('docker: ')}", remedy=START)
+        return not_run(f"the Docker daemon does not answer: {said.removeprefix('docker: ')}", remedy=START)
     if not record.get("skipped"):
         return None
-    return unknown(str(record["skipped"]), remedy=START if record.get("timed_out") else BRING)
+    return not_run(str(record["skipped"]), remedy=START if record.get("timed_out") else BRING)

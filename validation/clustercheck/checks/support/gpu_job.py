@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.checks.support.gpu_ceilings import ceiling_of
@@ -35,7 +35,7 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
     Raises NotDoneError where none ran, CannotReadError where its verdict is none.
     """
     if _has_mig(evidence, subject):
-        return excluded(MIG)
+        return not_applicable(MIG)
     outcome_of(evidence, job)
     ran = evidence.gpu_jobs[job]
     if because := ran.absent(str(subject.node)):
@@ -53,7 +53,7 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
         raise CannotReadError(f"rank {rank.rank} gave no verdict")
     if raised := rank.verdict.get("raised"):
         said = str(rank.verdict.get("because") or raised)
-        return _innocent(f"{raised}: {said}", said) or bad(said, "it failed", "a verdict")
+        return _innocent(f"{raised}: {said}", said) or failed(said, "it failed", "a verdict")
     return rank
 
 
@@ -61,7 +61,7 @@ def _innocent(error: str, said: str = "") -> Finding | None:
     """Where an error, its type first, is no word about the GPU: not run, and why; else None."""
     said = said or error
     if remedy := not_the_hardware(error):
-        return unknown(said, remedy=remedy)
+        return not_run(said, remedy=remedy)
     if error.startswith(NOT_THE_GPUS):
         raise NotDoneError(said)
     return None
@@ -79,7 +79,7 @@ def _ended_badly(rank: RankOutcome) -> Finding:
     if rank.stack:
         more["stack"] = rank.stack[-1200:]
     said = SAID[rank.state]
-    return bad(rank.because or said, said, "a verdict of its own", evidence=more)
+    return failed(rank.because or said, said, "a verdict of its own", evidence=more)
 
 
 def wrong(rank: RankOutcome) -> str:
@@ -98,7 +98,7 @@ def measured(
     Raises CannotReadError where none of them was measured.
     """
     if said := wrong(rank):
-        return bad(said, "wrong numbers", "every number right")
+        return failed(said, "wrong numbers", "every number right")
     known = figures(rank)
     if not any(metric in known for metric in wanted):
         raise CannotReadError(f"rank {rank.rank} measured none of {', '.join(wanted)}")

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad, excluded, unknown
+from clustercheck.checks.base import Finding, failed, not_applicable, not_run
 from clustercheck.checks.support.docker import START, is_silent
 from clustercheck.checks.support.errors import not_the_hardware
 from clustercheck.evidence.cluster import Evidence
@@ -69,17 +69,17 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     short = evidence.once(partial(_short_of_gpus, outcome=outcome), ("short of GPUs", job))
     if subject.node in short:
         ran, expected = short[subject.node]
-        return bad(
+        return failed(
             f"{ran} of its {expected} GPUs took part", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
         )
     if len(outcome.ranks) < 2:
         if sum(not node.excluded for node in evidence.spec.nodes) < 2:
-            return excluded("one node: there is nothing to reduce across")
+            return not_applicable("one node: there is nothing to reduce across")
         left = outcome.ranks[0].node if outcome.ranks else "no node"
-        return unknown(f"only {left} took part: a rank alone proves nothing across nodes")
+        return not_run(f"only {left} took part: a rank alone proves nothing across nodes")
     if subject.node is None and short:
         said = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
-        return unknown(f"not every GPU took part: {said}", remedy=LEFT_OUT_GPUS)
+        return not_run(f"not every GPU took part: {said}", remedy=LEFT_OUT_GPUS)
     return None
 
 
@@ -109,9 +109,9 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     blamed = outcome.blamed
     names = _some(blamed) or "no single node"
     if subject.node is None:
-        return unknown(f"the job did not end well because of {names}: {reason(outcome)}")
+        return not_run(f"the job did not end well because of {names}: {reason(outcome)}")
     if subject.node not in blamed:
-        return unknown(f"the job did not end well because of {names}")
+        return not_run(f"the job did not end well because of {names}")
     rank = blamed[subject.node]
     said = SAID[rank.state]
     because = f"rank {rank.rank} on {rank.node}: {rank.because or said}"
@@ -119,12 +119,12 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if rank.stack:
         more["stack"] = rank.stack[-1200:]
     if remedy := not_the_hardware(rank.because):
-        return unknown(because, evidence=more, remedy=remedy)
+        return not_run(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
     if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (so every node: it cannot be told which)"
-        return bad(because, said, expected, evidence=more, remedy=ALIKE)
-    return bad(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
+        return failed(because, said, expected, evidence=more, remedy=ALIKE)
+    return failed(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
 
 
 def _some(nodes: Collection[str]) -> str:

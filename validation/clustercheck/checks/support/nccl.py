@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from clustercheck.checks import all_reduce
-from clustercheck.checks.base import Finding, excluded, unknown
+from clustercheck.checks.base import Finding, not_applicable, not_run
 from clustercheck.checks.gpu_p2p import peer_access
 from clustercheck.checks.support.job import outcome_of, ranks_of
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
@@ -123,8 +123,8 @@ def no_nccl(evidence: Evidence, subject: Subject) -> Finding:
     because = f"the ranks met over {', '.join(backends)}: NCCL took no part"
     idle = evidence.gpus_idle(all_reduce.JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
-        return unknown(f"{because}; {GPUS_IDLE}")
-    return excluded(because)
+        return not_run(f"{because}; {GPUS_IDLE}")
+    return not_applicable(because)
 
 
 def _between(topology: Topology) -> dict[frozenset[int], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad, excluded
+from clustercheck.checks.base import Finding, failed, not_applicable
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.rdma import Place
@@ -33,11 +33,11 @@ def without_adapter(evidence: Evidence, subject: Subject) -> Finding:
     node = str(subject.node)
     declared = evidence.declared[node].rdma_ports
     if declared:
-        return bad(NO_ADAPTER, 0, declared, unit="ports", source="hardware_rdma_ports", remedy=DRIVER)
+        return failed(NO_ADAPTER, 0, declared, unit="ports", source="hardware_rdma_ports", remedy=DRIVER)
     if wanted := {} if declared == 0 else evidence.fabric.wanted(node):
         because = f"{NO_ADAPTER}; equal nodes have {len(wanted)} ports up"
-        return bad(because, 0, len(wanted), unit="ports", source="equal nodes", remedy=DRIVER)
-    return excluded(NO_ADAPTER)
+        return failed(because, 0, len(wanted), unit="ports", source="equal nodes", remedy=DRIVER)
+    return not_applicable(NO_ADAPTER)
 
 
 def controllers(evidence: Evidence, node: str) -> list[str]:

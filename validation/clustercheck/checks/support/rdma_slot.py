@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clustercheck.checks.base import Finding, bad
+from clustercheck.checks.base import Finding, failed
 from clustercheck.checks.support.rdma import Link
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.physics import pcie_gbps
@@ -53,11 +53,11 @@ def poor_slot(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | No
         best = evidence.once(_best)[evidence.kind(node), address]
         if _is_less(now, best):
             because = f"{name} has not all of its PCI Express link: {now}, {best} at {EQUALS}"
-            return bad(because, str(now), str(best), source=EQUALS, remedy=SLOT)
+            return failed(because, str(now), str(best), source=EQUALS, remedy=SLOT)
         needed = sum(port.rate_gbps for adapter, port in up if _slot(adapter.address) == _slot(address))
         if now.gbps is None or now.gbps < needed:
             because = f"{name} has not all of its PCI Express link: {now}, and its ports need {needed:g} Gb/s"
-            return bad(because, str(now), str(most), source="sysfs", remedy=SLOT)
+            return failed(because, str(now), str(most), source="sysfs", remedy=SLOT)
     return None
 
 

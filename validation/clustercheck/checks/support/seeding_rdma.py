@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clustercheck.checks.base import Fault
+from clustercheck.checks.base import SeededFault
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.rdma import lose_adapter
 from clustercheck.evidence.cluster import Evidence
@@ -64,25 +64,27 @@ def _no_adapters(evidence: Evidence) -> Evidence:
     return evidence
 
 
-def faults(key: str) -> tuple[Fault, ...]:
+def faults(key: str) -> tuple[SeededFault, ...]:
     """Of ``loopback``, or of the ``writes`` between nodes."""
     node = Subject("gpu02")
     cut = write_text("mlx5_0", 196.6)[:300]
     refused = "Unable to Connect the HCA's through the link\n"
     return (
-        Fault("slow-port", _says(key, _at(0.4)), node),
-        Fault("too-fast", _says(key, _at(1.9)), node, Verdict.NOT_RUN),
-        Fault("refused", _says(key, _ends(1, refused)), node),
-        Fault("does-not-end", _says(key, _ends(None)), node),
-        Fault("cut-off", _says(key, _ends(0, cut)), node, Verdict.NOT_RUN),
-        Fault("refused-beside-one-cut-off", _says(key, _refused_and_cut_off), node),
-        Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
-        Fault("not-run", lambda evidence: seeding.without_job(evidence, JOB), node, Verdict.NOT_RUN),
-        Fault("no-perftest", _without, node, Verdict.EXCLUDED),
-        Fault("no-adapter", _no_adapters, node, Verdict.EXCLUDED),
+        SeededFault("slow-port", _says(key, _at(0.4)), node),
+        SeededFault("too-fast", _says(key, _at(1.9)), node, Verdict.NOT_RUN),
+        SeededFault("refused", _says(key, _ends(1, refused)), node),
+        SeededFault("does-not-end", _says(key, _ends(None)), node),
+        SeededFault("cut-off", _says(key, _ends(0, cut)), node, Verdict.NOT_RUN),
+        SeededFault("refused-beside-one-cut-off", _says(key, _refused_and_cut_off), node),
+        SeededFault(
+            "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node
+        ),
+        SeededFault("not-run", lambda evidence: seeding.without_job(evidence, JOB), node, Verdict.NOT_RUN),
+        SeededFault("no-perftest", _without, node, Verdict.EXCLUDED),
+        SeededFault("no-adapter", _no_adapters, node, Verdict.EXCLUDED),
     )
 
 
-def slow_link() -> Fault:
+def slow_link() -> SeededFault:
     """One pair of ports is slow with each other alone."""
-    return Fault("slow-link", _says("writes", _at(0.4, pair=True)), Subject("gpu02"))
+    return SeededFault("slow-link", _says("writes", _at(0.4, pair=True)), Subject("gpu02"))

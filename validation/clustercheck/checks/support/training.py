@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks.base import Finding, excluded
+from clustercheck.checks.base import Finding, not_applicable
 from clustercheck.checks.support import seeding
 from clustercheck.launch.model import JobOutcome, RankOutcome
 from clustercheck.parse.reading import CannotReadError
@@ -35,10 +35,10 @@ def without(outcome: JobOutcome) -> str:
     return ", ".join(sorted(reasons - {""}))
 
 
-def not_applicable(outcome: JobOutcome) -> Finding | None:
+def framework_missing(outcome: JobOutcome) -> Finding | None:
     """The finding where the image lacks the framework: then nobody trains with it here."""
     because = without(outcome)
-    return excluded(because) if because else None
+    return not_applicable(because) if because else None
 
 
 def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
