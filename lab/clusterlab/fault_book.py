@@ -12,7 +12,7 @@ import yaml
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker, faults, hardware
 from clusterlab.cache import locked
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.names import LABEL_LAB, LABEL_NODE
 from clusterlab.state import InjectedFault, LabDirectory, Node, State
 
@@ -92,7 +92,7 @@ def _clear(lab: LabDirectory, state: State, inventory: Path, name: str | None) -
     return chosen
 
 
-def require_kind(kind: str) -> Fault:
+def require_kind(kind: str) -> LabFault:
     """The fault of that kind. Raises ClusterctlError (``lab.unknown-fault``)."""
     all_faults = faults.known()
     if kind not in all_faults:
@@ -160,7 +160,7 @@ def inventory_addresses(content: Any) -> Iterator[tuple[str, str | None]]:
 
 
 def check_request(
-    gpus: Collection[int], state: State, fault: Fault, node: str, *, gpu: int | None, peer: str | None
+    gpus: Collection[int], state: State, fault: LabFault, node: str, *, gpu: int | None, peer: str | None
 ) -> None:
     """Whether what was named suits the fault's scope; ``gpus`` are the node's.
 

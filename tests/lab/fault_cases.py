@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clusterlab import faults
-from clusterlab.faults.base import Fault
+from clusterlab.faults.base import LabFault
 
 Family = Literal["host", "gpu", "link", "job"]
 FAMILIES: tuple[Family, ...] = ("host", "gpu", "link", "job")
@@ -31,7 +31,7 @@ class Case:
     ordinary: bool = True
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> LabFault:
         """What the lab knows of it."""
         return faults.known()[self.kind]
 
@@ -43,7 +43,7 @@ class Case:
 
 
 # Two that follow one another are on two nodes: what one leaves behind is blamed beside the next.
-CASES = (
+_WITH_WORDS = (
     Case("host", "node-down", "gpu02", "power", "does not answer"),
     Case("host", "node-hung", "gpu01", "reset", "it hangs"),
     Case("host", "clock-skew", "gpu02", "time server", "ahead"),
@@ -107,6 +107,21 @@ CASES = (
     Case("job", "rank-hang", "gpu02", "log", "is stopped", ordinary=False),
     Case("job", "rank-raises", "gpu03", "log", "unhandled system error"),
     Case("job", "sums-wrong", "gpu01", "", "wrong sums"),
+)
+
+
+def _without_words(fault: LabFault, node: str) -> Case:
+    """A fault that has no row above: it is put in place and found, whatever is said of it."""
+    family: Family = "host" if fault.scope == "node" else fault.scope
+    peer = "gpu01" if fault.scope == "link" and node != "gpu01" else None
+    gpu = 3 if fault.scope == "gpu" else None
+    return Case(family, fault.kind, node, "", gpu=gpu, peer=peer, ordinary=fault.suite == "quick")
+
+
+_NEW = [fault for kind, fault in faults.known().items() if kind not in {case.kind for case in _WITH_WORDS}]
+CASES = (
+    *_WITH_WORDS,
+    *(_without_words(fault, ("gpu02", "gpu03")[number % 2]) for number, fault in enumerate(_NEW)),
 )
 BY_KIND = {case.kind: case for case in CASES}
 

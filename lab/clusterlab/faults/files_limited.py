@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 
 PLACE = "/etc/docker/daemon.json"
 FILES = 1024
@@ -34,6 +34,8 @@ def clear(target: FaultTarget) -> None:
         target.exec(["sh", "-ec", _RESTART])
 
 
-FAULT = Fault(
-    "files-limited", f"containers may open {FILES} files", "node", inject, clear, caught_by=("limits",)
+FAULTS = (
+    LabFault(
+        "files-limited", f"containers may open {FILES} files", "node", inject, clear, caught_by=("limits",)
+    ),
 )

@@ -94,3 +94,10 @@ def test_a_new_message_is_one_line_and_one_explanation(tree: Path) -> None:
     follow(tree)
     assert "explain.nothing" in (tree / "docs/troubleshooting.md").read_text(encoding="utf-8")
     run(tree, *PYTEST, "tests/unit/docs/test_codes.py", "tests/unit/docs/test_reference.py")
+
+
+def test_a_new_lab_fault_is_one_row(tree: Path) -> None:
+    assert take(tree, road("A new lab fault")) == ["lab/clusterlab/faults/hosts.py"]
+    follow(tree)
+    assert "`cron-stopped`" in (tree / "docs/reference/faults.md").read_text(encoding="utf-8")
+    run(tree, *PYTEST, "tests/unit/clusterlab/faults", "tests/unit/docs/test_reference.py")

@@ -1,4 +1,4 @@
-"""What faults of one GPU share: an edit of that GPU in hardware.json, and the GPU as it was built."""
+"""One GPU in hardware.json: edit it, and restore it as it was built."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ from collections.abc import Callable
 
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget
 from clusterlab.hardware import Gpu, Hardware, NvLink
-
-
-def edited(
-    kind: str, summary: str, edit: Callable[[Gpu], None], *fields: str, caught_by: tuple[str, ...]
-) -> Fault:
-    """A fault that edits these fields of one GPU; cleared, they are as the GPU was built."""
-    return Fault(
-        kind,
-        summary,
-        "gpu",
-        lambda target: change(target, edit),
-        lambda target: restore(target, *fields),
-        caught_by=caught_by,
-    )
 
 
 def change(target: FaultTarget, edit: Callable[[Gpu], None]) -> None:
     """Change the target's GPU in place. Raises ClusterctlError (``lab.no-such-gpu``)."""
 
     def on_node(node: Hardware) -> Hardware:
-        edit(of(node, target))
+        edit(gpu_of(node, target))
         return node
 
     target.edit_hardware(on_node)
@@ -38,7 +24,7 @@ def restore(target: FaultTarget, *fields: str) -> None:
     """Give those fields of the GPU the values that it was built with. Raises ClusterctlError."""
 
     def on_node(node: Hardware) -> Hardware:
-        gpu, healthy = of(node, target), of(hardware.build(node.profile, node.node), target)
+        gpu, healthy = gpu_of(node, target), gpu_of(hardware.build(node.profile, node.node), target)
         for name in fields:
             setattr(gpu, name, getattr(healthy, name))
         return node
@@ -46,7 +32,7 @@ def restore(target: FaultTarget, *fields: str) -> None:
     target.edit_hardware(on_node)
 
 
-def link(target: FaultTarget, one: Gpu, number: int) -> NvLink:
+def nvlink_of(target: FaultTarget, one: Gpu, number: int) -> NvLink:
     """That NVLink of the GPU. Raises ClusterctlError (``lab.nothing-to-break``) where it has none."""
     if len(one.nvlinks) <= number:
         raise ClusterctlError(
@@ -59,7 +45,7 @@ def link(target: FaultTarget, one: Gpu, number: int) -> NvLink:
     return one.nvlinks[number]
 
 
-def of(node: Hardware, target: FaultTarget) -> Gpu:
+def gpu_of(node: Hardware, target: FaultTarget) -> Gpu:
     """The target's GPU of that node. Raises ClusterctlError (``lab.no-such-gpu``)."""
     if target.gpu is None or not 0 <= target.gpu < len(node.gpus):
         raise ClusterctlError(

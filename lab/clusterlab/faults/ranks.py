@@ -1,8 +1,10 @@
-"""Lies in wait on a node for the ranks of distributed jobs, and signals each in the middle of its work."""
+"""Faults of the ranks of distributed jobs: signalled in the middle of their work."""
 
 from __future__ import annotations
 
-from clusterlab.faults.base import FaultTarget
+import signal
+
+from clusterlab.faults.base import FaultTarget, LabFault
 
 # Runs on the node as a service. A rank notes its phase in a file: it is met while its peers wait for it.
 # One that waits for its turn on a GPU (gpu_...) has no peers on other nodes, and is left alone.
@@ -40,24 +42,39 @@ if [ "$state" != not-found ]; then systemctl stop "$1"; fi
 """
 
 
-def lie_in_wait(target: FaultTarget, unit: str, signal_number: int) -> None:
-    """Signal every rank that comes to work on the host, from now until its next reboot."""
-    leave(target, unit)
-    target.exec(
-        [
-            "systemd-run",
-            "--quiet",
-            "--collect",
-            f"--unit={unit}",
-            "python3",
-            "-c",
-            _PROGRAM,
-            str(signal_number),
-        ]
-    )
+def ambush(kind: str, summary: str, number: signal.Signals) -> LabFault:
+    """A fault that signals every rank that works on the host, until it is cleared or the host reboots."""
+    unit = f"{kind}.service"
+
+    def clear(target: FaultTarget) -> None:
+        """A rank that was signalled stays as it is: its job ends it."""
+        if target.is_running():
+            target.exec(["sh", "-ec", _STOP, "sh", unit])
+
+    def inject(target: FaultTarget) -> None:
+        clear(target)
+        start = ["systemd-run", "--quiet", "--collect", f"--unit={unit}"]
+        target.exec([*start, "python3", "-c", _PROGRAM, str(int(number))])
+
+    return LabFault(kind, summary, "node", inject, clear, caught_by=("all-reduce",))
 
 
-def leave(target: FaultTarget, unit: str) -> None:
-    """Wait no longer. A rank that was signalled stays as it is: its job ends it."""
-    if target.is_running():
-        target.exec(["sh", "-ec", _STOP, "sh", unit])
+FAULTS = (
+    # As of a fault in its memory.
+    ambush(
+        "rank-crash",
+        "each job's rank on the node dies while it works, until the node reboots",
+        signal.SIGSEGV,
+    ),
+    # As the kernel does where memory runs out.
+    ambush(
+        "rank-killed",
+        "each job's rank on the node is killed while it works, until the node reboots",
+        signal.SIGKILL,
+    ),
+    ambush(
+        "rank-hang",
+        "each job's rank on the node hangs while it works, until the node reboots",
+        signal.SIGSTOP,
+    ),
+)

@@ -23,8 +23,8 @@ sed "s/@BOOT@/$boot/" | {REMOTE} --output="$directory/$1.journal" -
 _REMOVE = 'rm -f /var/log/journal/*/"$1".journal'
 
 
-def say(target: FaultTarget, name: str, lines: Sequence[str]) -> None:
-    """Put lines into the kernel log of the node's present boot, kept under ``name`` to be taken back.
+def write_lines(target: FaultTarget, name: str, lines: Sequence[str]) -> None:
+    """Put lines into the kernel log of the node's present boot, under a name by which they are removed.
 
     Raises ClusterctlError where the node does not take them.
     """
@@ -36,8 +36,8 @@ def say(target: FaultTarget, name: str, lines: Sequence[str]) -> None:
     target.exec(["sh", "-c", _WRITE, "sh", name], stdin="".join(entries))
 
 
-def forget(target: FaultTarget, name: str) -> None:
-    """Take back what was said under that name; a host that is off says nothing."""
+def remove_lines(target: FaultTarget, name: str) -> None:
+    """Remove the lines of that name; nothing is done on a host that is off."""
     if target.is_running():
         target.exec(["sh", "-c", _REMOVE, "sh", name])
 

@@ -1,12 +1,12 @@
 """What spoils all-reduce for the ranks of one node: a file in the training image as that node has it.
 
-Containers that start later see it; the image's name and digest stay. The consequences alone are simulated: no
+Containers that start later see it; the image's name and digest stay. Only the consequences are simulated: no
 lab makes a CPU or an adapter miscalculate.
 """
 
 from __future__ import annotations
 
-from clusterlab.faults.base import Fault
+from clusterlab.faults.base import LabFault
 from clusterlab.faults.on_host import scripted
 from clusterlab.images.training import PACKAGE_DIRECTORY
 
@@ -50,7 +50,7 @@ done)
 KEPT = "/var/lib/clusterlab/spoiled"
 
 
-def spoiling(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> Fault:
+def spoiled(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
     """A fault by the body of an all_reduce that may call ``right``, with the same arguments."""
     name = kind.replace("-", "_")
     module = _MODULE.replace("@SPOIL@", spoil)
@@ -75,3 +75,21 @@ fi
 """,
         caught_by=caught_by,
     )
+
+
+FAULTS = (
+    # As where a library of its node is broken.
+    spoiled(
+        "rank-raises",
+        "each job's rank on the node raises an exception at its first all-reduce",
+        spoil='raise RuntimeError("unhandled system error")',
+        caught_by=("all-reduce",),
+    ),
+    # As where its memory or its adapter changes numbers.
+    spoiled(
+        "sums-wrong",
+        "what ranks of the node get of an all-reduce is wrong by a sixty-fourth",
+        spoil="done = right(tensor, *arguments, **options); tensor.scale_(1 + 2**-6); return done",
+        caught_by=("all-reduce",),
+    ),
+)
