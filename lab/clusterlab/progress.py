@@ -10,7 +10,7 @@ from contextlib import contextmanager
 Say = Callable[[str], None]
 
 
-class Progress:
+class LabProgress:
     """Lines such as ``[  12s] gpu01: starting``; safe to call from several threads."""
 
     def __init__(self, say: Say) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import FaultTarget
-from clusterlab.hardware import Gpu, Hardware, NvLink
+from clusterlab.hardware import Hardware, SimulatedGpu, SimulatedNvLink
 
 
-def change(target: FaultTarget, edit: Callable[[Gpu], None]) -> None:
+def change(target: FaultTarget, edit: Callable[[SimulatedGpu], None]) -> None:
     """Change the target's GPU in place. Raises ClusterctlError (``lab.no-such-gpu``)."""
 
     def on_node(node: Hardware) -> Hardware:
@@ -32,7 +32,7 @@ def restore(target: FaultTarget, *fields: str) -> None:
     target.edit_hardware(on_node)
 
 
-def nvlink_of(target: FaultTarget, one: Gpu, number: int) -> NvLink:
+def nvlink_of(target: FaultTarget, one: SimulatedGpu, number: int) -> SimulatedNvLink:
     """That NVLink of the GPU. Raises ClusterctlError (``lab.nothing-to-break``) where it has none."""
     if len(one.nvlinks) <= number:
         raise ClusterctlError(
@@ -45,7 +45,7 @@ def nvlink_of(target: FaultTarget, one: Gpu, number: int) -> NvLink:
     return one.nvlinks[number]
 
 
-def gpu_of(node: Hardware, target: FaultTarget) -> Gpu:
+def gpu_of(node: Hardware, target: FaultTarget) -> SimulatedGpu:
     """The target's GPU of that node. Raises ClusterctlError (``lab.no-such-gpu``)."""
     if target.gpu is None or not 0 <= target.gpu < len(node.gpus):
         raise ClusterctlError(

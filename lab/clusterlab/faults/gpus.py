@@ -8,7 +8,7 @@ from typing import Any
 
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import change, restore
-from clusterlab.hardware import Gpu
+from clusterlab.hardware import SimulatedGpu
 
 
 def edited(
@@ -33,7 +33,7 @@ def edited(
     return LabFault(kind, summary, "gpu", inject, clear, caught_by=caught_by, suite=suite)
 
 
-def _set(one: Gpu, values: Mapping[str, Any]) -> None:
+def _set(one: SimulatedGpu, values: Mapping[str, Any]) -> None:
     for path, value in values.items():
         *outer, name = path.split(".")
         owner: Any = one

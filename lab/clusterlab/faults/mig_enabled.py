@@ -6,13 +6,13 @@ from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import change, restore
-from clusterlab.hardware import Gpu
+from clusterlab.hardware import SimulatedGpu
 
 
 def inject(target: FaultTarget) -> None:
     """Have it on. Raises ClusterctlError (``lab.nothing-to-break``) where the GPU knows no MIG."""
 
-    def on(one: Gpu) -> None:
+    def on(one: SimulatedGpu) -> None:
         model = hardware.load(target.hardware_file).gpu_model
         if model is None or not model.mig_capable:
             raise ClusterctlError(

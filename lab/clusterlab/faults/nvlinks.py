@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.faults.gpu_edit import change, nvlink_of
-from clusterlab.hardware import Gpu, NvLink, NvLinkErrors
+from clusterlab.hardware import NvLinkErrors, SimulatedGpu, SimulatedNvLink
 
 
 def edited(
     kind: str,
     summary: str,
     number: int,
-    edit: Callable[[NvLink], None],
-    restore: Callable[[NvLink], None],
+    edit: Callable[[SimulatedNvLink], None],
+    restore: Callable[[SimulatedNvLink], None],
     *,
     caught_by: tuple[str, ...],
 ) -> LabFault:
@@ -25,7 +25,7 @@ def edited(
         change(target, lambda one: edit(nvlink_of(target, one, number)))
 
     def clear(target: FaultTarget) -> None:
-        def restore_link(one: Gpu) -> None:
+        def restore_link(one: SimulatedGpu) -> None:
             for link in one.nvlinks[number : number + 1]:
                 restore(link)
 
@@ -34,7 +34,7 @@ def edited(
     return LabFault(kind, summary, "gpu", inject, clear, caught_by=caught_by)
 
 
-def _count(link: NvLink) -> None:
+def _count(link: SimulatedNvLink) -> None:
     link.errors = NvLinkErrors(replay=142, crc_flit=2048, counting_since=time.time())
 
 

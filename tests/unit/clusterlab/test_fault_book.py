@@ -10,10 +10,10 @@ import pytest
 from clusterctl.errors import ClusterctlError
 from clusterlab import cache, fault_book, faults, hardware
 from clusterlab.faults.base import FaultTarget, LabFault
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.state import LabDirectory, LabNode, LabState
 
-NODE = Node(name="gpu01", role="gpu", address="10.87.1.11", image="i")
-STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE])
+NODE = LabNode(name="gpu01", role="gpu", address="10.87.1.11", image="i")
+STATE = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE])
 FAILURE = ClusterctlError("the node does not answer", code="lab.program-failed", exit_code=3)
 
 

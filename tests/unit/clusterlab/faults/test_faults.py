@@ -17,12 +17,12 @@ from clusterctl.errors import ClusterctlError
 from clusterlab import faults
 from clusterlab.fault_book import check_request, inventory_addresses, refusal, require_kind
 from clusterlab.names import LABEL_LAB, LABEL_NODE
-from clusterlab.state import Node, State
+from clusterlab.state import LabNode, LabState
 
-NODE = Node(name="gpu01", role="gpu", address="10.87.1.11", image="i")
-PEER = Node(name="gpu02", role="gpu", address="10.87.1.12", image="i")
-DEPOT = Node(name="depot", role="depot", address="10.87.1.2", image="d")
-STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE, PEER, DEPOT])
+NODE = LabNode(name="gpu01", role="gpu", address="10.87.1.11", image="i")
+PEER = LabNode(name="gpu02", role="gpu", address="10.87.1.12", image="i")
+DEPOT = LabNode(name="depot", role="depot", address="10.87.1.2", image="d")
+STATE = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE, PEER, DEPOT])
 OURS = {"Config": {"Labels": {LABEL_LAB: "0badcafe", LABEL_NODE: "gpu01"}}}
 
 

@@ -22,7 +22,7 @@ from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
 from clusterlab.simulated.nvml import node as nvml
 from clusterlab.simulated.nvml import smi, tables
-from clusterlab.state import State
+from clusterlab.state import LabState
 
 from .test_simulated_hardware import StoppedNode
 
@@ -58,7 +58,7 @@ def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
 
 def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
     """The healthy sample, with what these nodes print, and declared as the lab's settings have it."""
-    state = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
+    state = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
     offer = cluster_files.Offer("NVIDIA A100-SXM4-80GB", 8, "repository", "sha256:0")
     declared = cluster_files.settings(state, offer)["gpu_nodes"]
     found = sample.healthy(len(lab))
