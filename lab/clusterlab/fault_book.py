@@ -171,13 +171,13 @@ def check_request(
         if not gpus:
             problem = f"{node} has no GPUs"
         elif gpu is None:
-            problem = f"{fault.kind} wants a GPU: --gpu {min(gpus)} to {max(gpus)}"
+            problem = f"{fault.kind} needs a GPU: --gpu {min(gpus)} to {max(gpus)}"
         elif gpu not in gpus:
             problem = f"{node} has no GPU {gpu}"
     elif gpu is not None:
         problem = f"{fault.kind} concerns the whole {fault.scope}, not a GPU"
     if not problem and fault.scope == "link" and peer is None:
-        problem = f"{fault.kind} wants the host at the link's other end: --peer NODE"
+        problem = f"{fault.kind} needs the host at the link's other end: --peer NODE"
     elif not problem and peer is not None:
         if fault.scope != "link":
             problem = f"{fault.kind} concerns no peer"

@@ -85,7 +85,7 @@ def running(lab: LabDirectory, state: LabState) -> dict[str, bool | None]:
 
 
 def _agreed(lab: LabDirectory, request: Request) -> LabState:
-    """The state to go on from; refuses a request that the lab that is there cannot become."""
+    """The state to continue from; refuses a request that the existing lab cannot satisfy."""
     if request.hardware not in hardware.PROFILES:
         raise ClusterctlError(
             f"there is no simulated hardware {request.hardware!r}",
@@ -151,7 +151,7 @@ def _build(lab: LabDirectory, request: Request, progress: LabProgress) -> Artifa
         builds: list[Future[Any]] = [training, node, packages, depot, *([harbor] if harbor else [])]
         done, _ = wait(builds, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
-            # What has not begun is not worth waiting for.
+            # Do not wait for what has not started.
             pool.shutdown(cancel_futures=True)
             raise next(error for future in done if (error := future.exception()))
         installers = harbor.result() if harbor else None
@@ -215,7 +215,7 @@ def _ensure_depot(lab: LabDirectory, depot: LabNode, built: Artifacts, progress:
     """The depot holds nothing of its own: where its contents have changed, it is made again."""
     mounts = {"/srv/depot": built.packages.directory, "/var/lib/registry": built.training.storage}
     if built.harbor:
-        # A mount inside a mount that is read-only wants its place to be there.
+        # A mount inside a read-only mount needs an existing directory.
         (built.packages.directory / HARBOR).mkdir(exist_ok=True)
         mounts[f"/srv/depot/{HARBOR}"] = built.harbor.directory
     found = docker.inspect("container", [lab.names.container(DEPOT)], missing_ok=True)

@@ -1,6 +1,6 @@
 """The one limit of the kernel that a few servers on one machine reach: inotify instances a user may have.
 
-It is raised where a lab needs more, said so, and put back when the last lab of this machine goes.
+It is raised, with a message, if a lab needs more, and restored when the last lab of this machine is removed.
 """
 
 from __future__ import annotations

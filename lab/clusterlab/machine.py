@@ -73,7 +73,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a lab wants more than it has: hosts that do not run yet, and images that are not built yet."""
+    """What a lab needs besides what it has: hosts that do not run yet, and images that are not built yet."""
 
     new_hosts: int
     images_cached: bool

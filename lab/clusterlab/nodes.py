@@ -102,7 +102,7 @@ def wait_until_booted(names: Names, node: LabNode) -> str:
 
 
 def host_keys(names: Names, node: LabNode) -> list[str]:
-    """The host's public SSH keys as ``TYPE BASE64``, read inside the host: nobody stands between."""
+    """The host's public SSH keys as ``TYPE BASE64``, read inside the host, not over the network."""
     said = docker.execute(names.container(node.name), ["sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"]).stdout
     return [" ".join(line.split()[:2]) for line in said.decode().splitlines()]
 

@@ -51,7 +51,7 @@ def ensure_packages(system: str, home: Path, progress: LabProgress) -> Packages:
 
 
 def remove_others(packages: Packages) -> None:
-    """Remove what earlier contents left beside the directory that is served now."""
+    """Remove earlier contents next to the directory that is served now."""
     for path in packages.directory.parent.iterdir():
         if path != packages.directory:
             shutil.rmtree(path, ignore_errors=True)

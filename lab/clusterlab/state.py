@@ -33,7 +33,7 @@ class LabNode(StateRecord):
 
 
 class InjectedFault(StateRecord):
-    """A fault that is in place now, or was begun. ``undo`` is what its ``clear`` needs to know."""
+    """A fault that is in place, or whose injection was started. ``undo`` is what its ``clear`` needs."""
 
     node: str
     kind: str

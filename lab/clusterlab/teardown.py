@@ -77,7 +77,7 @@ def _remove(lab: LabDirectory, suffix: str, progress: LabProgress) -> list[str]:
 def _purge(progress: LabProgress) -> list[str]:
     """Remove the lab's images, its cache, and the engine that we started; returns what stays, and why.
 
-    The engine goes last: what had to be asked of it has been asked then, and purging again can go on.
+    Docker is removed last: nothing needs it any more then, and an interrupted purge can be repeated.
     """
     try:
         with alone():

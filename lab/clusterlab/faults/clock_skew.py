@@ -34,7 +34,7 @@ cat > "$path" <<'END'
 
 
 def inject(target: FaultTarget) -> None:
-    """Raises ClusterctlError (``lab.program-taken``) where somebody has put a `date` there already."""
+    """Raises ClusterctlError (``lab.program-taken``) if there is a `date` already."""
     free = target.exec(["sh", "-c", f"[ ! -e {DATE} ] || {_IS_OURS}"], check=False)
     if free.returncode != 0:
         raise ClusterctlError(

@@ -1,4 +1,4 @@
-"""Faults of what is installed beside the GPUs: driver, Fabric Manager, container toolkit."""
+"""Faults of the installed software: driver, Fabric Manager, container toolkit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def skew_fabric_manager(target: FaultTarget) -> None:
     _override_fabric_manager(target, OTHER_FABRIC_MANAGER)
 
 
-# Only where there is one: without CDI the runtime's hook looks for GPUs anew for each container.
+# Only where there is one: without CDI the runtime's hook looks for GPUs for each container.
 _REFRESH = "test ! -e /var/run/cdi/nvidia.yaml || systemctl restart nvidia-cdi-refresh.service"
 
 

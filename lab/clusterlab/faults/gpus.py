@@ -78,7 +78,7 @@ FAULTS = (
         {"numa_node": lambda node: 1 - node},
         caught_by=("numa",),
     ),
-    # As by somebody who needed its memory.
+    # As set by a user who needed its memory.
     edited(
         "ecc-off",
         "ECC of a GPU is switched off",

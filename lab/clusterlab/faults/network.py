@@ -101,7 +101,7 @@ FAULTS = (
     ),
     scripted(
         "firewall",
-        "a firewall lets nobody connect to the node at ports from 1024 on, until it reboots",
+        "a firewall drops connections to the node's ports from 1024 on, until it reboots",
         inject=f"iptables -I {_CLOSED}",
         clear=remove_rule(_CLOSED),
         caught_by=("peer-ports",),

@@ -1,4 +1,4 @@
-"""The cluster's registry does not run: its host is there, and nobody listens."""
+"""The cluster's registry does not run: its host is up, and no service listens."""
 
 from __future__ import annotations
 

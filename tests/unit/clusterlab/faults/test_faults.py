@@ -143,7 +143,7 @@ def test_no_inventory_is_too_strange_to_be_looked_through(content: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "gpus", "gpu", "peer", "problem"),
     [
-        ("gpu-missing", range(8), None, None, "wants a GPU: --gpu 0 to 7"),
+        ("gpu-missing", range(8), None, None, "needs a GPU: --gpu 0 to 7"),
         ("gpu-missing", range(8), 9, None, "has no GPU 9"),
         ("gpu-missing", [], 0, None, "has no GPUs"),
         ("node-down", range(8), 1, None, "whole node, not a GPU"),
