@@ -1,4 +1,4 @@
-"""Paddle's own check, run and read."""
+"""Paddle's run_check, run and read."""
 
 from __future__ import annotations
 

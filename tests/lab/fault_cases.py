@@ -101,7 +101,7 @@ _WITH_WORDS = (
     Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
     Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "otherwise than they went", gpu=4),
     Case("job", "gpu-launch-slow", "gpu03", "CPU governor", gpu=6),
-    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold what was written", gpu=5, ordinary=False),
+    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold the written data", gpu=5, ordinary=False),
     Case("job", "rank-crash", "gpu03", "log", "SIGSEGV"),
     Case("job", "rank-killed", "gpu01", "log", "SIGKILL"),
     Case("job", "rank-hang", "gpu02", "log", "is stopped", ordinary=False),

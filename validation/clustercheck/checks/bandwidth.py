@@ -68,7 +68,7 @@ def compare(
     Sizes without a floor are compared with the baseline; where none has a floor, else nobody can judge.
     """
     if not limits:
-        raise CannotReadError("none of the sizes that were measured is judged")
+        raise CannotReadError("none of the measured sizes is judged")
     with_floor = [size for size, each in limits.items() if each.floor is not None]
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
@@ -144,12 +144,12 @@ def said(outcome: JobOutcome, key: str) -> str:
 
 
 NO_FLOOR = (
-    "no number is sourced for these GPUs within one node at these sizes, and no baseline has one: save one "
-    "where the node is known to be good (validate --save-baseline)"
+    "no floor has a source for these GPUs within one node at these sizes, and there is no baseline: save "
+    "one when the node is known to be good (validate --save-baseline)"
 )
 NO_PLATEAU = (
-    "no message was large enough for the network's plateau, and no baseline has these sizes: run a larger "
-    "suite, or save a baseline where the cluster is known to be good (validate --save-baseline)"
+    "no message was large enough for the network's plateau, and no baseline has these sizes: run a "
+    "larger suite, or save a baseline when the cluster is known to be good (validate --save-baseline)"
 )
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 

@@ -294,10 +294,10 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
         return None
     spec, node = evidence.declared.get(subject.node), evidence.nodes.get(subject.node)
     if spec is not None and spec.excluded:
-        return waived(f"{subject.node} is taken out: {spec.excluded}")
+        return waived(f"{subject.node} is quarantined: {spec.excluded}")
     if check.id != "node-reachable" and (node is None or node.unreachable):
         because = node.unreachable if node else "nothing was collected"
-        return not_run(f"the node could not be looked at: {because}")
+        return not_run(f"the node could not be probed: {because}")
     if check.heavy and subject.node in evidence.left_out:
         return not_run(evidence.left_out[subject.node])
     return None

@@ -49,7 +49,7 @@ def offset_of(node: NodeEvidence) -> Offset:
     """
     began, ended = node.raw.get("clock_began"), node.raw.get("clock_ended")
     if not isinstance(began, (int, float)) or not isinstance(ended, (int, float)) or node.asked is None:
-        raise CannotReadError("the probe did not say what time it was")
+        raise CannotReadError("the probe did not report the time")
     offset = Offset(ended - node.asked[1], began - node.asked[0])
     if offset.low > offset.high:
         raise CannotReadError("the clock was set while the probe ran")
@@ -108,20 +108,25 @@ def _ahead(node: str, by_s: float) -> seeding.Inject:
 
 
 ALL_WRONG = (
-    "Look at the clock of this machine and of a node (`date -u`): one of them is wrong, and certificates and "
-    "logs go by it. Point the nodes to a time server that is right."
+    "Compare the clocks of this machine and of a node (`date -u`): one of them is wrong, which affects "
+    "certificates and logs. Configure a correct time server on the nodes."
 )
 CHECK = Check(
     id="clock",
     title="Clock",
     section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="how far the node's clock is at least from most nodes' (of three or more) and this machine's",
+    measures=(
+        "minimum difference of the node's clock from those of most nodes (of three or more) and of this "
+        "machine"
+    ),
     method="time on the node when the probe began and ended, within the times it was asked for and came back",
     requires="a log-in that does not take half a minute",
     expectation=f"within {PEERS_S:g} s of the other nodes, {CONTROLLER_S:g} s of this machine",
-    remedy="Set the node's clock and have it kept right: see `timedatectl`, then give chrony or "
-    "systemd-timesyncd a time server that the node can reach.",
+    remedy=(
+        "Set the node's clock and keep it synchronised: see `timedatectl`, and configure chrony or "
+        "systemd-timesyncd with a time server that the node can reach."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

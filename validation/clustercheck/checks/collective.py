@@ -92,10 +92,12 @@ def _check(name: str) -> Check:
         measures=f"whether {DOES[name]}, every element right",
         method=f"Paddle's own {words(name)} of seeded integers in float32 into poisoned memory, "
         "every element compared, several sizes",
-        requires="the training image on every node, at least two ranks, a backend that has it: over gloo "
-        "Paddle has all-gather and broadcast alone",
-        expectation="every rank ends by itself, and every element is what it must be",
-        remedy="Look at this node's log and network; validate without it to see whether the others agree.",
+        requires=(
+            "the training image on every node, at least two ranks, a backend that has it: over gloo "
+            "Paddle has only all-gather and broadcast"
+        ),
+        expectation="every rank ends by itself, and every element is correct",
+        remedy="Check this node's log and network; validate without it to see whether the others agree.",
         subjects=every_node,
         judge=judge,
         job=JOB,

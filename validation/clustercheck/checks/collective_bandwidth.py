@@ -94,12 +94,16 @@ def _check(name: str) -> Check:
         "defines it, of the slowest rank",
         requires="the training image on every node, at least two ranks, a backend that has it, a network "
         "adapter whose rate is known",
-        expectation="within a node the floor of the all-reduce as far as it binds this collective; across "
-        "nodes a floor of its own, as that of the all-reduce has no source here: 60 % of the InfiniBand or "
-        "RoCE rails (55 % of one or two) from 1 GiB and 16 MiB a rank on, 10 % of TCP; and no more than "
-        "physics allows",
-        remedy="Where the all-reduce is slow too, see the pairs and the culprits; where this one alone is, "
-        "look at NCCL's log for the algorithm and the transport that it chose.",
+        expectation=(
+            "within a node the floor of the all-reduce as far as it binds this collective; across nodes "
+            "a floor of its own, as that of the all-reduce has no source here: 60 % of the InfiniBand or "
+            "RoCE rails (55 % of one or two) from 1 GiB and 16 MiB a rank on, 10 % of TCP; and not above "
+            "the physical limit"
+        ),
+        remedy=(
+            "If the all-reduce is slow too, see the pairs and the culprits; if only this one is, check "
+            "NCCL's log for the algorithm and the transport that it chose."
+        ),
         subjects=the_group,
         judge=judge,
         job=JOB,

@@ -42,20 +42,24 @@ def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -
     if driver != "systemd":
         return passed(how, expected, source=SOURCE, evidence=more)
     if not by_cdi and runtime == "nvidia":
-        return not_run("NVIDIA's runtime is the default: how it gives GPUs is not known here", evidence=more)
+        return not_run("NVIDIA's runtime is the default: how it adds GPUs is not known", evidence=more)
     if not by_cdi and info.get("CDISpecDirs") and _version(info) >= GPUS_MAY_BE_CDI:
         because = (
-            f"Docker {info.get('ServerVersion')} may take --gpus for CDI or for a hook: which is not told"
+            f"Docker {info.get('ServerVersion')} may handle --gpus by CDI or by a hook: which one is not "
+            "known"
         )
         return not_run(because, source=SOURCE, evidence=more)
     if not by_cdi:
-        because = "systemd manages the containers' devices and is not told of the GPUs, which a hook adds"
+        because = "systemd manages the containers' devices and does not know the GPUs, which a hook adds"
         return failed(because, how, expected, source=SOURCE, evidence=more)
     missing = [
         str(link.get("path")) for link in node.records("device_links") if link.get("there") is not True
     ]
     if missing:
-        because = f"/dev/char has no link to {', '.join(missing[:4])}: some runc do not tell systemd then"
+        because = (
+            f"/dev/char has no link to {', '.join(missing[:4])}: some versions of runc then do not inform "
+            "systemd"
+        )
         return not_run(because, source=SOURCE, evidence={**more, "without_link": missing}, remedy=LINKS)
     return passed(how, expected, source=SOURCE, evidence=more)
 

@@ -29,12 +29,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise CannotReadError("the probe could not start a container")
     if record["rc"] != 0:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
-        return failed(f"a container that is not root's cannot use the GPUs: {said}", 0, len(of_root))
+        return failed(f"a non-root container cannot use the GPUs: {said}", 0, len(of_root))
     seen = listed(str(record.get("stdout") or ""))
     if not of_root or set(seen) - set(of_root):
-        raise CannotReadError("a container that is not root's sees more GPUs than one that is")
+        raise CannotReadError("a non-root container sees more GPUs than one of root")
     if set(of_root) - set(seen):
-        because = f"a container sees {len(seen)} GPU(s) where it is not root's, {len(of_root)} where it is"
+        because = f"a container sees {len(seen)} GPU(s) as non-root, {len(of_root)} as root"
         return failed(because, len(seen), len(of_root))
     return passed(len(seen), len(of_root))
 

@@ -18,17 +18,15 @@ from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "performance"
-SOURCE = (
-    "Linux kernel, CPU Performance Scaling: of its governors this one alone asks for the highest pace always"
-)
-NO_CPUFREQ = "the kernel does not control the CPUs' pace (no cpufreq): the firmware does"
+SOURCE = "Linux kernel, CPU Performance Scaling: only this governor always requests the highest frequency"
+NO_CPUFREQ = "the kernel does not control the CPU frequency (no cpufreq): the firmware does"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A CPU that has to speed up first launches kernels late, and the slowest node sets the group's pace."""
     node = evidence.nodes[str(subject.node)]
     if inside := virtual(node.part("virtual")):
-        return not_applicable(f"the node is virtual ({inside}): the CPUs' pace is another machine's affair")
+        return not_applicable(f"the node is virtual ({inside}): its host controls the CPU frequency")
     governors = node.mapping("cpu").get("governors")
     if not isinstance(governors, dict) or not all(isinstance(n, int) for n in governors.values()):
         raise CannotReadError("the probe did not say which governors the CPUs have")
@@ -57,12 +55,12 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
-    measures="by which rule (governor) the kernel sets the pace of the CPUs",
+    measures="the governor by which the kernel sets the CPU frequency",
     method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
-    requires="a machine that is not virtual, a kernel that controls the pace (cpufreq)",
+    requires="a machine that is not virtual, a kernel that controls the CPU frequency (cpufreq)",
     expectation=f"{EXPECTED}, on every CPU; another is a warning, as systems bring it",
     remedy="`cpupower frequency-set --governor performance`, and at every boot by a unit or by tuned's "
-    "profile throughput-performance; or have the firmware do it, with its profile for most performance.",
+    "profile throughput-performance; or set the firmware's profile for maximum performance.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

@@ -57,14 +57,14 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
     difference = _difference(rank)
     parameters = parameters_of(rank)
     if not common:
-        return failed("every rank holds other parameters", parameters[:16], "equal on all ranks")
+        return failed("every rank has different parameters", parameters[:16], "equal on all ranks")
     if parameters not in common:
         return failed(
-            "its parameters are not those of the other ranks", parameters[:16], "equal on all ranks"
+            "its parameters differ from those of the other ranks", parameters[:16], "equal on all ranks"
         )
     if len(common) > 1:
         return failed(
-            "the ranks hold different parameters: it cannot be told which are right",
+            "the ranks have different parameters: cannot determine which are right",
             parameters[:16],
             "equal on all ranks",
         )
@@ -73,7 +73,9 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
             f"the loss is {difference:.3g} away from a single process's", difference, tolerance, unit="loss"
         )
     if verdict.get("ok") is not True:
-        return failed(str(verdict.get("because") or "the rank says that training is wrong"), "not ok", "ok")
+        return failed(
+            str(verdict.get("because") or "the rank reports that training is wrong"), "not ok", "ok"
+        )
     losses_of(rank)
     return None
 

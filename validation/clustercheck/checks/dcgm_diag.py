@@ -77,13 +77,13 @@ def _judged(diag: Diag, gpu: int, level: str) -> Finding:
         return failed(told, len(wrong), 0, unit="tests", source=SOURCE, evidence=more)
     silent = [result.test for result in mine if result.said is Said.NOT_RUN and result.messages]
     if silent:
-        return not_run(f"DCGM says nothing of this GPU's {', '.join(silent[:4])}", evidence=more)
+        return not_run(f"DCGM reports nothing about this GPU's {', '.join(silent[:4])}", evidence=more)
     # That software is in place, which comes first, tests no GPU.
     tested = [result.said for result in mine if result.category != DEPLOYMENT]
     if not passed_tests or (Said.SKIP in tested and Said.PASS not in tested):
         return not_run("DCGM skipped every test of this GPU", evidence=more)
     if level != DEPLOYMENT_LEVEL and Said.PASS not in tested:
-        return not_run("DCGM ran no test of this GPU, of the software alone", evidence=more)
+        return not_run("DCGM tested only the software, not this GPU", evidence=more)
     return passed(0, 0, unit="tests", source=SOURCE, evidence=more)
 
 

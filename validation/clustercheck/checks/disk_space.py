@@ -23,7 +23,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every place must have room in bytes and in inodes, and take writes. A place not listed is Docker's."""
     records = evidence.nodes[str(subject.node)].records("storage")
     if not records:
-        raise CannotReadError("the probe looked at no place")
+        raise CannotReadError("the probe reported no directory")
     places, unread = [], []
     for record in records:
         try:

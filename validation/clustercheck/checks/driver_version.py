@@ -50,21 +50,24 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             remedy="Reload the module or reboot the node: CUDA fails until both are of one version.",
         )
     if asked and module != asked:
-        return failed(f"driver {module} runs, the settings ask for {asked}", module, asked, evidence=more)
+        return failed(
+            f"driver {module} is running, the settings require {asked}", module, asked, evidence=more
+        )
     if branch and module.split(".")[0] != branch:
         return failed(
-            f"driver {module} runs, the settings ask for branch {branch}", module, branch, evidence=more
+            f"driver {module} is running, the settings require branch {branch}", module, branch, evidence=more
         )
     if module not in commonest:
         most = commonest[0] if len(commonest) == 1 else " and ".join(sorted(commonest))
-        return failed(f"driver {module} runs, most nodes run {most}", module, most, evidence=more)
+        return failed(f"driver {module} is running, most nodes run {most}", module, most, evidence=more)
     if len(commonest) > 1:
         return failed(
-            f"nodes run {' and '.join(sorted(commonest))}, equally many: cannot tell which is meant",
+            f"nodes run {' and '.join(sorted(commonest))}, in equal numbers: cannot determine which is "
+            "intended",
             module,
             "one version",
             evidence=more,
-            remedy="Set nvidia_driver_version to the one that is meant, then clusterctl apply.",
+            remedy="Set nvidia_driver_version to the intended one, then clusterctl apply.",
         )
     evidence.nodes[node].smi()
     return passed(module, asked or branch or commonest[0], evidence=more)
@@ -111,11 +114,11 @@ CHECK = Check(
     title="Driver version",
     section=Section.DRIVER,
     scope=Scope.HOST,
-    measures="the version of the running kernel module, and of the library beside it",
+    measures="version of the running kernel module, and of the driver's library",
     method="/sys/module/nvidia/version and nvidia-smi -q -x",
     requires="a loaded NVIDIA kernel module",
-    expectation="nvidia_driver_version, or nvidia_driver_branch, and alike on all nodes",
-    remedy="Bring the node to the declared version: clusterctl apply --only driver --limit NODE",
+    expectation="nvidia_driver_version, or nvidia_driver_branch, and the same on all nodes",
+    remedy="Install the declared version on the node: clusterctl apply --only driver --limit NODE",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

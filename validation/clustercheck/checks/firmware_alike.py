@@ -35,7 +35,7 @@ def traits(node: NodeEvidence) -> Traits:
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Another BIOS brings other defaults (NUMA, ACS, power), which are looked for in vain elsewhere."""
     if inside := virtual(evidence.nodes[str(subject.node)].part("virtual")):
-        return not_applicable(f"the node is virtual ({inside}): the firmware is another machine's")
+        return not_applicable(f"the node is virtual ({inside}): its host has the firmware")
     return judge_alike(evidence, subject, traits)
 
 
@@ -57,7 +57,7 @@ CHECK = Check(
     method="/sys/class/dmi/id (readable without root) and /proc/cpuinfo, compared with nodes declared to be "
     "of the same kind",
     requires="a machine that is not virtual, a second node of the same kind",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
     remedy="Bring BIOS and board firmware to one version with the vendor's tool, compare the BIOS settings, "
     "and reboot; microcode also comes with the operating system (intel-microcode, amd64-microcode).",
     subjects=every_node,

@@ -20,7 +20,7 @@ from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_burn"
 SHOWN = ("burn_bf16", "burn_fp16", "burn_tf32", "burn_fp32", "burn_fp64")
-THROTTLE_REMEDY = "Look at fans, air flow and power supplies of the node; read its BMC's event log."
+THROTTLE_REMEDY = "Check fans, air flow and power supplies of the node; read its BMC's event log."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -41,8 +41,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     _require_whole(rank, burn)
     if not is_positive(seen.get("samples")) or not isinstance(seen.get("reasons"), list):
-        because = seen.get("because") or "nvidia-smi said nothing of throttling"
-        because = f"what the GPU did meanwhile is not known: {because}"
+        because = seen.get("because") or "nvidia-smi did not report throttling"
+        because = f"the GPU's state during the burn is not known: {because}"
         return replace(finding, verdict=Verdict.NOT_RUN, because=because)
     return finding
 
@@ -52,11 +52,11 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
     reasons = seen.get("reasons")
     active = [text for name, text in FAULTS.items() if isinstance(reasons, list) and name in reasons]
     if active:
-        said = f"throttled while it burned: {', '.join(active)}, up to {seen.get('temperature_c')} C"
+        said = f"throttled during the burn: {', '.join(active)}, up to {seen.get('temperature_c')} C"
         return failed(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
     before, after = seen.get("uncorrected_before"), seen.get("uncorrected_after")
     if isinstance(before, int) and isinstance(after, int) and after > before:
-        said = f"{after - before} uncorrected memory errors were counted while it burned"
+        said = f"{after - before} uncorrected memory errors were counted during the burn"
         return failed(said, after - before, 0, unit="errors", evidence=told)
     return None
 
@@ -64,7 +64,7 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
 def _require_whole(rank: RankOutcome, burn: Mapping[str, Any]) -> None:
     """Raises CannotReadError where seconds or errors are no numbers."""
     if not is_positive(burn.get("seconds")):
-        raise CannotReadError(f"rank {rank.rank} does not say how long it burned")
+        raise CannotReadError(f"rank {rank.rank} does not report how long it burned")
     if type(burn.get("errors")) is not int or burn["errors"] < 0:
         raise CannotReadError(f"rank {rank.rank} does not count its errors")
 

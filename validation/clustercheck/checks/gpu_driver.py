@@ -32,7 +32,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             # The GPU is to blame, and its own check says so.
             return not_run(
                 f"nvidia-smi ended with {record.get('rc')}, as GPU {', '.join(judged)} fell off the bus",
-                remedy="Mend that GPU first: nvidia-smi fails for the whole node while it is lost.",
+                remedy="Fix that GPU first: nvidia-smi fails for the whole node while it is lost.",
             )
         text = str(record.get("stdout") or "") + str(record.get("stderr") or "")
         mismatch = "version mismatch" in text.lower()

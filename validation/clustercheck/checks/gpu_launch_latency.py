@@ -18,7 +18,9 @@ from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
 JOB = "gpu_launch"
 SHOWN = ("kernel_launch_wall", "kernel_launch_event", "kernel_launch_stream")
-ALONE = "fewer than four equal GPUs, and no sourced number for launches out of Python: nothing to judge by"
+ALONE = (
+    "fewer than four equal GPUs, and no floor with a source for launches from Python: nothing to compare with"
+)
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:

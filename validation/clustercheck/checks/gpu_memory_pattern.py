@@ -29,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     except CannotReadError:
         told = verdict.get("pattern_test")
         if isinstance(told, Mapping) and is_positive(told.get("errors")):
-            said = str(verdict.get("because") or "words did not hold what was written")
+            said = str(verdict.get("because") or "words did not hold the written data")
             return failed(said, told["errors"], 0, unit="wrong words", evidence=dict(told))
         raise
     errors, tested, asked = account["errors"], account["tested_bytes"], account["asked_bytes"]
@@ -39,7 +39,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         "evidence": dict(account),
     }
     if errors:
-        said = str(verdict.get("because") or f"{errors} words did not hold what was written")
+        said = str(verdict.get("because") or f"{errors} words did not hold the written data")
         return failed(said, errors, 0, **more)
     if tested < asked or verdict.get("ok") is not True:
         said = str(verdict.get("because") or f"only {tested} of {asked} bytes were tested")
@@ -51,7 +51,7 @@ def _account(rank: RankOutcome) -> Mapping[str, Any]:
     """The account of the test. Raises CannotReadError where a count is none, or nothing was tested."""
     account = (rank.verdict or {}).get("pattern_test")
     if not isinstance(account, Mapping):
-        raise CannotReadError(f"rank {rank.rank} gives no account of its patterns")
+        raise CannotReadError(f"rank {rank.rank} does not report its patterns")
     for name, least in (("patterns", 1), ("tested_bytes", 1), ("asked_bytes", 1), ("errors", 0)):
         value = account.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:

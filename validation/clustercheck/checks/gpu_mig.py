@@ -28,12 +28,12 @@ from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.spec import MIG_DISABLED, mig_layout
 
 DECLARE = (
-    "Say in hardware_mig what every GPU of the node is to be: `disabled`, or its instances as "
+    "Declare in hardware_mig what every GPU of the node must be: `disabled`, or its instances as "
     "`3g.40gb, 3g.40gb` or `7x1g.10gb`."
 )
 SETTLE = (
-    "Make the instances anew (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
-    "nvidia-smi -mig and reset the GPU; instances do not outlive a reboot: have a service make them at boot."
+    "Create the instances again (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
+    "nvidia-smi -mig and reset the GPU; instances do not survive a reboot: create them by a service at boot."
 )
 
 
@@ -42,13 +42,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu, declared = gpu_of(evidence, subject), evidence.declared[str(subject.node)].mig
     if gpu.mig in ("", "N/A"):
         if declared not in ("", MIG_DISABLED):
-            return failed("this GPU knows no MIG", "no MIG", declared)
-        return not_applicable("this GPU knows no MIG")
+            return failed("this GPU does not support MIG", "no MIG", declared)
+        return not_applicable("this GPU does not support MIG")
     if gpu.mig not in ("Enabled", "Disabled") or gpu.mig_pending not in ("Enabled", "Disabled"):
         raise CannotReadError(f"the mode of MIG is {gpu.mig!r}, and {gpu.mig_pending!r} after a reset")
     if gpu.mig_pending != gpu.mig:
         because = f"MIG is {gpu.mig.lower()} and will be {gpu.mig_pending.lower()} after a reset of the GPU"
-        return failed(because, gpu.mig.lower(), declared or "no change that waits")
+        return failed(because, gpu.mig.lower(), declared or "no pending change")
     shown = _shown(_layout(evidence, str(subject.node), gpu)) if gpu.mig == "Enabled" else MIG_DISABLED
     return _compared(shown, declared)
 
@@ -57,7 +57,7 @@ def _compared(shown: str, declared: str) -> Finding:
     if not declared:
         if shown == MIG_DISABLED:
             return passed(shown, "no MIG where none is declared")
-        return not_run(f"MIG is on ({shown}), and nobody declared it", measured=shown, remedy=DECLARE)
+        return not_run(f"MIG is on ({shown}), and this was not declared", measured=shown, remedy=DECLARE)
     wanted = mig_layout(declared)
     expected = MIG_DISABLED if wanted is None else _shown(Counter(wanted))
     if shown != expected:

@@ -34,7 +34,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return not_applicable("MIG is on, which switches peer access off")
     gpus = len(evidence.nodes[node].smi().gpus)
     if gpus < 2:
-        return not_applicable("the node has one GPU: it has no peer")
+        return not_applicable("the node has one GPU and no peers")
     matrices, unread = evidence.once(lambda _: _read(evidence.nodes[node], gpus), ("peer access", node))
     joined = profile is not None and profile.nvswitches > 0
     refused = _refused(matrices, gpu.index)
@@ -59,11 +59,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if unread:
         raise unread[0]
     if any(word == "U" for way in plain for word in refused[way].values()):
-        return not_run("the driver does not know whether this GPU reaches its peers", evidence=more)
+        return not_run("the driver cannot determine whether this GPU reaches its peers", evidence=more)
     if not joined and any(refused[way] for way in plain):
         words = sorted({MEANINGS[word] for way in plain for word in refused[way].values()})
         return not_applicable(
-            f"no NVSwitch joins these GPUs, and the driver says: {', '.join(words)}", evidence=more
+            f"no NVSwitch connects these GPUs, and the driver reports: {', '.join(words)}", evidence=more
         )
     return passed(gpus - 1, gpus - 1, unit="peers", source=SOURCE, evidence=more)
 

@@ -73,7 +73,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     if not _said(rank):
-        return not_applicable("the node has one GPU: it has no peer")
+        return not_applicable("the node has one GPU and no peers")
     name, gpu = str(subject.node), int(subject.gpu or 0)
     node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
     own, unread = node.own(gpu), [why for (one, _), why in node.unread.items() if one == gpu]
@@ -93,7 +93,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if wrong := {peer: n for peer, links in ways.items() if (n := sum(link.wrong_bytes for link in links))}:
         named = ", ".join(f"GPU {peer} ({count} bytes)" for peer, count in wrong.items())
         return failed(
-            f"copies to or from {named} arrive otherwise than they went",
+            f"copies to or from {named} arrive corrupted",
             "wrong bytes",
             "every byte right",
             evidence=more,

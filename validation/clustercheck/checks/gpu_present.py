@@ -8,15 +8,15 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import PLACE_UNKNOWN, Scope, Section, Severity, Subject, Verdict
 
 DECLARE = (
-    "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
+    "Set hardware_gpu_count (or a hardware_profile that implies it): otherwise a missing GPU is not noticed."
 )
 FELL_OFF = (
-    "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls off "
-    "again, look at power and risers, then have the GPU replaced."
+    "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls "
+    "off again, check power and risers, then have the GPU replaced."
 )
 WHICH = (
-    "Validate together with a whole node of the same kind: then it can be told which GPU is gone. Read the "
-    "kernel log (Xid 79: fallen off the bus), power-cycle the node."
+    "Validate together with a complete node of the same kind, so that the missing GPU can be determined. "
+    "Read the kernel log (Xid 79: fallen off the bus), power-cycle the node."
 )
 
 
@@ -29,7 +29,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The GPU of this number: its place on the bus, and its entry in the driver."""
     if subject.gpu is None:
-        return not_run("how many GPUs it should have is not declared", remedy=DECLARE)
+        return not_run("the expected number of GPUs is not declared", remedy=DECLARE)
     node, gpu = str(subject.node), subject.gpu
     found, slots = evidence.nodes[node], evidence.slots(node)
     on_bus = found.gpu_addresses()
@@ -37,7 +37,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more: dict[str, object] = {"expected": evidence.gpu_count(node), "pci": len(on_bus)}
     count = f"{len(on_bus)} on the PCI bus"
     if gpu >= len(slots):
-        because = f"{count}, and no whole node of its kind shows which one is gone"
+        because = f"{count}, and no complete node of its kind shows which one is missing"
         return failed(because, count, expected, remedy=WHICH, evidence={**more, PLACE_UNKNOWN: True})
     address = slots[gpu]
     more["address"] = address
@@ -47,7 +47,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         )
     if address in found.lost_gpus():
         said = next((each.lost for each in found.smi_gpus() if each.address == address), "")
-        because = f"the GPU at {address} fell off the bus: it is listed there and no longer answers"
+        because = f"the GPU at {address} fell off the bus: it is listed there and no longer responds"
         because = f"the driver has lost the GPU at {address}: {said}" if said else because
         return failed(because, said or "no answer", expected, remedy=FELL_OFF, evidence=more)
     in_driver = [each.address for each in found.smi().gpus]

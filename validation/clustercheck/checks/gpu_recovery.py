@@ -24,10 +24,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if action == "None":
         return passed("none", "none")
     if action in REMEDIES:
-        return failed(f"the driver asks: {action}", action, "none", remedy=REMEDIES[action])
+        return failed(f"the driver requests: {action}", action, "none", remedy=REMEDIES[action])
     branch = whole_number(evidence.nodes[str(subject.node)].smi().driver_version.partition(".")[0])
     if action in ("", "N/A") and branch is not None and branch < FIRST_BRANCH:
-        return not_applicable(f"drivers before {FIRST_BRANCH} do not say")
+        return not_applicable(f"drivers before {FIRST_BRANCH} do not report it")
     raise CannotReadError(f"gpu_recovery_action is {action[:40] or 'not printed'}")
 
 
@@ -37,7 +37,7 @@ CHECK = Check(
     section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
-    measures="the recovery that the driver asks for",
+    measures="the recovery that the driver requests",
     method="nvidia-smi -q -x, gpu_recovery_action",
     requires=f"driver {FIRST_BRANCH} or later",
     expectation="None",

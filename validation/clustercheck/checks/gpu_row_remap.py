@@ -14,7 +14,7 @@ from clustercheck.parse.reading import CannotReadError, whole_number
 _NOT_HERE = ("", "N/A")
 MOST_PAGES = 63
 PAGES = "NVIDIA/DCGM, dcgm_gpu_hardware_limits.h, as in NVIDIA's field diagnostic"
-REPLACE = "Have the GPU replaced: its memory goes on losing pages."
+REPLACE = "Have the GPU replaced: its memory keeps losing pages."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:

@@ -18,8 +18,8 @@ from clustercheck.parse.reading import CannotReadError
 JOB = "gpu_transfer"
 SHOWN = ("host_to_device", "device_to_host")
 LINK_REMEDY = (
-    "The PCIe link was trained with fewer lanes or slower: reseat the GPU or its riser, look at the slot's "
-    "bifurcation and at the BIOS's link speed, and read AER errors in the kernel log."
+    "The PCIe link was trained with fewer lanes or slower: reseat the GPU or its riser, check the slot's "
+    "bifurcation and the BIOS's link speed, and read AER errors in the kernel log."
 )
 
 

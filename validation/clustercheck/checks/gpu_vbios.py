@@ -21,12 +21,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     counts = evidence.once(_versions)[gpu.model]
     total = sum(counts.values())
     if total < 2:
-        return not_applicable("no other GPU of its model tells its VBIOS: there is nothing to compare with")
+        return not_applicable("no other GPU of its model tells its VBIOS: nothing to compare with")
     usual, count = counts.most_common(1)[0]
     more = {"model": gpu.model, "versions": dict(counts)}
     if 2 * count <= total:
         others = " and ".join(sorted(set(counts) - {version}))
-        because = f"VBIOS {version} here and {others} on equal GPUs: cannot tell which is meant"
+        because = f"VBIOS {version} here and {others} on equal GPUs: cannot determine which is intended"
         return failed(because, version, "one for all", evidence=more)
     if version != usual:
         because = f"VBIOS {version}, and {usual} on {count} of {total} GPUs of this model"
@@ -65,7 +65,7 @@ CHECK = Check(
     measures="the version of each GPU's VBIOS",
     method="nvidia-smi -q -x, vbios_version, compared with all GPUs of the same model",
     requires="a second GPU of the same model",
-    expectation="as on more than half of the GPUs of its model; where no half agrees, all differ",
+    expectation="as on more than half of the GPUs of its model; without such a majority all differ",
     remedy="Bring all boards to one version with the server maker's firmware bundle (clocks, power and "
     "error handling are the VBIOS's); a single board that differs has often been replaced: ask for the "
     "update with it.",

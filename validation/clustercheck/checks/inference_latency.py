@@ -152,12 +152,16 @@ CHECK = Check(
     scope=Scope.GROUP,
     measures="time of a request (p50, p99) to text detection and recognition, and whether all ranks "
     "answer alike",
-    method="seeded convolutional models of OCR's shapes in Paddle, one request after another, on every "
-    "GPU at once",
+    method=(
+        "seeded convolutional models of OCR's shapes in Paddle, one request after another, on all GPUs "
+        "in parallel"
+    ),
     requires="the training image on every node",
-    expectation="answers that are the same on all ranks but for rounding; over NCCL, the median as quick as "
-    "that of the other GPUs and as when the cluster was good; p99 is shown",
-    remedy="See this GPU's clocks, power and PCIe link, and what else runs on the host's CPUs.",
+    expectation=(
+        "equal answers on all ranks except for rounding; over NCCL, a median as low as on the other GPUs "
+        "and in the baseline; p99 is shown"
+    ),
+    remedy="Check this GPU's clocks, power and PCIe link, and the load on the host's CPUs.",
     subjects=every_node,
     judge=judge,
     job=JOB,

@@ -141,15 +141,21 @@ CHECK = Check(
     scope=Scope.HOST,
     measures="symbol errors, recoveries, flaps, receive errors and discards that every port counts while the "
     "jobs of the run load it",
-    method="/sys/class/infiniband/*/ports/*/counters before the jobs and after them: the difference. They "
-    "count since the driver was loaded or they were cleared; what they had before is told",
-    requires="an RDMA adapter; where it has counted anything before, a job that loads it: ib_write_bw or "
-    "NCCL between nodes",
+    method=(
+        "/sys/class/infiniband/*/ports/*/counters before the jobs and after them: the difference. They "
+        "count since the driver was loaded or they were cleared; earlier counts are reported"
+    ),
+    requires=(
+        "an RDMA adapter; if it has counted anything before, a job that loads it: ib_write_bw or NCCL "
+        "between nodes"
+    ),
     expectation=f"no growth above ibqueryerrors' default ({THRESHOLDS['symbol_error']} errors of the link, "
     f"{THRESHOLDS['port_xmit_discards']} discards), no flap during the jobs, fewer than {FLAPS} in a node's "
     "first day, and every port that was up is up after them",
-    remedy="Clean or swap cable and transceiver, then look at the switch port (`ibqueryerrors`, `mlxlink`). "
-    "A counter that has come to its end tells nothing any more: `perfquery -R` on the node clears it.",
+    remedy=(
+        "Clean or swap cable and transceiver, then check the switch port (`ibqueryerrors`, `mlxlink`). A "
+        "saturated counter is useless: `perfquery -R` on the node clears it."
+    ),
     subjects=every_node,
     judge=judge,
     counters=("infiniband",),

@@ -11,7 +11,7 @@ from clustercheck.parse.reading import CannotReadError
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """More than half of the adapters of one board id are right; where no half agrees, all differ."""
+    """More than half of the adapters of one board id are right; without such a majority all differ."""
     adapters = evidence.nodes[str(subject.node)].rdma()
     if not adapters:
         return without_adapter(evidence, subject)
@@ -29,7 +29,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         if 2 * count <= count_of_all:
             others = " and ".join(sorted(set(versions) - {adapter.firmware}))
             if others:
-                said = f"{adapter.name} has {adapter.firmware}, others {others}: cannot tell which is meant"
+                said = (
+                    f"{adapter.name} has {adapter.firmware}, others {others}: cannot determine which is "
+                    "intended"
+                )
                 wrong.append((said, adapter.firmware, others))
         elif adapter.firmware != usual:
             said = f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
@@ -54,7 +57,7 @@ CHECK = Check(
     measures="firmware of every RDMA adapter, by its board id",
     method="fw_ver and board_id in /sys/class/infiniband, compared among all adapters of one board id",
     requires="a second adapter of the same board id, on this node or another",
-    expectation="as on more than half of the equal adapters; where no half agrees, all differ",
+    expectation="as on more than half of the equal adapters; without such a majority all differ",
     remedy="Bring the adapters to one version: `mlxfwmanager --query`, then `mlxfwmanager -u` and a reboot; "
     "the board id (PSID) names the image.",
     severity=Severity.MINOR,

@@ -209,9 +209,11 @@ CHECK = Check(
     "place on equal nodes, and ports of equal adapters (same board id)",
     requires="an RDMA adapter, here or declared; hardware_rdma_ports, or a second node of the same kind",
     expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port), "
-    "and a PCI Express link that carries the ports' rates and is no less than on equal nodes",
-    remedy="Look at cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
-    "then the switch port; where the port stays bad, have the adapter replaced.",
+    "and a PCI Express link that supports the ports' rates and is not lower than on equal nodes",
+    remedy=(
+        "Check cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
+        "then the switch port; if the port still fails, have the adapter replaced."
+    ),
     severity=Severity.CRITICAL,
     subjects=every_node,
     judge=judge,

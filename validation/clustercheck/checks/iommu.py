@@ -74,13 +74,15 @@ CHECK = Check(
     scope=Scope.HOST,
     measures="whether the IOMMU translates addresses for GPUs and RDMA adapters",
     method="type of each device's group in /sys/bus/pci/devices/*/iommu_group (identity or DMA) and "
-    "/sys/class/iommu; where it is not told, iommu=pt or iommu.passthrough=1 on its command line",
+    "/sys/class/iommu; if that is not available, iommu=pt or iommu.passthrough=1 on its command line",
     requires="a machine that is not virtual, x86_64",
-    expectation="no IOMMU, or every GPU and RDMA adapter passed through; that it translates as the system's "
-    "default has it is a warning",
-    remedy="Boot with `iommu=pt` (beside intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
+    expectation=(
+        "no IOMMU, or every GPU and RDMA adapter passed through; translation by the system's default is "
+        "a warning"
+    ),
+    remedy="Boot with `iommu=pt` (in addition to intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
     "update-grub or grub2-mkconfig, and a reboot; or switch VT-d or AMD-Vi off in the BIOS."
-    " Not where GPUs are given to virtual machines.",
+    " Not if GPUs are passed to virtual machines.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

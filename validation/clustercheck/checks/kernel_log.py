@@ -73,7 +73,7 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
         return not_run(
             f"SXid {', '.join(map(str, strange))} is not in the table of codes",
             source=source,
-            remedy="Look the code up in NVIDIA's Fabric Manager user guide; it may name a fault.",
+            remedy="Look the code up in NVIDIA's Fabric Manager user guide; it may be a fault.",
         )
     return None
 

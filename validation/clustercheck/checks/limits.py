@@ -129,8 +129,10 @@ CHECK = Check(
     method="getrlimit and CapEff in a log-in as clusterctl does it (root, or through sudo: limits of other "
     "users may differ); for containers Docker's default-ulimits, else the limits of containerd or dockerd",
     requires="Docker that runs",
-    expectation=f"where there is an RDMA adapter memlock unlimited, or all of memory, but for who has "
-    f"CAP_IPC_LOCK, as root has; nofile {FILES} or more (hard limit); all three as on equal nodes",
+    expectation=(
+        "with an RDMA adapter memlock unlimited, or all of memory, except for processes with "
+        f"CAP_IPC_LOCK, such as root's; nofile {FILES} or more (hard limit); all three as on equal nodes"
+    ),
     remedy="Let containers lock memory: clusterctl apply --only runtime does, unless "
     "container_runtime_lock_memory is false; let users: `* - memlock unlimited` in /etc/security/limits.d.",
     subjects=every_node,

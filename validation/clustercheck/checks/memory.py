@@ -76,13 +76,15 @@ CHECK = Check(
     title="Memory",
     section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="how much memory the kernel can use",
+    measures="memory that the kernel can use",
     method="MemTotal of /proc/meminfo, against hardware_memory_gib and nodes declared to be of the same kind",
     requires="hardware_memory_gib, or a second node of the same kind",
     expectation=f"what is declared, less {KEPT:.1%} that the kernel keeps; within {ALIKE:.0%} of more than "
     "half of the equal nodes",
-    remedy="See which module is missing (`dmidecode --type memory`, the BMC's log), and have it reseated or "
-    "replaced; less by some percent on a sound machine may be `crashkernel=` on the kernel's command line.",
+    remedy=(
+        "Find the missing module (`dmidecode --type memory`, the BMC's log), and have it reseated or "
+        "replaced; if only a few percent are missing, check `crashkernel=` on the kernel's command line."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

@@ -67,9 +67,11 @@ CHECK = Check(
     measures="uncorrectable errors of the host's memory since the driver that counts them was loaded",
     method="ue_count of every memory controller in /sys/devices/system/edac/mc",
     requires="a machine that is not virtual, ECC memory, an EDAC driver",
-    expectation="none; correctable errors are told and not judged; without an EDAC driver a warning",
-    remedy="Find the module (`ras-mc-ctl --errors`, the BMC's log), have it replaced, and reboot: the "
-    "counters start anew. Take the node out until then: clusterctl hosts quarantine",
+    expectation="none; correctable errors are reported and not judged; without an EDAC driver a warning",
+    remedy=(
+        "Find the module (`ras-mc-ctl --errors`, the BMC's log), have it replaced, and reboot, which "
+        "resets the counters. Until then: clusterctl hosts quarantine"
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

@@ -91,14 +91,21 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether each declared file system is mounted, of the declared type, answers, and takes a file "
-    "of its declared user, which is read back and removed",
-    method="/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "
-    "limit of ten seconds, which is left alone where it hangs",
+    measures=(
+        "whether each declared file system is mounted, of the declared type, responds, and accepts a "
+        "file of its declared user, which is read back and removed"
+    ),
+    method=(
+        "/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "
+        "limit of ten seconds, which is abandoned if it hangs"
+    ),
     requires="validation_mounts; root, to become the user",
-    expectation="mounted at exactly that path, of that type, an answer in time, writable to that user",
-    remedy="Mount it (`mount PATH`, /etc/fstab or the automounter), and see to who may write there: a "
-    "server's root_squash makes root nobody, numbers of users must be the server's, and quotas have room.",
+    expectation="mounted at exactly that path, of that type, a response in time, writable by that user",
+    remedy=(
+        "Mount it (`mount PATH`, /etc/fstab or the automounter), and check who may write there: "
+        "root_squash on the server maps root to nobody, user ids must match those of the server, and "
+        "quotas must not be exhausted."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

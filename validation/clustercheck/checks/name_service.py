@@ -16,9 +16,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     part = evidence.nodes[str(subject.node)].mapping("name_service")
     servers, addresses, name = part.get("servers"), part.get("addresses"), part.get("name")
     if not isinstance(servers, list) or not isinstance(addresses, list) or not name:
-        raise CannotReadError("the probe's part name_service is not what it should be")
+        raise CannotReadError("the probe's part name_service has an unexpected form")
     if not all(isinstance(each, Mapping) for each in servers):
-        raise CannotReadError("what the probe says of the name servers is not what it should be")
+        raise CannotReadError("what the probe says of the name servers has an unexpected form")
     silent = [
         f"{each.get('address')} ({each.get('because')})" for each in servers if each.get("rcode") is None
     ]
@@ -45,11 +45,13 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="whether the node's name servers answer, and whether it knows the registry's name",
-    method="a question to each name server of /etc/resolv.conf, and a look-up as every program does it",
+    method="a query to each name server of /etc/resolv.conf, and a look-up by the system's resolver",
     requires="nothing",
     expectation="the first name server answers, and the name has an address",
-    remedy="Look at the node's /etc/resolv.conf: name a server that answers there (`resolvectl status` where "
-    "systemd-resolved writes it), or mend the way to it.",
+    remedy=(
+        "Check the node's /etc/resolv.conf: configure a server that answers there (`resolvectl status` "
+        "if systemd-resolved writes it), or fix the route to it."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

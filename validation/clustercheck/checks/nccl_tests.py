@@ -38,7 +38,10 @@ PROGRAMS = {
 # Across nodes smaller ones are bound by latency: 4 DGX A100 show 191 GB/s at 4 GiB [deepops], two nodes 183
 # at 1 GiB [gcm]; within a node the profile says which sizes have a floor.
 ACROSS_FROM_BYTES = 1 << 30
-METHOD = "nccl-tests, float32, values looked at, the better of both ways; bus bandwidth by its formulas"
+METHOD = (
+    "nccl-tests, float32, values checked, the better of in place and out of place; bus bandwidth by its "
+    "formulas"
+)
 IN_IMAGE = (
     "Have it built into the training image: nccl_tests of image_builds, with Open MPI among its packages."
 )
@@ -50,7 +53,7 @@ def every_node_and_the_group(evidence: Evidence) -> Iterable[Subject]:
 
 
 def _said(rank: RankOutcome, key: str) -> Any:
-    """A part of what a rank says. Raises CannotReadError where it is not what it should be."""
+    """A part of what a rank says. Raises CannotReadError where it has an unexpected form."""
     value = (rank.verdict or {}).get(key)
     kind = {"within": Mapping, "across": Mapping, "gpus": int, "world_gpus": int}.get(key, str)
     if not isinstance(value, kind):
@@ -136,9 +139,11 @@ def _check(name: str) -> Check:
         method=METHOD,
         requires="nccl-tests in the training image (image_builds); across nodes its Open MPI; two GPUs",
         expectation="no wrong value; at each fixed size the floor of the node's profile, or of the network",
-        remedy="Compare with the same collective of the framework: where both are slow see the pairs and the "
-        "culprits, where this one alone is, NCCL's transports (nccl-transport) and what the image sets of "
-        "NCCL_*.",
+        remedy=(
+            "Compare with the same collective of the framework: if both are slow, see the pairs and the "
+            "culprits; if only this one is, NCCL's transports (nccl-transport) and the NCCL_* variables "
+            "of the image."
+        ),
         subjects=every_node_and_the_group,
         judge=judge,
         job=JOB,

@@ -13,7 +13,7 @@ from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "a machine and GPUs of its own"
 NAMES = (
-    "Correct the inventory: each name must lead to a machine of its own (ansible_host, DNS, ports that are "
+    "Correct the inventory: each name must lead to a different machine (ansible_host, DNS, ports that are "
     "forwarded)."
 )
 UUIDS = "Reload the driver, or reboot the drained node; if it stays so, call the supplier."
@@ -85,11 +85,11 @@ def _with_uuid_of(node: str, gpu: int, other: str, other_gpu: int) -> seeding.In
 
 CHECK = Check(
     id="node-identity",
-    title="Machine of its own",
+    title="Distinct machine",
     section=Section.CLUSTER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether two names lead to one machine, or two GPUs have one UUID",
+    measures="whether two names lead to the same machine, or two GPUs have the same UUID",
     method="/proc/sys/kernel/random/boot_id and the UUIDs of nvidia-smi -q -x, compared among all nodes",
     requires="an answer of the node",
     expectation="no boot id and no UUID twice",

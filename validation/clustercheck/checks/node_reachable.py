@@ -31,13 +31,14 @@ CHECK = Check(
     section=Section.CLUSTER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether the node can be logged in to and runs the probe to its end",
+    measures="whether log-in to the node works and the probe finishes there",
     method="one probe over SSH, with a time limit",
     requires="SSH as root or with sudo, Python 3.8",
     expectation="an answer within the limit",
-    remedy="See whether the node has power and network, then its console (one that hangs wants a reset); "
-    "`clusterctl hosts scan` tries the log-in alone. Take it out with `clusterctl hosts quarantine` if the "
-    "rest must go on.",
+    remedy=(
+        "Check the node's power and network, then its console (a hung node needs a reset); `clusterctl "
+        "hosts scan` tests only the log-in. Use `clusterctl hosts quarantine` to continue without it."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

@@ -110,10 +110,12 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="CPUs that are online, SMT, NUMA nodes, and the NUMA node of each GPU",
-    method="/sys/devices/system/cpu, /sys/devices/system/node and numa_node of each GPU on the PCI bus; a "
-    "single NUMA node needs none to be told",
+    method=(
+        "/sys/devices/system/cpu, /sys/devices/system/node and numa_node of each GPU on the PCI bus; "
+        "with a single NUMA node none is needed"
+    ),
     requires="nothing; for the comparison a second node of the same kind",
-    expectation="every CPU online (siblings but where SMT is off), every GPU with a NUMA node, all as on "
+    expectation="every CPU online (without siblings if SMT is off), every GPU with a NUMA node, all as on "
     "equal nodes",
     remedy="Compare the BIOS settings of the nodes: NUMA nodes per socket, SMT (hyper-threading), sub-NUMA "
     "clustering, and slots of the GPUs.",

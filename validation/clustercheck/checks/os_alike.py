@@ -45,9 +45,12 @@ CHECK = Check(
     measures="release of the operating system, and of the kernel that runs",
     method="/etc/os-release and uname, compared with nodes declared to be of the same kind",
     requires="a second node of the same kind",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
-    remedy="Bring the nodes to one release and kernel, reboot into it (`uname -r` says what runs, `dpkg -l "
-    "'linux-image*'` or `rpm -q kernel` what is installed), and hold the kernel's packages.",
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
+    remedy=(
+        "Bring the nodes to one release and kernel, reboot into it (`uname -r` prints the running "
+        "kernel, `dpkg -l 'linux-image*'` or `rpm -q kernel` the installed ones), and hold the kernel's "
+        "packages."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

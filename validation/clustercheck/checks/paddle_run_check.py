@@ -1,4 +1,4 @@
-"""Paddle's own check of its installation, on each node with all its GPUs."""
+"""Paddle's run_check of its installation, on each node with all its GPUs."""
 
 from __future__ import annotations
 
@@ -73,15 +73,17 @@ SINGLE = "PaddlePaddle works well on 1 GPU.\nPaddlePaddle is installed successfu
 GPU02 = Subject("gpu02")
 CHECK = Check(
     id="paddle-run-check",
-    title="Paddle's own check",
+    title="Paddle's run_check",
     section=Section.TRAINING,
     scope=Scope.HOST,
     measures="whether Paddle trains a step on one device of the node, and on all of them together",
     method="paddle.utils.run_check() once a node, as a plain process in the training image",
     requires="a training image with Paddle",
-    expectation="it ends well and names every GPU of the node",
-    remedy="See what it printed: NCCL or the driver where GPUs together fail, the image (CUDA, compute "
-    "capability) where one GPU does; container-gpus where it sees too few.",
+    expectation="it succeeds and names every GPU of the node",
+    remedy=(
+        "Read its output: check NCCL or the driver if all GPUs together fail, the image (CUDA, compute "
+        "capability) if one GPU fails, container-gpus if it sees too few."
+    ),
     subjects=every_node,
     judge=judge,
     job=JOB,

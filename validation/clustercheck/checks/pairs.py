@@ -110,9 +110,10 @@ CHECK = Check(
     method="rounds of concurrent pairs with all their ranks, Paddle's all_reduce at a fixed size, median; "
     "the best of a pair's rounds",
     requires="a group that was slow, or whose sums were wrong",
-    expectation="the floor of the group, and of what the better pairs reach half over sockets, "
-    "80 % over RDMA",
-    remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of what is named.",
+    expectation=(
+        "the floor of the group, and of the faster pairs' bandwidth half over sockets, 80 % over RDMA"
+    ),
+    remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of the named component.",
     subjects=subjects,
     judge=judge,
     job=JOB,

@@ -76,13 +76,18 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="whether ports of PCIe switches redirect traffic between GPUs and RDMA adapters to the root",
-    method="control word of Access Control Services in the configuration space of every bridge above them: "
-    "ReqRedir, CmpltRedir and UpstreamFwd, as `lspci -vvv` calls them; root ports are told and not judged",
+    method=(
+        "control word of Access Control Services in the configuration space of every bridge above them: "
+        "ReqRedir, CmpltRedir and UpstreamFwd, as `lspci -vvv` calls them; root ports are reported and "
+        "not judged"
+    ),
     requires="root; a machine that is not virtual, a PCIe switch",
     expectation="no redirection at any port of a switch",
-    remedy="Switch it off in the BIOS (ACS, or IO virtualisation: VT-d, AMD-Vi), or after every boot by a "
-    "unit: `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for each port named. It keeps devices of virtual machines "
-    "apart: where GPUs are given to those it must stay.",
+    remedy=(
+        "Switch it off in the BIOS (ACS, or IO virtualisation: VT-d, AMD-Vi), or after every boot by a "
+        "unit: `setpci -s ADDRESS ECAP_ACS+0x6.w=0000` for each port named. ACS isolates devices of "
+        "virtual machines: if GPUs are passed to virtual machines, it must stay on."
+    ),
     subjects=every_gpu_node,
     judge=judge,
     faults=(

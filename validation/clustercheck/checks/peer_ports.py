@@ -38,8 +38,9 @@ LATE_REMEDY = (
     "validate again."
 )
 INWARD = (
-    "Let the cluster's nodes connect to each other at every TCP port (nftables, firewalld, access lists of "
-    "switches): NCCL, gloo and MPI choose theirs freely. `nft list ruleset` shows the rules of the node."
+    "Allow the cluster's nodes to connect to each other at every TCP port (nftables, firewalld, access "
+    "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
+    "node."
 )
 ONE_OTHER = " Where there is one other node alone, rules for outgoing connections there look the same."
 OUTWARD = (
@@ -172,7 +173,7 @@ def _reached(rank: RankOutcome) -> dict[int, str]:
     """By rank that it tried to connect to: the error, empty where there was none. Raises CannotReadError."""
     reached = (rank.verdict or {}).get("reached")
     if not isinstance(reached, Mapping) or not all(isinstance(said, str) for said in reached.values()):
-        raise CannotReadError(f"rank {rank.rank} does not say whom it reached")
+        raise CannotReadError(f"rank {rank.rank} does not report its connections")
     try:
         return {int(peer): said for peer, said in reached.items()}
     except (TypeError, ValueError):
@@ -206,7 +207,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         raise NotDoneError("no rank ran on this node")
     if not outcome.good:
         # Whose rank does not end well is for all-reduce to say: a program of a few lines blames nobody.
-        return not_run(f"the job did not end well: {reason(outcome)}")
+        return not_run(f"the job failed: {reason(outcome)}")
     ways = evidence.once(_ways)
     if isinstance(ways, str):
         raise CannotReadError(ways)
@@ -279,7 +280,7 @@ CHECK = Check(
     measures="whether other nodes can connect to this one at the ports that jobs choose",
     method=METHOD,
     requires="two nodes, a training image",
-    expectation="every connection that is tried, from 32 other nodes at most, comes about",
+    expectation="every attempted connection succeeds, from at most 32 other nodes",
     remedy=INWARD,
     subjects=every_node,
     judge=judge,

@@ -45,9 +45,9 @@ CHECK = Check(
     measures="RDMA adapters by board id and link layer, their names, PCI addresses and NUMA nodes",
     method="/sys/class/infiniband, compared with nodes declared to be of the same kind",
     requires="RDMA adapters, a second node of the same kind",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
     remedy="Put adapters into the same slots, and give them the same names on all nodes (rdma-core's udev "
-    "rule 60-rdma-persistent-naming.rules); where a port has another link layer, set LINK_TYPE_P1 with "
+    "rule 60-rdma-persistent-naming.rules); if a port has another link layer, set LINK_TYPE_P1 with "
     "`mlxconfig` and reboot.",
     subjects=every_node,
     judge=judge,

@@ -165,7 +165,9 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     slow = [write for write in mine if _is_of_the_link(write, best, every.writes)]
     if slow:
         told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
-        return failed(f"slow with one partner alone, though both ends do better: {told}", evidence=more)
+        return failed(
+            f"slow with only one partner, while both ends are faster with others: {told}", evidence=more
+        )
     figures = [
         _of_port(links[name], write.gbps, (FLOOR, write.rate_gbps), "with its best partner")
         for name, write in best.items()
@@ -254,18 +256,18 @@ def _of_port(link: Link, gbps: float, floor: tuple[float, float], label: str) ->
 
 REQUIRES = "an RDMA port that is up, perftest in the training image, /dev/infiniband in containers"
 REMEDY = (
-    "Look at the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
-    "(pcie-link); swap the cable with a good port's to see whether the fault goes with it."
+    "Check the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
+    "(pcie-link); swap the cable with a good port's to see whether the fault moves with it."
 )
 LOOPBACK = Check(
     id="rdma-loopback",
     title="RDMA, loopback",
     section=Section.COLLECTIVES,
     scope=Scope.LINK,
-    measures="what each RDMA port writes to itself",
+    measures="bandwidth of each RDMA port writing to itself",
     method=METHOD,
     requires=REQUIRES,
-    expectation="72 % of the port's rate at least, and no more than it",
+    expectation="at least 72 % of the port's rate, and not above it",
     remedy=REMEDY,
     subjects=every_node,
     judge=judge_loopback,
@@ -277,10 +279,10 @@ PAIRS = Check(
     title="RDMA, between nodes",
     section=Section.COLLECTIVES,
     scope=Scope.LINK,
-    measures="what each RDMA port writes to, or is written by, the same rail's port of other nodes",
-    method=f"{METHOD}, pairs of nodes at once, rail by rail",
+    measures="bandwidth between each RDMA port and the same rail's ports of other nodes",
+    method=f"{METHOD}, pairs of nodes in parallel, rail by rail",
     requires=f"{REQUIRES}, on two nodes",
-    expectation="90 % of the rate at least with the best partner, no more than it; no link slow alone",
+    expectation="at least 90 % of the rate with the best partner, not above it; no single slow link",
     remedy=REMEDY,
     subjects=every_node,
     judge=judge_pairs,

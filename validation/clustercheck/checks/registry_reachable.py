@@ -18,7 +18,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return not_applicable(str(part["skipped"]))
     host, stage, status = part.get("host"), part.get("stage"), part.get("status")
     if not host or not stage:
-        raise CannotReadError("the probe's part registry is not what it should be")
+        raise CannotReadError("the probe's part registry has an unexpected form")
     place, because = f"{host}:{part.get('port')}", str(part.get("because") or "no reason given")
     if status in ANSWERS:
         return passed(f"{place} answers", "an answer")
@@ -58,13 +58,17 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether the training image's registry answers this node, with a certificate that it trusts",
+    measures=(
+        "whether the training image's registry answers this node, with a certificate that the node trusts"
+    ),
     method="GET /v2/ over TLS, with the authorities of the system and of /etc/docker/certs.d",
     requires="a training image from a registry that has a name",
-    expectation="200, or 401 where it wants a log-in",
-    remedy="Look at the registry's host: does it run, and its service (`systemctl status "
-    "clusterctl-registry`, or Harbor's containers)? `clusterctl apply --only registry` puts ours right. "
-    "Where other nodes reach it, look at this node's route and firewall.",
+    expectation="200, or 401 if it requires a log-in",
+    remedy=(
+        "Check the registry's host and its service (`systemctl status clusterctl-registry`, or Harbor's "
+        "containers); `clusterctl apply --only registry` repairs a registry of ours. If other nodes "
+        "reach it, check this node's route and firewall."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

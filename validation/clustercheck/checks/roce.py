@@ -100,8 +100,10 @@ CHECK = Check(
     method="gid_attrs in /sys/class/infiniband, mtu in /sys/class/net, compared with equal nodes",
     requires="a RoCE port that is up",
     expectation="an address of RoCE v2, and the MTU of more than half of the equal nodes",
-    remedy="Where version 2 is missing: give the interface an IP address, and look at `show_gids` (or "
-    "`rdma link`). Bring the MTU of all nodes and switch ports to one value.",
+    remedy=(
+        "If version 2 is missing: give the interface an IP address, and check `show_gids` (or `rdma "
+        "link`). Set the same MTU on all nodes and switch ports."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

@@ -64,8 +64,8 @@ CHECK = Check(
     measures="priorities with priority flow control (PFC) and congestion notification (ECN), by RoCE port",
     method="dcb pfc show, /sys/class/net/*/ecn/roce_{np,rp}/enable, compared with equal nodes",
     requires="a RoCE port that is up; iproute2's dcb, or NVIDIA's driver (DOCA-OFED)",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
-    remedy="Give all nodes and switch ports the same: `mlnx_qos -i INTERFACE --pfc 0,0,0,1,0,0,0,0`, or "
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
+    remedy="Configure all nodes and switch ports alike: `mlnx_qos -i INTERFACE --pfc 0,0,0,1,0,0,0,0`, or "
     "`dcb pfc set dev INTERFACE prio-pfc 3:on`; ECN by the files named, at every boot.",
     severity=Severity.MAJOR,
     subjects=every_node,

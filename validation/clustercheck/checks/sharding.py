@@ -63,14 +63,16 @@ CHECK = Check(
     section=Section.TRAINING,
     scope=Scope.GROUP,
     severity=Severity.CRITICAL,
-    measures="whether all ranks end with equal parameters, and with the loss of a single process, where each "
-    "holds but a part of the optimiser's states",
+    measures=(
+        "whether all ranks end with equal parameters, and with the loss of a single process, with the "
+        "optimiser's states divided among them"
+    ),
     method="a small seeded model with Paddle's sharding optimiser (stage 1) among up to 8 ranks, its copies "
     "data-parallel, against the same training alone",
-    requires="the training image on every node, at least two ranks, as many as can be divided into shards",
+    requires="the training image on every node, at least two ranks, a number that can be divided into shards",
     expectation="equal hashes on all ranks, the loss at every step within the suite's tolerance, each "
     "parameter's state on one rank of a shard group",
-    remedy="Where data-parallel training passes, look at reduce and broadcast on this node (broadcast, "
+    remedy="If data-parallel training passes, check reduce and broadcast on this node (broadcast, "
     "reduce-scatter); wrong numbers without error point to memory or GPU faults.",
     subjects=every_node,
     judge=judge,

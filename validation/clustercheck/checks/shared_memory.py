@@ -27,18 +27,23 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed(size // MIB, SIZE_BYTES // MIB, unit="MiB", evidence={"free_mib": free // MIB})
 
 
-IN_USE = "See what ended jobs have left in /dev/shm (`ls -la /dev/shm`), and remove what no process uses."
+IN_USE = (
+    "List the files that earlier jobs left in /dev/shm (`ls -la /dev/shm`), and remove those that no "
+    "process uses."
+)
 CHECK = Check(
     id="shared-memory",
     title="Shared memory",
     section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="size of /dev/shm, and what is free of it",
+    measures="size and free space of /dev/shm",
     method="statvfs of /dev/shm on the host: jobs run with its inter-process communication (--ipc host)",
     requires="nothing",
     expectation=f"{SIZE_BYTES // MIB} MiB, {FREE_BYTES // MIB} MiB of it free",
-    remedy="Make it larger: `mount -o remount,size=50% /dev/shm`, and see to /etc/fstab, or it is small "
-    "again after a reboot.",
+    remedy=(
+        "Make it larger: `mount -o remount,size=50% /dev/shm`, and set it in /etc/fstab, or the size is "
+        "lost at the next reboot."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(

@@ -16,7 +16,7 @@ from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 HASHES = {
-    "initial_sha256": "begins with other parameters than the other ranks, by the same seed",
+    "initial_sha256": "starts with other parameters than the other ranks, with the same seed",
     "parameters_sha256": "ends with other parameters than the other ranks",
 }
 

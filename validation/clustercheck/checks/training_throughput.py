@@ -59,7 +59,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
         lacking = training.node_job(job) if of_one else training.one_job(job)
         ran = evidence.jobs.get(lacking)
         why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
-        return not_run(f"how it scales cannot be told, for want of a smaller group: {why}", evidence=more)
+        return not_run(f"scaling cannot be judged without a smaller group: {why}", evidence=more)
     return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
 
 
@@ -151,10 +151,14 @@ def _check(job: str) -> Check:
         method=f"synthetic data, {training.WAY[job]}, SGD with momentum, timed over whole steps without "
         "waiting for the device in between; one GPU, one node and all nodes in launches of their own",
         requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
-        expectation="a floor where one has a source; over NCCL published scaling less a tolerance, across "
-        "nodes where they have InfiniBand or RoCE; no less than when the cluster was good",
-        remedy="Where a GPU alone is slow, see its clocks, power and GEMM; where only the group is, see the "
-        "collectives and the pairs.",
+        expectation=(
+            "a floor if one has a source; over NCCL published scaling less a tolerance, across nodes "
+            "with InfiniBand or RoCE; not below the baseline"
+        ),
+        remedy=(
+            "If a single GPU is slow, check its clocks, power and GEMM; if only the group is, the "
+            "collectives and the pairs."
+        ),
         subjects=the_group,
         judge=lambda evidence, _subject: _judge(evidence, job),
         job=job,

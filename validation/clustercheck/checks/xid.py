@@ -30,7 +30,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node, gpu = str(subject.node), int(subject.gpu or 0)
     slots = evidence.slots(node)
     if gpu >= len(slots):
-        raise CannotReadError("where this GPU sits on the PCI bus is not known")
+        raise CannotReadError("this GPU's place on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
     finding = judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
     faults = [fault for fault in evidence.open_faults(node) if fault.address == slots[gpu]]
@@ -43,7 +43,7 @@ def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
     """Fail with faults that the kernel tells without an Xid."""
     said = ", ".join(dict.fromkeys(fault.fault for fault in faults))
     return failed(
-        f"the kernel says: {said}, last at {faults[-1].when}", said, "no fatal message",
+        f"the kernel reports: {said}, last at {faults[-1].when}", said, "no fatal message",
         source="the kernel log", remedy=WITHOUT_XID, evidence={"last": faults[-1].when},
     )  # fmt: skip
 
@@ -89,10 +89,10 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
             f"Xid {', '.join(map(str, strange))} is not in the table of codes",
             source=source,
             evidence=more,
-            remedy="Look the code up in NVIDIA's Xid catalogue; it may name a fault.",
+            remedy="Look the code up in NVIDIA's Xid catalogue; it may be a fault.",
         )
     if log.get("dropped"):
-        return not_run(f"{log['dropped']} older messages were left out", evidence=more)
+        return not_run(f"{log['dropped']} older messages were omitted", evidence=more)
     said = ", ".join(map(str, sorted(counted))) or "none"
     return passed(said, "no fatal Xid", source=source, evidence=more)
 
@@ -108,13 +108,13 @@ def line(address: str, code: int, message: str = "") -> str:
 
 
 WITHOUT_XID = (
-    "Read the lines around it (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
+    "Read the surrounding lines (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
     "reseat the device and its cables, then have it replaced."
 )
 LOG_LOST = (
-    "Nobody can tell any more what was said before. Reboot the drained node; or look at it, note the time "
-    "(validate --acknowledge NODE) and go by it (--since-ack). Then keep the log: Storage=persistent and a "
-    "larger SystemMaxUse in journald.conf."
+    "Earlier messages are lost. Reboot the drained node; or inspect it, record the time (validate "
+    "--acknowledge NODE) and count from then on (--since-ack). Then keep the log: Storage=persistent and "
+    "a larger SystemMaxUse in journald.conf."
 )
 _A = "0000:07:00"
 CHECK = Check(

@@ -24,7 +24,7 @@ from clustercheck.parse.reading import CannotReadError, iso_time
 from clustercheck.spec import ClusterSpec, Exclusion, NodeSpec
 
 TOLERANCE = 1e-5  # of the loss: 4.8e-7 was seen over 20 steps on 1, 2 and 4 ranks
-GPUS_IDLE = "GPUs took no part: the image's Paddle has no CUDA"
+GPUS_IDLE = "GPUs not used in distributed jobs: Paddle in the image is built without CUDA"
 
 T = TypeVar("T")
 
@@ -204,7 +204,7 @@ class Evidence:
         if since is not None and _is_before(first, since):
             return ""
         begins = first[:40] or "an unknown time"
-        return f"the kernel log begins at {begins}, and not with the boot: older messages are gone"
+        return f"the kernel log starts at {begins}, after the boot: older messages are lost"
 
     def kind(self, node: str) -> tuple[str, str, int]:
         """What makes nodes equal: profile, model and number of GPUs, as declared."""

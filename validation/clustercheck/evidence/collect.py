@@ -84,7 +84,7 @@ def _whether_busy(node: NodeEvidence) -> tuple[NodeEvidence, str]:
 def evidence_of(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
     """A node's evidence from how its probe ended."""
     if ended.late or isinstance(ended.error, NodeTimeoutError):
-        return NodeEvidence(ended.name, unreachable=f"the probe did not end within {limit_s:g} s")
+        return NodeEvidence(ended.name, unreachable=f"the probe did not finish within {limit_s:g} s")
     if isinstance(ended.error, NodeUnreachableError):
         return NodeEvidence(ended.name, unreachable=ended.error.because)
     if ended.error is not None or ended.value is None:

@@ -18,7 +18,7 @@ from clustercheck.parse.topology import Topology, parse_topology
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")
 NVSWITCH_CLASS = "0x0680"
-CANNOT_TELL_BUSY = "it cannot be told whether it is busy"
+CANNOT_TELL_BUSY = "cannot determine whether it is busy"
 
 T = TypeVar("T")
 
@@ -79,14 +79,14 @@ class NodeEvidence:
         """A part that is a mapping. Raises CannotReadError where it is not."""
         part = self.part(name)
         if not isinstance(part, Mapping):
-            raise CannotReadError(f"the probe's part {name} is not what it should be")
+            raise CannotReadError(f"the probe's part {name} has an unexpected form")
         return part
 
     def records(self, name: str) -> list[Mapping[str, Any]]:
         """A part that is a list of mappings. Raises CannotReadError where it is not."""
         part = self.part(name)
         if not isinstance(part, list) or not all(type(e) is dict or isinstance(e, Mapping) for e in part):
-            raise CannotReadError(f"the probe's part {name} is not what it should be")
+            raise CannotReadError(f"the probe's part {name} has an unexpected form")
         return part
 
     @cached_property
@@ -199,7 +199,7 @@ class NodeEvidence:
             return f"{CANNOT_TELL_BUSY}: {error}"
         reasons, unknown = found.get("reasons"), found.get("unknown", [])
         if not isinstance(reasons, list) or not isinstance(unknown, list):
-            return f"{CANNOT_TELL_BUSY}: the probe's part busy is not what it should be"
+            return f"{CANNOT_TELL_BUSY}: the probe's part busy has an unexpected form"
         doubts = [f"{CANNOT_TELL_BUSY}: {', '.join(map(str, unknown))}"] if unknown else []
         return "; ".join([*map(str, reasons), *doubts])
 

@@ -86,7 +86,7 @@ def require_known_rails(node: NodeEvidence, declared: int | None) -> None:
     up = sum("ACTIVE" in str(port.get("state")) for port in ports)
     if up > max(declared or 1, 1) and not near_gpus(node):
         raise CannotReadError(
-            f"which of its {up} RDMA ports jobs use is not known: no adapter is next to every GPU by "
+            f"cannot determine which of its {up} RDMA ports jobs use: no adapter is next to every GPU by "
             "nvidia-smi topo -m; set hardware_rdma_ports if all of them are for jobs"
         )
 

@@ -82,7 +82,7 @@ def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
             f"run {record['run']} is no baseline: its verdict is {document.get('verdict')}",
             code="baseline.unfit",
             where=where,
-            hint="A baseline is what the cluster did when it was good: name a run that passed.",
+            hint="A baseline is a run that passed: name one.",
         )
     return from_record(record, where=where)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 # The network's floors are measured with all-reduce; here is what part of a node's network each can show.
-HALF = "half of the all-reduce's floor: whoever reduces to all can do each of these in that time"
+HALF = "half of the all-reduce's floor: an all-reduce contains each of these"
 
 
 def network_ceiling_gbps(

@@ -171,7 +171,7 @@ def tested(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[dict[str
                 )
     if errors:
         where = f": {first[0]['found']} for {first[0]['expected']} at {first[0]['address']}" if first else ""
-        problems.append(f"{errors} words of memory did not hold what was written{where}")
+        problems.append(f"{errors} words of memory did not hold the written data{where}")
     account = {
         "asked_bytes": asked,
         "tested_bytes": held,

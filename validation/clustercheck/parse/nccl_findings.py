@@ -168,7 +168,7 @@ def _of_adapters(code: str, wrong: Mapping[str, list[str]], said: str, log: Nccl
 
 
 def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> Finding | None:
-    """With what the environment sets of it, since that is the first thing to look at; None without hosts."""
+    """With what the environment sets of it, since that is the first thing to inspect; None without hosts."""
     if not hosts:
         return None
     named = [name for name in sorted(log.environment) if name in REMEDIES[code]]

@@ -43,9 +43,9 @@ def parse_pcie(part: Mapping[str, Any]) -> Tree:
     """The probe's part pcie. Raises CannotReadError."""
     devices, bridges, iommus = part.get("devices"), part.get("bridges"), part.get("iommus")
     if not isinstance(devices, list) or not isinstance(bridges, list) or not isinstance(iommus, list):
-        raise CannotReadError("the probe's part pcie is not what it should be")
+        raise CannotReadError("the probe's part pcie has an unexpected form")
     if not all(isinstance(each, Mapping) for each in (*devices, *bridges)):
-        raise CannotReadError("what the probe says of PCI devices is not what it should be")
+        raise CannotReadError("what the probe says of PCI devices has an unexpected form")
     return Tree(
         architecture=str(part.get("architecture")),
         as_root=part.get("as_root") is True,

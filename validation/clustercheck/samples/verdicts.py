@@ -28,7 +28,7 @@ def peer_ports_verdict(rank: int, world: int) -> dict[str, Any]:
 
 
 def run_check_verdict(rank: int, world: int) -> dict[str, Any]:
-    """What a rank says of Paddle's own check, on eight GPUs."""
+    """What a rank says of Paddle's run_check, on eight GPUs."""
     text = (
         "Running verify PaddlePaddle program ...\nPaddlePaddle works well on 1 GPU.\n"
         "PaddlePaddle works well on 8 GPUs.\n"

@@ -1,4 +1,4 @@
-"""Paddle's own check: started outside of any group, read, and judged."""
+"""Paddle's run_check: started outside of any group, read, and judged."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ def test_a_healthy_device_passes_and_every_figure_says_how_it_was_measured(progr
         (
             "gpu_memory",
             "stuck-bit",
-            "words of memory did not hold what was written: 0x00000080 for 0x00000000",
+            "words of memory did not hold the written data: 0x00000080 for 0x00000000",
         ),
-        ("gpu_memory", "address-line", "words of memory did not hold what was written"),
+        ("gpu_memory", "address-line", "words of memory did not hold the written data"),
         ("gpu_memory", "no-memory", "bytes could be allocated for the pattern test: out of memory"),
         (
             "gpu_transfer",

@@ -35,7 +35,7 @@ RECORD = sample.probe_record(1)
 def mapping(part: Any) -> dict[str, Any]:
     """As the node's record hands parts out."""
     if not isinstance(part, dict):
-        raise CannotReadError("it is not what it should be")
+        raise CannotReadError("it has an unexpected form")
     return part
 
 

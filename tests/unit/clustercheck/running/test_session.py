@@ -249,7 +249,7 @@ def test_the_profile_says_how_many_gpus_there_should_be_and_else_nobody_knows() 
     unknown = next(
         r for r in document["results"] if r["check"] == "gpu-present" and r["verdict"] == "not_run"
     )
-    assert "how many GPUs it should have is not declared" in {
+    assert "the expected number of GPUs is not declared" in {
         r["because"] for r in document["results"] if r["verdict"] == "not_run"
     }
     assert unknown["subject"]["gpu"] is None

@@ -17,7 +17,7 @@ from clustercheck.spec import NodeSpec
 
 Traits = Mapping[str, str]
 Kind = tuple[str, str, Optional[int]]
-ALONE = "no other node of its kind is declared: there is nothing to compare with"
+ALONE = "no other node of its kind is declared: nothing to compare with"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def judge_alike(
         return not_applicable(ALONE, evidence=dict(mine))
     told = _told(evidence, kind, traits_of)
     if not told.by_node.keys() - {node}:
-        return not_run("no other node of its kind told it: there is nothing to compare with")
+        return not_run("no other node of its kind reports it: nothing to compare with")
     nodes = len(told.by_node)
     differences = [
         said for trait in mine if (said := _difference(trait, mine, told.counts[trait], nodes)) is not None
@@ -58,7 +58,7 @@ def judge_alike(
             because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}}
         )
     if hidden := sorted(told.counts.keys() - {*mine, *may_lack}):
-        return not_run(f"cannot read: this node does not tell its {', '.join(hidden)}, equal nodes do")
+        return not_run(f"cannot read: this node does not report its {', '.join(hidden)}, equal nodes do")
     return passed(_joined(mine), f"as on {nodes - 1} equal node(s)", evidence=dict(mine))
 
 
@@ -74,7 +74,10 @@ def _difference(trait: str, mine: Traits, counts: Counter[str], nodes: int) -> t
             else (f"{trait} is {own}, and {value} on {count} of {nodes} equal nodes", value)
         )
     others = " and ".join(sorted(set(counts) - {own}))
-    return f"{trait} is {own} here and {others} on equal nodes: cannot tell which is meant", "one for all"
+    return (
+        f"{trait} is {own} here and {others} on equal nodes: cannot determine which is intended",
+        "one for all",
+    )
 
 
 def _told(evidence: Evidence, kind: Kind, traits_of: Callable[[NodeEvidence], Traits]) -> _Told:

@@ -15,7 +15,7 @@ _SILENT = re.compile(
     re.IGNORECASE,
 )
 START = "See journalctl -u docker on the node, and start it: systemctl start docker"
-BRING = "Bring the image here: clusterctl apply --only images"
+BRING = "Pull the image: clusterctl apply --only images"
 INSTALL = "clusterctl apply --only runtime"
 
 

@@ -14,9 +14,7 @@ NOT_MADE_FOR_IT = re.compile(
     r"|invalid device function|not compiled with (?:CUDA|GPU)",
     re.IGNORECASE,
 )
-MEMORY_TAKEN = (
-    "See who holds the GPU's memory (nvidia-smi, and containers that were left running), and end that."
-)
+MEMORY_TAKEN = "Find the process that holds the GPU's memory (nvidia-smi, forgotten containers), and end it."
 OTHER_IMAGE = (
     CUDA_IMAGE + " It must be built for this GPU's compute capability, for no newer CUDA than the driver's."
 )

@@ -87,7 +87,7 @@ def wrong(rank: RankOutcome) -> str:
     verdict = rank.verdict or {}
     if verdict.get("ok") is True:
         return ""
-    return str(verdict.get("because") or "the program says that its results are wrong")
+    return str(verdict.get("because") or "the program reports wrong results")
 
 
 def measured(

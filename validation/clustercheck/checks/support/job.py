@@ -21,12 +21,13 @@ SAID = {
     RankState.HUNG: "it hung",
     RankState.UNREACHABLE: "the node went away",
     RankState.FAILED: "it failed",
-    RankState.KILLED: "it was ended with the others",
+    RankState.KILLED: "it was ended together with the others",
     RankState.OK: "it ended without a verdict",
 }
 NAMED = 8  # nodes in a sentence
 ALIKE = (
-    "Every node fails: look at the training image, the network between the nodes, and what else they share."
+    "Every node fails: check the training image, the network between the nodes, and everything else that "
+    "they share."
 )
 
 LEFT_OUT_GPUS = (
@@ -79,7 +80,7 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
         return not_run(f"only {left} took part: a rank alone proves nothing across nodes")
     if subject.node is None and short:
         said = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
-        return not_run(f"not every GPU took part: {said}", remedy=LEFT_OUT_GPUS)
+        return not_run(f"not every GPU was used: {said}", remedy=LEFT_OUT_GPUS)
     return None
 
 
@@ -109,9 +110,9 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     blamed = outcome.blamed
     names = _some(blamed) or "no single node"
     if subject.node is None:
-        return not_run(f"the job did not end well because of {names}: {reason(outcome)}")
+        return not_run(f"the job failed because of {names}: {reason(outcome)}")
     if subject.node not in blamed:
-        return not_run(f"the job did not end well because of {names}")
+        return not_run(f"the job failed because of {names}")
     rank = blamed[subject.node]
     said = SAID[rank.state]
     because = f"rank {rank.rank} on {rank.node}: {rank.because or said}"
@@ -122,7 +123,7 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
         return not_run(because, evidence=more, remedy=remedy)
     expected = "a verdict of its own"
     if len(blamed) == len(outcome.by_node) > 1:
-        because = f"{because} (so every node: it cannot be told which)"
+        because = f"{because} (on every node: cannot determine which)"
         return failed(because, said, expected, evidence=more, remedy=ALIKE)
     return failed(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
 
@@ -144,4 +145,4 @@ def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:
 def reason(outcome: JobOutcome) -> str:
     """What the first failure said."""
     first = outcome.first_failure
-    return first.because[:200] if first is not None and first.because else "no rank said why"
+    return first.because[:200] if first is not None and first.because else "no rank reported why"

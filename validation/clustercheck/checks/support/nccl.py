@@ -67,7 +67,7 @@ def reduced_in_switch(evidence: Evidence) -> InSwitch:
 def _log(evidence: Evidence) -> NcclLog | str:
     """Or why it cannot be read."""
     if HEARD not in evidence.jobs:
-        return "NCCL was not heard"
+        return "NCCL's log is missing"
     ranks = sorted(evidence.jobs[HEARD].ranks, key=lambda each: each.rank)
     texts = []
     for rank in ranks:
@@ -119,8 +119,8 @@ def no_nccl(evidence: Evidence, subject: Subject) -> Finding:
     ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
     backends = sorted({str((rank.verdict or {}).get("backend")) for rank in ranks})
     if not ranks or backends == ["None"] or "nccl" in backends:
-        raise NotDoneError("NCCL was not heard: it took part, or nothing says that it did not")
-    because = f"the ranks met over {', '.join(backends)}: NCCL took no part"
+        raise NotDoneError("NCCL's log is missing, though NCCL may have been used")
+    because = f"the ranks met over {', '.join(backends)}: NCCL was not used"
     idle = evidence.gpus_idle(all_reduce.JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
         return not_run(f"{because}; {GPUS_IDLE}")

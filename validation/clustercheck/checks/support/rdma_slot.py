@@ -15,8 +15,8 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.physics import pcie_gbps
 
 SLOT = (
-    "Put the adapter into a slot of its width and generation, look at the slot's settings in "
-    "the BIOS, and seat it anew."
+    "Put the adapter into a slot of its width and generation, check the slot's settings in the BIOS, and "
+    "reseat it."
 )
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}  # by GT/s
 EQUALS = "the same place on equal nodes"
