@@ -1,4 +1,4 @@
-"""Every role keeps its contract: defaults, argument_specs and README say the same."""
+"""Every role keeps its contract. tests/unit/docs/test_reference.py holds what is made from argument_specs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import yaml
@@ -24,35 +25,42 @@ def options(role: str) -> dict:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_defaults_and_argument_specs_name_the_same_variables(role: str) -> None:
-    defaults = read(role, "defaults/main.yml") or {}
-    specified = options(role)
-    assert set(defaults) - set(specified) == set()
-    without_default = {name for name in specified if name not in defaults}
-    assert without_default == {name for name in without_default if specified[name].get("required")}
+def test_every_setting_bears_the_roles_name_and_has_a_default_unless_required(role: str) -> None:
+    for name, option in options(role).items():
+        assert name.startswith(f"{role}_")
+        assert ("default" in option) is not option.get("required", False), name
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_defaults_are_alike_where_both_files_have_one(role: str) -> None:
-    defaults = read(role, "defaults/main.yml") or {}
-    differing = {
-        name: (defaults[name], option["default"])
-        for name, option in options(role).items()
-        if "default" in option
-        and name in defaults
-        and not (isinstance(defaults[name], str) and "{{" in defaults[name])
-        and defaults[name] != option["default"]
-    }
-    assert differing == {}
+def booleans(specified: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """The default of every option of type bool, those within mappings too, by its path."""
+    for name, option in specified.items():
+        if option.get("type") == "bool":
+            yield f"{within}{name}", option.get("default")
+        yield from booleans(option.get("options") or {}, f"{within}{name}.")
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_every_variable_bears_the_roles_name_and_a_comment(role: str) -> None:
-    lines = (ROOT / "roles" / role / "defaults/main.yml").read_text().splitlines()
-    for before, line in pairwise(lines):
-        if match := re.match(r"(\w+):", line):
-            assert match.group(1).startswith(f"{role}_")
-            assert before.startswith("# "), f"{match.group(1)} has no comment"
+def three_states(specified: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every option that a boolean may be written for, and more than that."""
+    for name, option in specified.items():
+        words = [str(choice).lower() for choice in option.get("choices") or ()]
+        if option.get("type") != "bool" and {"true", "false", "yes", "no"} & set(words):
+            yield name, option
+        yield from three_states(option.get("options") or {})
+
+
+def test_a_boolean_that_is_not_set_has_its_default_and_a_third_state_is_called_auto() -> None:
+    """The convention of docs/reference/settings.md; null and "" are no booleans."""
+    site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
+    every = {**site, **{name: option for role in ROLES for name, option in options(role).items()}}
+    found = dict(booleans(every))
+    assert len(found) > 40
+    assert [n for n, d in found.items() if not isinstance(d, bool) and "{{" not in str(d)] == []
+    states = dict(three_states(every))
+    assert set(states) == {"nvidia_driver_fabric_manager", "preflight_nvswitches"}
+    for name, option in states.items():
+        assert option["type"] == "str", name
+        assert option["default"] == "auto", name
+        assert set(option["choices"]) <= {"auto", "true", "false"}, name
 
 
 @pytest.mark.parametrize("role", ROLES)
