@@ -13,7 +13,8 @@ import pytest
 import yaml
 from tests.support.tree import ROOT
 
-ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+INTERNAL = {"background_job"}  # only tasks that other roles include: no settings
+ROLES = sorted({path.name for path in (ROOT / "roles").iterdir() if path.is_dir()} - INTERNAL)
 
 
 def read(role: str, path: str):
@@ -70,7 +71,7 @@ def test_every_option_says_what_it_is(role: str) -> None:
         assert option.get("type"), name
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, *INTERNAL])
 def test_a_role_has_meta_and_a_readme_of_one_screen(role: str) -> None:
     assert read(role, "meta/main.yml")["galaxy_info"]["description"]
     readme = (ROOT / "roles" / role / "README.md").read_text().splitlines()
@@ -78,13 +79,38 @@ def test_a_role_has_meta_and_a_readme_of_one_screen(role: str) -> None:
     assert len(readme) <= 60
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, *INTERNAL])
 def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> None:
     for path in (ROOT / "roles" / role).rglob("*"):
         if path.suffix in (".yml", ".j2") and path.is_file():
             text = path.read_text()
             assert not re.search(r"ansible\.builtin\.shell|ignore_errors|failed_when: false", text), path
             assert not re.search(r"clusterlab|in_lab|simulated", text), path
+
+
+def flat(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """All tasks of a file, those in blocks too."""
+    for task in tasks:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from flat(task.get(part) or [])
+
+
+def test_every_background_job_is_awaited_by_the_shared_tasks_under_the_name_that_check_mode_reports() -> None:
+    awaited = 0
+    for path in sorted((ROOT / "roles").rglob("tasks/**/*.yml")):
+        tasks = list(flat(yaml.safe_load(path.read_text()) or []))
+        assert path.parts[-3] in INTERNAL or not any("ansible.builtin.async_status" in t for t in tasks), path
+        waits = [
+            task["vars"]["_background_job"] for task in tasks if "_background_job" in task.get("vars", {})
+        ]
+        for start in (task for task in tasks if "async" in task):
+            module = next(key for key in start if key.startswith("clusterctl.cluster."))
+            reported = next(task["name"] for task in tasks if module in task)
+            names = [w["name"] for w in waits if w["id"] == f"{{{{ {start['register']}.ansible_job_id }}}}"]
+            assert names == [reported], path
+            awaited += 1
+    assert awaited == 5
 
 
 def test_preflight_expects_what_the_driver_role_does() -> None:
