@@ -113,22 +113,19 @@ def test_every_background_job_is_awaited_by_the_shared_tasks_under_the_name_that
     assert awaited == 5
 
 
-def test_preflight_expects_what_the_driver_role_does() -> None:
-    words = (ROOT / "roles/preflight/vars/main.yml").read_text()
-    assumed = dict(re.findall(r"(nvidia_\w+) \| default\('([^']*)'\)", words))
-    assert set(assumed) == {
-        "nvidia_driver_source",
-        "nvidia_driver_flavor",
-        "nvidia_driver_branch",
-        "nvidia_driver_existing",
-        "nvidia_driver_repository_url",
-        "nvidia_container_toolkit_repository_url",
-    }
-    defaults = {
-        **read("nvidia_driver", "defaults/main.yml"),
-        **read("nvidia_container_toolkit", "defaults/main.yml"),
-    }
-    assert {name: defaults[name] for name in assumed} == assumed
+def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:
+    """``other_setting | default(VALUE)``: a role does not load the defaults of the roles next to it."""
+    site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
+    every = {**site, **{name: option for role in ROLES for name, option in options(role).items()}}
+    compared = set()
+    for path in [*(ROOT / "roles").rglob("*.yml"), *(ROOT / "roles").rglob("*.j2")]:
+        for name, value in re.findall(r"\b(\w+) \| default\((\S*?)\)", path.read_text()):
+            default = every.get(name, {}).get("default")
+            if default is not None and "{{" not in str(default):
+                assert yaml.safe_load(value) == default, f"{path}: {name}"
+                compared.add(name)
+    assert len(compared) > 12
+    assert {"nvidia_driver_repository_url", "registry_push_port", "registry_auth"} <= compared
 
 
 def test_the_playbooks_parse() -> None:
