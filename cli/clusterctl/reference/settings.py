@@ -64,8 +64,8 @@ def setting_rows(option: Option, catalogue: Mapping[str, Option]) -> Iterator[tu
 
 def meaning(option: Option) -> str:
     """The description with the values that are allowed, where no column shows them."""
-    choices = ", ".join(_text(choice) for choice in option.choices if choice != "")
-    return f"{option.description} One of {choices}." if choices else option.description
+    choices = [_text(choice) for choice in option.choices if choice != ""]
+    return f"{option.description} One of {', '.join(choices)}." if len(choices) > 1 else option.description
 
 
 def comment(text: str, width: int) -> list[str]:
