@@ -88,31 +88,6 @@ def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> Non
             assert not re.search(r"clusterlab|in_lab|simulated", text), path
 
 
-def flat(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All tasks of a file, those in blocks too."""
-    for task in tasks:
-        yield task
-        for part in ("block", "rescue", "always"):
-            yield from flat(task.get(part) or [])
-
-
-def test_every_background_job_is_awaited_by_the_shared_tasks_under_the_name_that_check_mode_reports() -> None:
-    awaited = 0
-    for path in sorted((ROOT / "roles").rglob("tasks/**/*.yml")):
-        tasks = list(flat(yaml.safe_load(path.read_text()) or []))
-        assert path.parts[-3] in INTERNAL or not any("ansible.builtin.async_status" in t for t in tasks), path
-        waits = [
-            task["vars"]["_background_job"] for task in tasks if "_background_job" in task.get("vars", {})
-        ]
-        for start in (task for task in tasks if "async" in task):
-            module = next(key for key in start if key.startswith("clusterctl.cluster."))
-            reported = next(task["name"] for task in tasks if module in task)
-            names = [w["name"] for w in waits if w["id"] == f"{{{{ {start['register']}.ansible_job_id }}}}"]
-            assert names == [reported], path
-            awaited += 1
-    assert awaited == 5
-
-
 def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:
     """``other_setting | default(VALUE)``: a role does not load the defaults of the roles next to it."""
     site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
