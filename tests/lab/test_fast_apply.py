@@ -29,24 +29,24 @@ json.dump(d, open(p, "w"))'
 
 # One after the other: what an operator, a package or an accident may do, and the task that says so.
 DRIFTS = [
-    (NODE, f"chmod 0600 {NOUVEAU}", "Keep nouveau off the GPUs"),
+    (NODE, f"chmod 0600 {NOUVEAU}", "Disable nouveau"),
     (NODE, "sed -i 's|^URIs:.*|URIs: http://192.0.2.1/|' /etc/apt/sources.list.d/clusterctl-cuda.sources",
      "Add NVIDIA's repository"),
-    (NODE, "rm /etc/apt/sources.list.d/clusterctl-container-toolkit.sources", "Declare the toolkit"),
-    (NODE, "apt-mark unhold nvidia-persistenced", "Look at the node and plan its driver"),
-    (NODE, "apt-mark unhold libnvidia-container1", "Install the toolkit's packages"),
-    (NODE, f"python3 -c '{WITHOUT_NVIDIA}'", "Merge NVIDIA's runtime into the engine's options"),
-    (NODE, "systemctl disable docker.service", "have it run now and after a boot"),
-    (NODE, "rm -f /var/run/cdi/nvidia.yaml", "Have the CDI specification"),
+    (NODE, "rm /etc/apt/sources.list.d/clusterctl-container-toolkit.sources", "Add the toolkit's repository"),
+    (NODE, "apt-mark unhold nvidia-persistenced", "Plan the driver of the node"),
+    (NODE, "apt-mark unhold libnvidia-container1", "Install and hold the toolkit's packages"),
+    (NODE, f"python3 -c '{WITHOUT_NVIDIA}'", "Merge NVIDIA's runtime into daemon.json"),
+    (NODE, "systemctl disable docker.service", "enable and start Docker"),
+    (NODE, "rm -f /var/run/cdi/nvidia.yaml", "Refresh the CDI specification"),
     (NODE, "sh -c 'echo more >> /etc/docker/certs.d/registry01:5000/ca.crt'", "Trust the registry"),
     (NODE, "systemctl stop nvidia-fabricmanager.service", "Run the installed driver"),
-    (NODE, "docker image prune --all --force", "Have the image on this node"),
-    (NODE, "systemctl stop docker.service docker.socket", "Look at the engine that is there"),
-    (NODE, "dpkg --remove --force-depends docker.io", "Install the engine's packages"),
-    (REGISTRY, "rm /etc/systemd/system/docker-registry.service", "Keep the package's own service"),
-    (REGISTRY, "systemctl stop clusterctl-registry-push.service", "Ask the pushing listener"),
+    (NODE, "docker image prune --all --force", "Ensure the training image is present"),
+    (NODE, "systemctl stop docker.service docker.socket", "Gather Docker facts"),
+    (NODE, "dpkg --remove --force-depends docker.io", "Install the Docker packages"),
+    (REGISTRY, "rm /etc/systemd/system/docker-registry.service", "Mask the package's own service"),
+    (REGISTRY, "systemctl stop clusterctl-registry-push.service", "Verify that the push listener"),
     (REGISTRY, "sh -c 'echo \"# mine\" >> /etc/systemd/system/clusterctl-registry.service'",
-     "Have the listeners run with certificate"),
+     "Configure and start the registry's listeners"),
 ]  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_a_killed_controllers_task_is_never_run_beside_its_twin(
                 until(applied_lab, f"{INSTALLS} -q")
                 other = run_clusterctl("-C", str(copy), *apply_arguments("runtime"))
                 with Apply(applied_lab, *apply_arguments("runtime")) as second:
-                    task = "Install the toolkit's packages, all of one version, and hold them"
+                    task = "Install and hold the toolkit's packages in one version"
                     began = second.read_until(lambda line: line.get("task") == task)
                     second.read_until(
                         lambda line: line["type"] == "host_started" and line["task_id"] == began["task_id"]

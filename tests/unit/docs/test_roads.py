@@ -96,6 +96,38 @@ def test_a_new_message_is_one_line_and_one_explanation(tree: Path) -> None:
     run(tree, *PYTEST, "tests/unit/docs/test_codes.py", "tests/unit/docs/test_reference.py")
 
 
+def test_a_new_setting_is_described_once_and_all_else_follows(tree: Path) -> None:
+    touched = take(tree, road("A new setting"))
+    assert touched == [
+        "roles/container_runtime/meta/argument_specs.yml", "roles/container_runtime/tasks/configure.yml",
+    ]  # fmt: skip
+    follow(tree)
+    defaults = (tree / "roles/container_runtime/defaults/main.yml").read_text(encoding="utf-8")
+    described = "Size at which Docker rotates the log of a container."
+    assert f"# {described}\ncontainer_runtime_log_size: 100m\n" in defaults
+    settings = (tree / "docs/reference/settings.md").read_text(encoding="utf-8")
+    assert "| `container_runtime_log_size` | str | `100m` |" in settings
+    tests = ("roles/test_contracts.py", "docs/test_reference.py", "test_stable_interface.py")
+    run(tree, *PYTEST, *(f"tests/unit/{name}" for name in tests))
+    changed = {str(path.relative_to(tree)) for path in generated(tree) if differs(tree, path)}
+    assert changed == {
+        *touched, "roles/container_runtime/defaults/main.yml", "docs/reference/settings.md",
+        "tests/golden/interface.txt",
+    }  # fmt: skip
+
+
+def generated(tree: Path) -> list[Path]:
+    """The files of the rooms that a setting may change."""
+    rooms = ("roles", "docs", "inventory", "tests/golden", "cli")
+    found = (path for room in rooms for path in (tree / room).rglob("*"))
+    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
+
+
+def differs(tree: Path, path: Path) -> bool:
+    """Whether the copy's file is another than the tree's."""
+    return path.read_bytes() != (ROOT / path.relative_to(tree)).read_bytes()
+
+
 def test_a_new_lab_fault_is_one_row(tree: Path) -> None:
     assert take(tree, road("A new lab fault")) == ["lab/clusterlab/faults/hosts.py"]
     follow(tree)
