@@ -130,7 +130,7 @@ def test_drivers_that_differ_with_nothing_declared() -> None:
     two = replace(two, spec=replace(two.spec, driver_version="", driver_branch=""))
     results = evaluate(check, check.faults[0].inject(two))
     assert [r.verdict for r in results] == [Verdict.FAIL, Verdict.FAIL]
-    assert all("cannot tell" in r.because for r in results)
+    assert all("cannot determine" in r.because for r in results)
 
 
 def test_a_node_that_runs_what_the_settings_ask_for_is_not_blamed_for_another() -> None:
@@ -200,8 +200,8 @@ def test_a_gpu_that_is_gone_keeps_its_number_where_a_whole_node_shows_its_place(
     assert [r.subject.gpu for r in results if r.verdict is Verdict.FAIL] == [7]  # the number cannot be known
     (culprit,) = culprits(results, None, group_is_slow=False)
     assert (culprit.scope, culprit.node, culprit.gpu) == ("node", "gpu01", None)
-    assert "no whole node of its kind shows which one is gone" in culprit.because
-    assert "whole node of the same kind" in culprit.remedy
+    assert "no complete node of its kind shows which one is missing" in culprit.because
+    assert "complete node of the same kind" in culprit.remedy
 
 
 def test_a_list_of_gpus_may_say_more_behind_each() -> None:

@@ -17,7 +17,7 @@ from clustercheck.samples import sample
 
 GPU = Subject("gpu02", 1)
 GIB = 1 << 30
-MEMORY, IMAGE = "nvidia-smi, and containers", "compute capability"
+MEMORY, IMAGE = "nvidia-smi, forgotten containers", "compute capability"
 
 
 def said(raised: str, because: str) -> Result:

@@ -233,7 +233,7 @@ def test_of_two_versions_of_firmware_nobody_can_tell_which_is_meant() -> None:
     two = seeding.edit("gpu02", older)(sample.healthy(2))
     results = judged("infiniband-firmware", two)
     assert [result.verdict for result in results] == [FAIL, FAIL]
-    assert "cannot tell which is meant" in results[0].because
+    assert "cannot determine which is intended" in results[0].because
 
 
 def test_an_adapter_without_its_like_has_nothing_to_compare_with() -> None:

@@ -125,4 +125,4 @@ def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None
 
     result = evaluate(CHECK, seeding.verdicts(JOB, change)(evidence))[0]
     assert result.verdict is Verdict.NOT_RUN
-    assert "GPUs took no part" in result.because
+    assert "GPUs not used" in result.because

@@ -43,7 +43,7 @@ def test_a_node_that_hangs_costs_no_more_than_its_limit(monkeypatch: pytest.Monk
     release.set()
     assert time.monotonic() - begun < 25
     assert blamed(document) == [("node", "gpu03", None, None)]
-    assert "did not end within" in document["culprits"][0]["because"]
+    assert "did not finish within" in document["culprits"][0]["because"]
 
 
 def test_a_missing_gpu_is_blamed_by_its_number() -> None:
@@ -162,7 +162,7 @@ def test_a_job_that_hangs_everywhere_fails_with_every_node_suspected() -> None:
     document = run(records(2), AllHang())
     assert document["verdict"] == "fail"
     assert blamed(document) == [("node", "gpu01", None, None), ("node", "gpu02", None, None)]
-    assert all("cannot be told" in culprit["because"] for culprit in document["culprits"])
+    assert all("cannot determine" in culprit["because"] for culprit in document["culprits"])
 
 
 def test_a_group_is_called_slow_only_where_two_runs_say_so() -> None:

@@ -116,8 +116,8 @@ def test_the_last_node_that_is_left_is_not_green() -> None:
     ("part", "because"),
     [
         ({"reasons": [], "unknown": ["squeue did not answer"]}, "squeue did not answer"),
-        ({"reasons": "none", "unknown": []}, "not what it should be"),
-        (None, "not what it should be"),
+        ({"reasons": "none", "unknown": []}, "has an unexpected form"),
+        (None, "has an unexpected form"),
     ],
 )
 def test_a_node_of_which_it_cannot_be_told_is_left_alone(part: Any, because: str) -> None:
