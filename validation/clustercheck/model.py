@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a check looks at."""
+    """What a check judges."""
 
     HOST = "host"
     GPU = "gpu"
@@ -48,7 +48,7 @@ class Section(StrEnum):
 class Severity(StrEnum):
     """What a check's failure means to who uses the cluster: for order and display.
 
-    It turns no verdict: whatever fails makes the validation fail.
+    It changes no verdict: any failure fails the validation.
     """
 
     CRITICAL = "critical"
@@ -79,13 +79,13 @@ class Subject:
 
 # Shared by the many that have nothing to add: nobody writes to a Mapping.
 NOTHING: Mapping[str, Any] = {}
-# In a result's evidence: a part of the node is gone, and which one cannot be told.
+# In a result's evidence: a part of the node is missing, and which one is unknown.
 PLACE_UNKNOWN = "place_unknown"
 # The other end, where what failed lies between a node and that one.
 BETWEEN = "between"
 
 
-class Better(StrEnum):
+class Direction(StrEnum):
     """Which way is good: bandwidths are to be high, latencies low."""
 
     HIGHER = "higher"
@@ -135,7 +135,7 @@ class Figure:
     unit: str
     method: str = ""
     label: str = ""
-    better: Better = Better.HIGHER
+    better: Direction = Direction.HIGHER
     ceiling: Limit | None = None
     floor: Limit | None = None
     among: Limit | None = None
@@ -153,7 +153,7 @@ class Figure:
         nominal = self.nominal
         if nominal is None:
             nominal = self.ceiling.reference if self.ceiling else None
-        if nominal is None or self.better is Better.LOWER or not 0 <= self.measured <= nominal:
+        if nominal is None or self.better is Direction.LOWER or not 0 <= self.measured <= nominal:
             return None
         return round(self.measured / nominal, 4) if nominal else None
 
@@ -238,7 +238,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Culprit:
-    """Who is to blame. ``scope`` is node, gpu, link, rail or switch."""
+    """A faulty component. ``scope`` is node, gpu, link, rail or switch."""
 
     scope: str
     node: str

@@ -97,7 +97,7 @@ class NodeSpec:
     count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
     ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
     nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be (`mig_layout`),
-    empty where nobody said.
+    empty if unset.
     """
 
     name: str

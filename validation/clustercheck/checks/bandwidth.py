@@ -34,7 +34,7 @@ METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 
 @dataclass(frozen=True)
-class Limits:
+class GroupLimits:
     """What one size is judged by, in GB/s of bus bandwidth; without a floor where nobody knows a number."""
 
     floor: Limit | None
@@ -58,7 +58,7 @@ def compare(
     evidence: Evidence,
     check: str,
     points: Mapping[int, Mapping[str, Any]],
-    limits: Mapping[int, Limits],
+    limits: Mapping[int, GroupLimits],
     outcome: JobOutcome,
     *,
     subject: Subject = ALL,
@@ -95,7 +95,7 @@ def compare(
     return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
 
 
-def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
+def _figure(size: int, busbw: float, limits: GroupLimits, conditions: Mapping[str, Any]) -> Figure:
     return Figure(
         metric=f"{METRIC}{size}",
         measured=busbw,
@@ -156,7 +156,7 @@ LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the 
 
 def limits_at(
     evidence: Evidence, outcome: JobOutcome, size: int, collective: str = "all_reduce"
-) -> Limits | None:
+) -> GroupLimits | None:
     """Floor and ceiling for a size: from the network across nodes, from the profile within one.
 
     For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
@@ -183,7 +183,7 @@ def limits_at(
         )
     bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
     plateau = max(network.from_bytes, network.from_bytes_per_rank * len(outcome.ranks))
-    return Limits(
+    return GroupLimits(
         Limit(network.floor_gbps, network.source, network.method) if size >= plateau else None,
         Limit(ceiling, bound, method, ABOVE_CEILING) if ceiling is not None else None,
         network.nominal_gbps,
@@ -192,7 +192,7 @@ def limits_at(
     )
 
 
-def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | None:
+def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits | None:
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
     if floor is None and size < LATENCY_BOUND_BYTES:
@@ -207,7 +207,7 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | No
     )
     name = profile.name if profile else ""
     links, method = f"links between the GPUs of {name}", IN_SWITCH if in_switch else PHYSICS
-    return Limits(
+    return GroupLimits(
         Limit(floor.value, f"profile {name}: {floor.source}", floor.method, floor.tolerance)
         if floor
         else None,
@@ -229,7 +229,7 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
     return socket_adapter(found.records("nics"), interface.split(",")[0])
 
 
-def _point(point: Mapping[str, Any], limits: Limits | None) -> dict[str, Any]:
+def _point(point: Mapping[str, Any], limits: GroupLimits | None) -> dict[str, Any]:
     kept = {key: point.get(key) for key in ("bytes", "time_s_median", "algbw_gbps", "busbw_gbps", "correct")}
     if limits is not None:
         floor = limits.floor

@@ -18,7 +18,7 @@ from clustercheck.parse.reading import CannotReadError
 JOB = collective.JOB
 
 
-def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.Limits | None:
+def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.GroupLimits | None:
     """The limits of a size, as far as they bind this collective; None where none do."""
     limits = bandwidth.limits_at(evidence, outcome, size, name)
     if limits is None:
@@ -55,7 +55,7 @@ def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
     return replace(limit, reference=limit.reference * part, source=source)
 
 
-def _ceiling(limits: bandwidth.Limits, gbps: float) -> Limit | None:
+def _ceiling(limits: bandwidth.GroupLimits, gbps: float) -> Limit | None:
     """None where the all-reduce has none either: a virtual adapter's rate is no physics.
 
     What a switch that reduces saves an all-reduce, it does not save these.

@@ -21,7 +21,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.dcgm import Diag, DiagResult, Said, parse_dcgm
+from clustercheck.parse.dcgm import Diag, DiagResult, DiagStatus, parse_dcgm
 from clustercheck.parse.reading import NotDoneError, program_output
 from clustercheck.samples.dcgm import dcgm3_text, dcgm4_text
 
@@ -64,25 +64,25 @@ def _read(record: Any, gpus: int) -> Diag:
 def _judged(diag: Diag, gpu: int, level: str) -> Finding:
     mine = diag.of_gpu(gpu)
     of_node = tuple(result for result in diag.results if result.gpu is None)
-    wrong = [result for result in (*mine, *of_node) if result.said in (Said.FAIL, Said.WARN)]
-    passed_tests = sorted({result.test for result in (*mine, *of_node) if result.said is Said.PASS})
+    wrong = [result for result in (*mine, *of_node) if result.said in (DiagStatus.FAIL, DiagStatus.WARN)]
+    passed_tests = sorted({result.test for result in (*mine, *of_node) if result.said is DiagStatus.PASS})
     more = {
         "level": level,
         "dcgm": diag.version,
         "passed": passed_tests,
-        "skipped": sorted({result.test for result in mine if result.said is Said.SKIP}),
+        "skipped": sorted({result.test for result in mine if result.said is DiagStatus.SKIP}),
     }
     if wrong:
         told = "; ".join(map(_told, wrong[:3]))
         return failed(told, len(wrong), 0, unit="tests", source=SOURCE, evidence=more)
-    silent = [result.test for result in mine if result.said is Said.NOT_RUN and result.messages]
+    silent = [result.test for result in mine if result.said is DiagStatus.NOT_RUN and result.messages]
     if silent:
         return not_run(f"DCGM reports nothing about this GPU's {', '.join(silent[:4])}", evidence=more)
     # That software is in place, which comes first, tests no GPU.
     tested = [result.said for result in mine if result.category != DEPLOYMENT]
-    if not passed_tests or (Said.SKIP in tested and Said.PASS not in tested):
+    if not passed_tests or (DiagStatus.SKIP in tested and DiagStatus.PASS not in tested):
         return not_run("DCGM skipped every test of this GPU", evidence=more)
-    if level != DEPLOYMENT_LEVEL and Said.PASS not in tested:
+    if level != DEPLOYMENT_LEVEL and DiagStatus.PASS not in tested:
         return not_run("DCGM tested only the software, not this GPU", evidence=more)
     return passed(0, 0, unit="tests", source=SOURCE, evidence=more)
 

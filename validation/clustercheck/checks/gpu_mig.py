@@ -23,7 +23,7 @@ from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.spec import MIG_DISABLED, mig_layout
 
@@ -65,7 +65,7 @@ def _compared(shown: str, declared: str) -> Finding:
     return passed(shown, expected, source="hardware_mig")
 
 
-def _layout(evidence: Evidence, node: str, gpu: Gpu) -> Counter[str]:
+def _layout(evidence: Evidence, node: str, gpu: SmiGpu) -> Counter[str]:
     listed = evidence.once(partial(_listed, node=node), ("MIG devices", node))
     if isinstance(listed, CannotReadError):
         raise listed

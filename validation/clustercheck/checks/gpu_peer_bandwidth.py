@@ -25,7 +25,7 @@ FAR_BELOW = 0.8  # of the node's median pair: where NVSwitches join all GPUs no 
 
 
 @dataclass(frozen=True)
-class Link:
+class PeerLink:
     """What copies from one GPU to another gave."""
 
     gbps: float
@@ -35,10 +35,10 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeLinks:
     """Every link of a node by both GPUs' numbers, and the limit of a good one; why some could not be read."""
 
-    links: Mapping[tuple[int, int], Link]
+    links: Mapping[tuple[int, int], PeerLink]
     limit_gbps: float | None
     unread: Mapping[tuple[int, int], str]
 
@@ -50,7 +50,7 @@ class Node:
         """The peers to or from which a copy is wrong or too slow."""
         return [peer for peer in self.peers(gpu) if any(map(self._is_poor, self.between(gpu, peer)))]
 
-    def between(self, one: int, other: int) -> list[Link]:
+    def between(self, one: int, other: int) -> list[PeerLink]:
         """Both ways, as far as they were measured."""
         return [self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links]
 
@@ -63,7 +63,7 @@ class Node:
             peer for peer in peers if peer not in poor or 2 * len(self.poor(peer)) <= len(self.peers(peer))
         ]
 
-    def _is_poor(self, link: Link) -> bool:
+    def _is_poor(self, link: PeerLink) -> bool:
         return bool(link.wrong_bytes) or (self.limit_gbps is not None and link.gbps < self.limit_gbps)
 
 
@@ -138,11 +138,11 @@ def _said(rank: RankOutcome) -> Mapping[str, Any]:
     return peers
 
 
-def _node(evidence: Evidence, *, name: str) -> Node:
+def _node(evidence: Evidence, *, name: str) -> NodeLinks:
     """All links of a node."""
     ranks = {gpu: rank for (node, gpu), rank in evidence.gpu_jobs[JOB].ranks.items() if node == name}
     numbers = {str(properties(rank).get("pci_address")): gpu for gpu, rank in ranks.items()}
-    links: dict[tuple[int, int], Link] = {}
+    links: dict[tuple[int, int], PeerLink] = {}
     unread: dict[tuple[int, int], str] = {}
     for gpu, rank in ranks.items():
         if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("peers"), Mapping):
@@ -154,19 +154,19 @@ def _node(evidence: Evidence, *, name: str) -> Node:
                 links[gpu, numbers[address]] = _link(said, f"rank {rank.rank}, {address}")
             except CannotReadError as error:
                 unread[gpu, numbers[address]] = str(error)
-    return Node(links, _limit(evidence, name, links), unread)
+    return NodeLinks(links, _limit(evidence, name, links), unread)
 
 
-def _link(said: Any, where: str) -> Link:
+def _link(said: Any, where: str) -> PeerLink:
     if not isinstance(said, Mapping):
         raise CannotReadError(f"{where}: no record of a link")
     gbps, latency, wrong = (said.get(key) for key in ("gbps", "latency_us", "wrong_bytes"))
     if not is_positive(gbps) or not is_positive(latency) or not isinstance(wrong, int) or wrong < 0:
         raise CannotReadError(f"{where}: no numbers of a link")
-    return Link(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
+    return PeerLink(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
 
 
-def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], Link]) -> float | None:
+def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], PeerLink]) -> float | None:
     profile = evidence.profile(name)
     if profile is not None and (floor := profile.floor_of_gpu(Metric.PEER_TO_PEER)):
         return floor.threshold

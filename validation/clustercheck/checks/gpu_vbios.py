@@ -10,7 +10,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject, Verdict
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -34,7 +34,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed(version, usual, evidence=more)
 
 
-def version_of(gpu: Gpu) -> str:
+def version_of(gpu: SmiGpu) -> str:
     """The version. Raises CannotReadError where the driver does not tell it."""
     if gpu.vbios in ("", "N/A"):
         raise CannotReadError(f"the VBIOS is {gpu.vbios or 'not printed'}")

@@ -17,7 +17,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Better, Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "inference"
@@ -114,7 +114,7 @@ def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: 
         unit="ms",
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
-        better=Better.LOWER,
+        better=Direction.LOWER,
         among=evidence.once(partial(_among, model=model, key=key), (JOB, model, key)) if counts else None,
         effect=effect("gpu") if counts else None,
         conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},

@@ -14,7 +14,7 @@ from clustercheck.checks.support.gpu import number_of
 from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.sxid import Severity, Sxid, switch_errors
+from clustercheck.parse.sxid import Sxid, SxidSeverity, switch_errors
 from clustercheck.tables import read_table
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
@@ -52,7 +52,7 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
     faults = [
         error
         for error in errors
-        if error.severity is Severity.FATAL or codes.get(error.code, {}).get("fault")
+        if error.severity is SxidSeverity.FATAL or codes.get(error.code, {}).get("fault")
     ]
     if faults:
         last = max(reversed(faults), key=lambda error: GRAVITY.index(_action(error)))

@@ -24,7 +24,7 @@ SCOPES = {"log-in": "a log-in as clusterctl does it", "containers": "containers,
 
 
 @dataclass(frozen=True)
-class Limit:
+class ProcessLimit:
     """A soft and a hard limit."""
 
     soft: int
@@ -58,7 +58,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
 
 
-def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+def limits_of(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
     """The limits by name. Raises CannotReadError where one of them is not told."""
     if node.mapping("limits").get(scope) is None and scope == "containers":
         raise CannotReadError("neither containerd nor dockerd runs: nobody knows what containers may do")
@@ -68,14 +68,14 @@ def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
     return found
 
 
-def _told(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+def _told(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
     """The limits that are told, by name."""
     told = node.mapping("limits").get(scope)
     found = {}
     for name in NAMES:
         pair: Any = told.get(name) if isinstance(told, Mapping) else None
         if isinstance(pair, list) and len(pair) == 2 and all(type(value) is int for value in pair):
-            found[name] = Limit(*pair)
+            found[name] = ProcessLimit(*pair)
     return found
 
 
@@ -88,7 +88,7 @@ def traits(node: NodeEvidence) -> Traits:
     }
 
 
-def _texts(limits: Mapping[str, Limit]) -> dict[str, str]:
+def _texts(limits: Mapping[str, ProcessLimit]) -> dict[str, str]:
     return {name: f"{_said(limit.soft)}:{_said(limit.hard)}" for name, limit in limits.items()}
 
 

@@ -180,7 +180,9 @@ def _as_ranks(evidence: Evidence, ranks: tuple[RankOutcome, ...]) -> JobOutcome:
     )
 
 
-def _limits(evidence: Evidence, name: str, group: JobOutcome, test: NcclTest) -> dict[int, bandwidth.Limits]:
+def _limits(
+    evidence: Evidence, name: str, group: JobOutcome, test: NcclTest
+) -> dict[int, bandwidth.GroupLimits]:
     """What holds each size; across nodes small ones measure the latency."""
     judged = {}
     across = len({rank.node for rank in group.ranks}) > 1

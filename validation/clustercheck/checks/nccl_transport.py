@@ -10,7 +10,15 @@ from functools import cached_property
 from typing import Any
 
 from clustercheck.checks import all_reduce
-from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    passed,
+)
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, ranks_of
 from clustercheck.checks.support.nccl import HEARD, log_of, no_nccl, site_of
@@ -18,8 +26,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.nccl_findings import Finding as Wrong
-from clustercheck.parse.nccl_findings import findings
+from clustercheck.parse.nccl_findings import NcclFinding, findings
 from clustercheck.parse.nccl_log import Joined, NcclLog
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
@@ -40,7 +47,7 @@ class _Read:
     """The group's log and what is wrong by node, or why it cannot be read."""
 
     log: NcclLog | None = None
-    wrong: Mapping[str, tuple[Wrong, ...]] | None = None
+    wrong: Mapping[str, tuple[NcclFinding, ...]] | None = None
     because: str = ""
 
     @cached_property
@@ -83,7 +90,7 @@ def _read(evidence: Evidence) -> _Read:
         log = log_of(evidence)
     except CannotReadError as error:
         return _Read(because=str(error))
-    wrong: dict[str, tuple[Wrong, ...]] = {}
+    wrong: dict[str, tuple[NcclFinding, ...]] = {}
     for finding in findings(log, site_of(evidence, evidence.jobs[HEARD])):
         if finding.code != "warnings":  # shown; NCCL warns of things that do no harm too
             for host in finding.hosts:

@@ -16,7 +16,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
-from clustercheck.expect.profiles import NvLink
+from clustercheck.expect.profiles import NvLinkSpec
 from clustercheck.model import Figure, Limit, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
@@ -61,7 +61,7 @@ def _none_listed(most: int, switches: int) -> Finding:
     return not_applicable("no NVLink is fitted")
 
 
-def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding:
+def _judge_links(links: GpuLinks, expected: NvLinkSpec | None, most: int) -> Finding:
     """``most`` is how many links any GPU of the node lists: the measure where no profile has one."""
     count = expected.links if expected else most
     source = expected.source if expected else "the most links that a GPU of this node lists"

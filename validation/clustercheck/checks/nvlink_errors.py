@@ -14,7 +14,7 @@ from clustercheck.checks.support.load import nvlink_load
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError
 
 COMMAND = "nvidia-smi nvlink -e"
@@ -58,7 +58,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return passed(0, 0, unit="errors", source=SOURCE, evidence=more)
 
 
-def _read(node: NodeEvidence, gpu: Gpu) -> Counters:
+def _read(node: NodeEvidence, gpu: SmiGpu) -> Counters:
     """What this GPU's links count; no link is up of a GPU that is lost. Raises CannotReadError."""
     mine = listed_for(gpu, node.nvlink_errors())
     if mine is None or mine.lost:

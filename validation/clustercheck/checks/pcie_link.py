@@ -11,7 +11,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.gpu import gpu_of
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)  # of PCI Express
@@ -30,7 +30,7 @@ SLOT = (
 
 
 @dataclass(frozen=True)
-class Link:
+class PcieLink:
     """A GPU's link as the driver tells it; ``*_max`` is what GPU and slot can do together.
 
     A number that it does not tell is None; ``untold`` says which.
@@ -85,7 +85,7 @@ def _less(expected: int | None, *found: int | None) -> int | None:
     return min(told, default=None)
 
 
-def link_of(gpu: Gpu) -> Link:
+def link_of(gpu: SmiGpu) -> PcieLink:
     """The link. Raises CannotReadError where the driver tells what no link is."""
     said: Mapping[str, str] = gpu.pcie or {}
     numbers = {name: _number(said.get(name, ""), known) for name, known in PARTS.items()}
@@ -100,7 +100,7 @@ def link_of(gpu: Gpu) -> Link:
     )
     busy = whole_number(gpu.utilization)
     loaded = busy is not None and busy >= LOADED_PERCENT
-    return Link(generation, generation_max, width, width_max, loaded, why)
+    return PcieLink(generation, generation_max, width, width_max, loaded, why)
 
 
 def _number(text: str, known: range | tuple[int, ...]) -> int | None:
@@ -108,7 +108,7 @@ def _number(text: str, known: range | tuple[int, ...]) -> int | None:
     return int(match[1]) if match is not None and int(match[1]) in known else None
 
 
-def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: Gpu) -> int | None:
+def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: SmiGpu) -> int | None:
     """The lanes that sysfs shows, None where it shows no number that a link can have."""
     for device in evidence.nodes[str(subject.node)].records("pci"):
         if device.get("address") == gpu.address:

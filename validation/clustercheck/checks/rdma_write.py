@@ -15,7 +15,7 @@ from clustercheck.expect.effects import effect
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
-from clustercheck.parse.perftest import Asked, parse_write_bandwidth
+from clustercheck.parse.perftest import PerftestRequest, parse_write_bandwidth
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = seeding_rdma.JOB
@@ -105,7 +105,7 @@ def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
     if code != 0:
         said = first_line("\n".join(reversed(text.splitlines())))
         return None, f"ib_write_bw ended with {code}: {said or 'it said nothing'}"
-    return parse_write_bandwidth(text, Asked(str(entry.get("device")), (SIZE_BYTES,))).rows[
+    return parse_write_bandwidth(text, PerftestRequest(str(entry.get("device")), (SIZE_BYTES,))).rows[
         0
     ].average_gbps, ""
 

@@ -39,13 +39,13 @@ def _is_before(time: str, moment: datetime) -> bool:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a check may look at. ``jobs`` holds ended jobs by name, ``skipped`` why one did not run.
+    """All evidence that checks may use. ``jobs`` holds ended jobs by name, ``skipped`` why one did not run.
 
     ``left_out`` names nodes that take no part in heavy checks, with the reason; ``attempts`` holds jobs that
-    failed before one was run again without the nodes to blame, which ``dropped`` names with the reason.
+    failed before one was run again without the faulty nodes, which ``dropped`` names with the reason.
     ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
     with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
-    is why the whole of a baseline is left aside. ``exclusions`` are those in force, ``lapsed`` those that
+    is why the whole baseline is ignored. ``exclusions`` are those in force, ``lapsed`` those that
     were. ``passes`` is how often the jobs were run. ``later`` has the counters of nodes on which a job ran,
     as read after the last one; ``earlier`` the nodes before the first, where ``nodes`` are of after it.
     """
@@ -178,7 +178,7 @@ class Evidence:
     def open_xids(self, node: str) -> tuple[Xid, ...]:
         """Xids and SXids since boot, or since the operator has seen to them. Raises CannotReadError.
 
-        A message whose time cannot be told counts.
+        A message without a readable time counts.
         """
         since = self.declared[node].acknowledged
         found = self.nodes[node].kernel_log().xids
@@ -224,7 +224,7 @@ class Evidence:
 
     @cached_property
     def simulated(self) -> bool:
-        """Whether any device that was looked at says that it is simulated."""
+        """Whether any probed device reports that it is simulated."""
         ranks = [rank for job in self.jobs.values() for rank in job.ranks]
         return any(self.nodes[name].simulated for name in self.reachable) or any(
             bool(rank.verdict and rank.verdict.get("simulated")) for rank in ranks

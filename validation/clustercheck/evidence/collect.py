@@ -1,4 +1,4 @@
-"""Collects raw evidence: one probe a node, all at once, none waited for beyond its limit."""
+"""Collects raw evidence: one probe per node, in parallel, each with a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnrea
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
 
-GRACE_S = 10.0  # a transport that keeps its own limit is given this much to say so itself
+GRACE_S = 10.0  # a transport with a limit of its own gets this much longer to report it
 PARTS_OF_STATUS = (
     "host",
     "nvidia_smi",

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.expect.baseline import Baseline, GpuThen, NodeThen
-from clustercheck.expect.judge import Before
+from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
+from clustercheck.expect.judge import BaselineValue
 from clustercheck.model import Figure, Subject
 from clustercheck.parse.reading import CannotReadError
 
@@ -23,14 +23,14 @@ def unfit(baseline: Baseline, *, simulated: bool) -> str:
     return ""
 
 
-def before_of(evidence: Evidence, check: str) -> Callable[[Subject, Figure], Before | None]:
+def before_of(evidence: Evidence, check: str) -> Callable[[Subject, Figure], BaselineValue | None]:
     """What a figure of the check was in the baseline, as far as its node and GPU are the same."""
     baseline = evidence.baseline
     if baseline is None:
         return lambda subject, figure: None
     others = evidence.replaced
 
-    def before(subject: Subject, figure: Figure) -> Before | None:
+    def before(subject: Subject, figure: Figure) -> BaselineValue | None:
         places = [(subject.node, None), (subject.node, subject.gpu), (subject.peer, None)]
         if any(place in others for place in places):
             return None
@@ -49,14 +49,14 @@ def replaced(evidence: Evidence, baseline: Baseline) -> dict[Place, str]:
     return found
 
 
-def _of_node(evidence: Evidence, name: str, then: NodeThen) -> Iterator[tuple[Place, str]]:
+def _of_node(evidence: Evidence, name: str, then: BaselineNode) -> Iterator[tuple[Place, str]]:
     try:
         now = {gpu.address: gpu for gpu in evidence.nodes[name].smi().gpus}
         slots = evidence.slots(name)
     except CannotReadError:
         return  # what the node has is not known: then none of its GPUs is measured either
     for number, address in enumerate(slots):
-        gpu, old = now.get(address), then.gpus.get(address, GpuThen())
+        gpu, old = now.get(address), then.gpus.get(address, BaselineGpu())
         if gpu is None or not old.model:
             continue
         if gpu.model != old.model:
@@ -67,7 +67,7 @@ def _of_node(evidence: Evidence, name: str, then: NodeThen) -> Iterator[tuple[Pl
 
 
 def _is_another(serial: str, then: str) -> bool:
-    """Boards without a serial print N/A: then it cannot be told."""
+    """Boards without a serial print N/A: then it is unknown."""
     return all(each and each != "N/A" for each in (serial, then)) and serial != then
 
 
@@ -87,7 +87,7 @@ def described(evidence: Evidence) -> dict[str, Any] | None:
 def _drivers(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
     """An upgrade is what a comparison is for: it is said, and compared all the same."""
     for name in evidence.reachable:
-        then = baseline.nodes.get(name, NodeThen()).driver
+        then = baseline.nodes.get(name, BaselineNode()).driver
         try:
             now = evidence.nodes[name].module_version()
         except CannotReadError:

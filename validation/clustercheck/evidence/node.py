@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
-from clustercheck.parse.nvidia_smi import Gpu, SmiLog, lost_gpus, parse_smi
+from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.reading import CannotReadError, bus_address, printed_output, program_output
 from clustercheck.parse.topology import Topology, parse_topology
@@ -32,9 +32,9 @@ def _read(read: Callable[[], T]) -> T | CannotReadError:
 
 
 def _read_all_but_lost(
-    record: Any, what: str, parse: Callable[[str], T], gpus_of: Callable[[T], Sequence[Gpu | Listed]]
+    record: Any, what: str, parse: Callable[[str], T], gpus_of: Callable[[T], Sequence[SmiGpu | Listed]]
 ) -> T:
-    """What nvidia-smi printed. Over a lost GPU it ends badly, and may tell of all the others all the same.
+    """What nvidia-smi printed. With a lost GPU it fails, and may still describe all the others.
 
     Raises CannotReadError.
     """
@@ -100,7 +100,7 @@ class NodeEvidence:
         """What nvidia-smi says. Raises CannotReadError."""
         return _known(self._smi)
 
-    def smi_gpus(self) -> tuple[Gpu, ...]:
+    def smi_gpus(self) -> tuple[SmiGpu, ...]:
         """The GPUs that nvidia-smi lists; none where it cannot be read."""
         return () if isinstance(self._smi, CannotReadError) else self._smi.gpus
 
@@ -189,7 +189,7 @@ class NodeEvidence:
         return version
 
     def busy(self) -> str:
-        """Why this node must not be disturbed, or an empty string. What cannot be told counts as busy."""
+        """Why this node must not be disturbed, or an empty string. An unknown state counts as busy."""
         errors = self.raw.get("errors")
         if "busy" not in self.raw and not (isinstance(errors, Mapping) and "busy" in errors):
             return ""  # it was not asked

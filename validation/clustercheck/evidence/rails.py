@@ -54,7 +54,7 @@ def adapters_of(node: NodeEvidence) -> Rails:
 
 
 def compute_ports(node: NodeEvidence) -> list[Mapping[str, Any]]:
-    """The RDMA ports that jobs use: those next to a GPU; all where the topology does not tell, or none is.
+    """The RDMA ports that jobs use: those next to a GPU; all if the topology does not show them, or none is.
 
     Adapters of the storage are further from the GPUs; of two networks that are as near, jobs use InfiniBand.
     Raises CannotReadError where the ports could not be read.
@@ -80,7 +80,7 @@ def near_gpus(node: NodeEvidence) -> set[str]:
 def require_known_rails(node: NodeEvidence, declared: int | None) -> None:
     """Refuse to take the storage's adapters for rails.
 
-    ``declared``: how many ports must be up. Raises CannotReadError where nothing tells them apart.
+    ``declared``: how many ports must be up. Raises CannotReadError if they cannot be distinguished.
     """
     ports = compute_ports(node)
     up = sum("ACTIVE" in str(port.get("state")) for port in ports)

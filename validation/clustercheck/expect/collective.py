@@ -47,7 +47,7 @@ def network_part(collective: str, nodes: int, ranks: int, *, pipelined: bool) ->
 
 
 def within_node_part(collective: str, ranks: int, *, switched: bool) -> float | None:
-    """What part of the all-reduce's bus bandwidth the collective has at least; None where it cannot be told.
+    """What part of the all-reduce's bus bandwidth the collective has at least; None if that is unknown.
 
     An all-reduce of S bytes in time t has bus bandwidth 2 S / t (n-1) / n. Reduce-scatter, all-gather and
     broadcast are parts or cases of it, done within t. All-to-all is not; a switch carries it like a ring.

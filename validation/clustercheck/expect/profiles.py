@@ -34,7 +34,7 @@ class Metric(StrEnum):
 
 
 @dataclass(frozen=True)
-class Figure:
+class SourcedFigure:
     """A number with where it comes from."""
 
     value: float
@@ -46,7 +46,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class NvLink:
+class NvLinkSpec:
     """NVLinks of one GPU; ``required`` is False where bridges may or may not be fitted."""
 
     links: int
@@ -61,7 +61,7 @@ class NvLink:
 
 
 @dataclass(frozen=True)
-class Pcie:
+class PcieSpec:
     """The GPU's PCIe link."""
 
     generation: int
@@ -106,12 +106,12 @@ class Profile:
     summary: str
     gpu_models: tuple[str, ...]
     memory_gib: int
-    memory_bandwidth: Figure
-    peak_tflops: Mapping[str, Figure]
+    memory_bandwidth: SourcedFigure
+    peak_tflops: Mapping[str, SourcedFigure]
     ecc: bool
-    pcie: Pcie
+    pcie: PcieSpec
     gpus: int | None = None
-    nvlink: NvLink | None = None
+    nvlink: NvLinkSpec | None = None
     nvswitches: int = 0
     floors: tuple[Floor, ...] = ()
 
@@ -204,10 +204,10 @@ def build(table: Any, *, where: str) -> Profile:
         floors = [{**floor, "metric": _metric(floor["metric"])} for floor in entry.get("floors", ())]
         entry |= {
             "gpu_models": tuple(entry["gpu_models"]),
-            "memory_bandwidth": _build(Figure, entry["memory_bandwidth"]),
-            "peak_tflops": {kind: _build(Figure, peak) for kind, peak in entry["peak_tflops"].items()},
-            "pcie": _build(Pcie, entry["pcie"]),
-            "nvlink": _build(NvLink, entry["nvlink"]) if entry.get("nvlink") else None,
+            "memory_bandwidth": _build(SourcedFigure, entry["memory_bandwidth"]),
+            "peak_tflops": {kind: _build(SourcedFigure, peak) for kind, peak in entry["peak_tflops"].items()},
+            "pcie": _build(PcieSpec, entry["pcie"]),
+            "nvlink": _build(NvLinkSpec, entry["nvlink"]) if entry.get("nvlink") else None,
             "floors": tuple(_build(Floor, floor) for floor in floors),
         }
         return _build(Profile, entry)

@@ -81,7 +81,7 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
             once = bench.elapsed_s(product.work, repeat)
             burned += once * repeat
             tflops = gpu_gemm.flops(size) / once / 1e12
-            windows.append({"at_s": burned, "tflops": tflops, "wrong": product.unlike_first()})
+            windows.append({"at_s": burned, "tflops": tflops, "wrong": product.count_mismatches()})
     bench.at("comparing all once more, computed elsewhere")
     moved, places = product.moved()
     wrong, speeds = sum(each["wrong"] for each in windows), [each["tflops"] for each in windows]

@@ -56,7 +56,7 @@ class Product:
         """Compute the product."""
         self._out = self._device.matmul(self._left, self._right, self._out, self.precision)
 
-    def unlike_first(self) -> int:
+    def count_mismatches(self) -> int:
         """How many elements of the last product are not those of the first."""
         return self._device.differences(self._out, self._first, self._apart, PLACES).count
 
@@ -100,7 +100,7 @@ def measure(
 
     def look() -> None:
         nonlocal unlike
-        unlike += product.unlike_first()
+        unlike += product.count_mismatches()
         product.poison()
 
     product.poison()

@@ -93,7 +93,7 @@ def _note_unread(found: list[L], line: str, what: str) -> None:
 class GpuLinkErrors(Listed):
     """What the NVLinks of one GPU have counted: link number to counts by the driver's names, lower case.
 
-    A link that is down counts nothing; a count that the driver does not tell is None.
+    A link that is down counts nothing; a count that the driver does not report is None.
     """
 
     counts: dict[int, dict[str, int | None]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from clustercheck.probe.registry import endpoint_of
 PORT = 53
 ANSWER_S = 2.0
 TRIES = 2
-MOST_SERVERS = 3  # the resolver looks at no more
+MOST_SERVERS = 3  # the resolver uses no more
 
 
 def name_service(image: str) -> dict[str, Any]:

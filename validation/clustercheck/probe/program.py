@@ -127,7 +127,7 @@ def collect(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the evidence, whatever happens."""
+    """Print the evidence in any case."""
     try:
         options = json.loads(arguments[0]) if arguments else {}
         evidence = collect(options if isinstance(options, dict) else {})

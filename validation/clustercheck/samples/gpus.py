@@ -118,7 +118,7 @@ def programs(
 
 
 def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> JobOutcome:
-    """A job that ended well on every GPU of these nodes."""
+    """A job that succeeded on every GPU of these nodes."""
     places = [(node, gpu) for node in nodes for gpu in range(GPUS)]
     ranks = tuple(
         RankOutcome(

@@ -55,7 +55,7 @@ NOON = 1_795_000_000.0
 
 
 def program(stdout: str) -> dict[str, Any]:
-    """A program that ended well with this output."""
+    """A program that succeeded with this output."""
     return {"argv": [], "rc": 0, "stdout": stdout, "stderr": "", "timed_out": False, "missing": False}
 
 
@@ -174,7 +174,7 @@ def probe_record(node: int) -> dict[str, Any]:
 
 
 def job(name: str, nodes: Sequence[str], verdicts: Sequence[Mapping[str, Any]]) -> JobOutcome:
-    """A job that ended well, one rank a node."""
+    """A job that succeeded, one rank per node."""
     ranks = tuple(
         RankOutcome(rank, node, RankState.OK, verdict=verdict, exit_code=0)
         for rank, (node, verdict) in enumerate(zip(nodes, verdicts))

@@ -50,7 +50,9 @@ def test_more_than_half_of_the_nodes_are_right(versions: list[str], verdicts: li
     assert [result.verdict for result in results] == verdicts
     majority = PASS in verdicts
     for result in results:
-        assert ("cannot determine which is intended" in result.because) is (result.verdict is FAIL and not majority)
+        assert ("cannot determine which is intended" in result.because) is (
+            result.verdict is FAIL and not majority
+        )
 
 
 def test_the_odd_one_is_told_what_the_others_have() -> None:

@@ -17,7 +17,7 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import described, replaced, unfit
 from clustercheck.expect import baseline
-from clustercheck.expect.baseline import Baseline, GpuThen
+from clustercheck.expect.baseline import Baseline, BaselineGpu
 from clustercheck.model import Subject, Verdict
 from clustercheck.samples import sample, smi
 from clusterctl.cluster.directory import ClusterDirectory
@@ -62,7 +62,7 @@ def serial(gpu: int) -> str:
 
 
 def same_gpus(then: Baseline) -> Baseline:
-    gpus = {f"0000:{bus}:00.0": GpuThen(smi.MODEL, serial(n)) for n, bus in enumerate(smi.BUSES)}
+    gpus = {f"0000:{bus}:00.0": BaselineGpu(smi.MODEL, serial(n)) for n, bus in enumerate(smi.BUSES)}
     return replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
 
 
@@ -93,7 +93,7 @@ def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
     assert section is not None and f"serial {serial(0)}, then 0" in section["not_compared"][0]
     silent = compared(then, seeding.smi("gpu01", 0, "serial", "N/A")(sample.healthy()))
     assert parts(silent)["baseline"] is Verdict.FAIL
-    gpus = {f"0000:{bus}:00.0": GpuThen("NVIDIA H100", "") for bus in smi.BUSES}
+    gpus = {f"0000:{bus}:00.0": BaselineGpu("NVIDIA H100", "") for bus in smi.BUSES}
     other = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
     assert "baseline" not in parts(compared(other))
     assert "of another model" in " ".join(compared(other).replaced.values())

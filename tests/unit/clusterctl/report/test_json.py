@@ -14,7 +14,7 @@ from tests.support.tree import ROOT
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.model import Better, Part, Scope, Severity, Verdict
+from clustercheck.model import Direction, Part, Scope, Severity, Verdict
 from clustercheck.result.document import Document
 from clustercheck.running.coverage import count
 from clustercheck.samples.sample import healthy
@@ -39,7 +39,7 @@ def test_the_schema_knows_the_words_of_the_code_and_no_other(schema):
     assert result["properties"]["scope"]["enum"] == [word.value for word in Scope]
     assert result["properties"]["severity"]["enum"] == [word.value for word in Severity]
     assert part["properties"]["part"]["enum"] == [word.value for word in Part]
-    assert figure["properties"]["better"]["enum"] == [word.value for word in Better]
+    assert figure["properties"]["better"]["enum"] == [word.value for word in Direction]
 
 
 def kinds(made: dict[str, Any]) -> list[dict[str, Any]]:

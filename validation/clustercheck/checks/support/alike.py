@@ -21,7 +21,7 @@ ALONE = "no other node of its kind is declared: nothing to compare with"
 
 
 @dataclass(frozen=True)
-class _Told:
+class _NodeTraits:
     """What the nodes of one kind tell, and on how many of them each trait has which value."""
 
     by_node: Mapping[str, Traits]
@@ -80,17 +80,17 @@ def _difference(trait: str, mine: Traits, counts: Counter[str], nodes: int) -> t
     )
 
 
-def _told(evidence: Evidence, kind: Kind, traits_of: Callable[[NodeEvidence], Traits]) -> _Told:
+def _told(evidence: Evidence, kind: Kind, traits_of: Callable[[NodeEvidence], Traits]) -> _NodeTraits:
     reader = traits_of.func if isinstance(traits_of, partial) else traits_of  # partial: over this evidence
 
-    def make(evidence: Evidence) -> _Told:
+    def make(evidence: Evidence) -> _NodeTraits:
         names = evidence.once(_kinds)[kind]
         told = {name: traits for name in names if (traits := _read(evidence, name, traits_of)) is not None}
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for traits in told.values():
             for trait, value in traits.items():
                 counts[trait][value] += 1
-        return _Told(told, counts)
+        return _NodeTraits(told, counts)
 
     return evidence.once(make, (reader, kind))
 

@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Counters:
-    """One reading: the links that are ``up``, and ``counts`` by link and name; None where it is not told."""
+    """One reading: the links that are ``up``, and ``counts`` by link and name; None if unknown."""
 
     up: frozenset[str]
     counts: Mapping[Key, int | None]

@@ -8,14 +8,14 @@ from typing import TypeVar
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Subject
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.nvlink import Listed
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 L = TypeVar("L", bound=Listed)
 
 
-def gpu_of(evidence: Evidence, subject: Subject) -> Gpu:
+def gpu_of(evidence: Evidence, subject: Subject) -> SmiGpu:
     """What the driver says of this GPU. Raises NotDoneError where the driver does not list it."""
     node, number = str(subject.node), int(subject.gpu or 0)
     slots = evidence.slots(node)
@@ -33,7 +33,7 @@ def number_of(evidence: Evidence, node: str, address: str) -> int | None:
     return slots.index(address) if address in slots else None
 
 
-def listed_for(gpu: Gpu, listed: Sequence[L]) -> L | None:
+def listed_for(gpu: SmiGpu, listed: Sequence[L]) -> L | None:
     """This GPU's part of what was printed GPU by GPU: by its UUID, by its number where there is none."""
     return next(
         (

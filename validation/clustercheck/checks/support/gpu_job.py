@@ -17,7 +17,7 @@ from clustercheck.evidence.gpu_jobs import conditions, figures
 from clustercheck.expect.effects import effect as effect_of
 from clustercheck.expect.profiles import Profile
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Better, Effect, Figure, Limit, Subject, Verdict
+from clustercheck.model import Direction, Effect, Figure, Limit, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
@@ -134,7 +134,7 @@ def _figure(
         unit=str(figure["unit"]),
         method=str(figure.get("method") or ""),
         label=sys.intern(f"({metric})"),
-        better=Better.LOWER if figure["unit"] == "us" else Better.HIGHER,
+        better=Direction.LOWER if figure["unit"] == "us" else Direction.HIGHER,
         ceiling=_ceiling(ceiling) if ceiling is not None else None,
         floor=floor,
         effect=effect,

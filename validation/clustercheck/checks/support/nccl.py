@@ -16,7 +16,7 @@ from clustercheck.evidence.rails import adapters_of
 from clustercheck.launch.model import JobOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
 from clustercheck.model import Subject
-from clustercheck.parse.nccl_findings import Site
+from clustercheck.parse.nccl_findings import NcclSite
 from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 from clustercheck.parse.topology import Topology
@@ -82,7 +82,7 @@ def _log(evidence: Evidence) -> NcclLog | str:
         return str(error)
 
 
-def site_of(evidence: Evidence, outcome: JobOutcome) -> Site:
+def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
     """What the probes of the job's nodes say of it. What could not be read is expected of nobody."""
     nodes = list(outcome.by_node)
     rails = {node: adapters_of(evidence.nodes[node]) for node in nodes}
@@ -99,7 +99,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> Site:
         (node, gpu), (_, its) = gpu_of[one], gpu_of[other]
         return gpu is not None and its is not None and frozenset((gpu, its)) in reach.get(node, ())
 
-    return Site(
+    return NcclSite(
         adapters={node: [name.rpartition(":")[0] for name in rails[node].of_gpus] for node in nodes},
         rdma=[n for n in nodes if declared[n] or (declared[n] is None and rails[n].ports)],
         interfaces={node: name for node, name in dict(interfaces or {}).items() if node in nodes},

@@ -23,7 +23,7 @@ EQUALS = "the same place on equal nodes"
 
 
 @dataclass(frozen=True)
-class Pcie:
+class PcieSlot:
     """Lanes and GT/s."""
 
     lanes: int
@@ -61,20 +61,20 @@ def poor_slot(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | No
     return None
 
 
-def link_now(device: Mapping[str, Any]) -> Pcie | None:
+def link_now(device: Mapping[str, Any]) -> PcieSlot | None:
     """The link as it is; None where sysfs does not tell it."""
     return _link(device.get("link_width"), device.get("link_speed"))
 
 
-def _link(lanes: object, speed: object) -> Pcie | None:
+def _link(lanes: object, speed: object) -> PcieSlot | None:
     try:
-        found = Pcie(int(str(lanes)), float(str(speed).split(" ", 1)[0]))
+        found = PcieSlot(int(str(lanes)), float(str(speed).split(" ", 1)[0]))
     except ValueError:
         return None
     return found if 0 < found.lanes <= 32 and 0 < found.speed < 1000 else None  # 255 is a device that is gone
 
 
-def _is_less(now: Pcie, other: Pcie) -> bool:
+def _is_less(now: PcieSlot, other: PcieSlot) -> bool:
     return now.lanes < other.lanes or now.speed < other.speed
 
 
@@ -83,9 +83,9 @@ def _slot(address: str) -> str:
     return address.rpartition(".")[0]
 
 
-def _best(evidence: Evidence) -> dict[tuple[object, str], Pcie]:
+def _best(evidence: Evidence) -> dict[tuple[object, str], PcieSlot]:
     """By kind of node and place: the most lanes and the highest speed that any of them has there."""
-    best: dict[tuple[object, str], Pcie] = {}
+    best: dict[tuple[object, str], PcieSlot] = {}
     for node in evidence.reachable:
         part = evidence.nodes[node].raw.get("pci")
         for device in part if isinstance(part, list) else []:
@@ -94,5 +94,5 @@ def _best(evidence: Evidence) -> dict[tuple[object, str], Pcie]:
                 continue
             key = (evidence.kind(node), str(device.get("address")))
             other = best.get(key, now)
-            best[key] = Pcie(max(now.lanes, other.lanes), max(now.speed, other.speed))
+            best[key] = PcieSlot(max(now.lanes, other.lanes), max(now.speed, other.speed))
     return best

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from clustercheck.checks.base import Finding
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.expect.baseline import Baseline, FigureThen
+from clustercheck.expect.baseline import Baseline, BaselineFigure
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.model import Subject
 
@@ -236,7 +236,7 @@ def with_baseline(
     def inject(evidence: Evidence) -> Evidence:
         judged = judge(evidence, subject).figures
         figures = {
-            (check, subject, one.metric): FigureThen(
+            (check, subject, one.metric): BaselineFigure(
                 one.measured * factor, one.unit, one.method, one.conditions
             )
             for one in judged
