@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.engine.events import JobFinished, JobStarted, is_job_id
+from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest, run_playbook
@@ -176,6 +177,7 @@ def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:
         changed=bool(job.get("changed")),
         rc=job.get("rc"),
         msg=because if because is not None else job.get("msg", ""),
+        code=known_code(job.get("code")),
         recovered=True,
         lost=lost,
     )

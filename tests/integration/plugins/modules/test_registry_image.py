@@ -20,8 +20,6 @@ from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certi
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, push_tiny, registry
 
-from clusterctl.engine.failure_kinds import kind_of
-
 needs_programs = pytest.mark.needs("docker-registry", "skopeo")
 PATH = "library/tiny"
 DIGEST = "sha256:" + "ab" * 32
@@ -84,8 +82,7 @@ def site(
 def code(said: dict[str, Any]) -> str:
     """What the operator's machine knows the failure by."""
     assert said["failed"]
-    kind = kind_of(said["msg"])
-    return kind.code if kind else ""
+    return str(said["code"])
 
 
 @needs_programs
