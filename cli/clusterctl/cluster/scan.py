@@ -31,7 +31,7 @@ from clusterctl.cluster.reach import (
     log_in,
     offered_keys,
 )
-from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state, reason
+from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
 from clusterctl.errors import ClusterctlError
 
 OK = "ok"
@@ -222,8 +222,9 @@ def _by_openssh(look: _Look, found: Reached) -> Reached:
     except subprocess.TimeoutExpired:
         raise ReachError("timeout", f"no answer within {look.deadline.limit_s:.0f} s") from None
     if done.returncode != 0:
-        because = reason(done.stderr, look.way.node)
-        raise ReachError("openssh", f"OpenSSH failed: {because}", code=code_of(done.stderr))
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        because = f"OpenSSH is refused: {lines[-1] if lines else done.returncode}"
+        raise ReachError("openssh", because, code=code_of(done.stderr))
     facts = login_probe.read(done.stdout, answered=time.monotonic(), shell_s=None)
     return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
 

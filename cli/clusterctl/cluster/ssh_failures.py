@@ -79,8 +79,10 @@ LOST = re.compile(
 # sudo's last word; what it prints at the end of its input comes before the reason.
 REFUSED_BY_SUDO = re.compile(r"^sudo: (?!no password was provided)(.+)$", re.MULTILINE)
 
-# The stable states of `hosts scan` in which a host was not logged in to, with their codes.
+# Codes of the stable states of `hosts scan`; in all other states the host is unreachable.
 CODES_OF_STATES = {
+    "ok": "",
+    "no-shell": "",
     "unpinned": KEY_UNKNOWN,
     "key-changed": KEY_CHANGED,
     "key-revoked": KEY_CHANGED,
@@ -96,7 +98,7 @@ def patterns_of(code: str) -> str:
 
 def code_of_state(state: str) -> str:
     """The code of a state of `hosts scan`; empty if the host was logged in to."""
-    return "" if state == "ok" else CODES_OF_STATES.get(state, UNREACHABLE)
+    return CODES_OF_STATES.get(state, UNREACHABLE)
 
 
 def code_of(stderr: str) -> str:

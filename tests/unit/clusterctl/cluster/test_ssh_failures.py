@@ -20,7 +20,7 @@ SAID = [
     ("ssh: connect to host x port 22: Connection refused", "host.unreachable", "refuses connections"),
     ("ssh: connect to host x port 22: Operation timed out", "host.unreachable", "does not answer"),
     ("Connection timed out during banner exchange", "host.unreachable", "it hangs"),
-    ("Connection closed by 10.0.0.1 port 22", "host.unreachable", "SSH: Connection closed by 10.0.0.1 port 22"),
+    ("Connection closed by 10.0.0.1 port 22", "host.unreachable", "SSH: Connection closed by 10.0.0.1"),
     ("something that nobody has met", "host.unreachable", "SSH: something that nobody has met"),
 ]  # fmt: skip
 
@@ -37,6 +37,7 @@ def test_what_ssh_prints_has_one_code_everywhere(stderr: str, code: str, words: 
     ("state", "code"),
     [
         ("ok", ""),
+        ("no-shell", ""),
         ("unpinned", "host.key-unknown"),
         ("key-changed", "host.key-changed"),
         ("key-revoked", "host.key-changed"),
