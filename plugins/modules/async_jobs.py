@@ -39,7 +39,7 @@ jobs:
   returned: always
   type: list
   elements: dict
-  sample: [{id: j123456789012.4711, state: finished, failed: false, changed: true, msg: "", rc: 0}]
+  sample: [{id: j123456789012.4711, state: finished, failed: false, changed: true, msg: "", code: "", rc: 0}]
 """
 
 LOOK_AGAIN_S = 0.5

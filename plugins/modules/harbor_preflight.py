@@ -52,6 +52,10 @@ RETURN = r"""
 installed: {description: Release that is here; empty where none is, returned: always, type: str}
 goes_on: {description: Whether an upgrade was cut off that needs no new backup, returned: always, type: bool}
 free_gb: {description: Free space where the data are to be, returned: always, type: float}
+code:
+  description: "Stable code of the failure: harbor.refused"
+  returned: when the cause is known
+  type: str
 """
 
 GIGABYTE = 1e9
@@ -199,7 +203,8 @@ def main() -> None:
         )
     if errors:
         left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])
-        module.fail_json(msg=f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}.")
+        why = f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}."
+        module.fail_json(msg=why, code="harbor.refused")
     module.exit_json(
         changed=False,
         installed=str(record.get("version", "")),

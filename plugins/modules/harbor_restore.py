@@ -63,6 +63,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backup: {description: Directory of the backup, returned: always, type: str}
+code:
+  description: "Stable code of the failure: harbor.restore"
+  returned: when the cause is known
+  type: str
 """
 
 # How far it is: images are being written, the database is next, Harbor itself is next.
@@ -234,7 +238,7 @@ def main() -> None:
     except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
         begun = (Path(options["directory"]) / RESTORE).is_file()
         rest = "The next restore goes on from there" if begun else "Nothing was touched"
-        module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.")
+        module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.", code="harbor.restore")
     module.exit_json(
         changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 
 DOCUMENTATION = r"""
 module: nvidia_cdi_spec
@@ -34,6 +34,10 @@ RETURN = r"""
 because: {description: Why it was made anew, returned: always, type: list}
 driver: {description: Version of the running driver, returned: always, type: str}
 devices: {description: Devices that the specification names, returned: always, type: list}
+code:
+  description: "Stable code of the failure: task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 UNIT = "nvidia-cdi-refresh.service"
@@ -109,7 +113,8 @@ def refresh(module: AnsibleModule, spec: Path, state: str) -> None:
         spec.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     rc, out, err = run_bounded(command, 180)
     if rc != 0:
-        module.fail_json(msg=f"`{' '.join(command)}` failed: {(err or out).strip()[-400:]}", rc=rc)
+        why = (err or out).strip()[-400:]
+        module.fail_json(msg=f"`{' '.join(command)}` failed: {why}", rc=rc, **late(rc))
 
 
 def main() -> None:

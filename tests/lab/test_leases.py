@@ -160,7 +160,7 @@ def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, co
         applied_lab.ssh("gpu02", frozen.replace("STOP", "CONT"))
     done = first.clusterctl("apply", "--yes", "--json", *part)
     assert done.returncode == 0, done.stderr
-    assert f"gpu02: job {job} of the earlier run ended well" in done.stderr
+    assert f"gpu02: job {job} of the earlier run succeeded" in done.stderr
     assert lease_on(applied_lab, "gpu02") is None
 
 

@@ -16,6 +16,7 @@ import paramiko
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.endpoint import Endpoint
 from clusterctl.cluster.known_hosts import HostKey
+from clusterctl.cluster.ssh_failures import code_of_state
 
 # One of each is enough to know a host by; the order is OpenSSH's.
 KEY_FAMILIES: tuple[tuple[str, ...], ...] = (
@@ -34,11 +35,12 @@ logging.getLogger("paramiko").propagate = False
 
 
 class ReachError(Exception):
-    """Why a host was not reached: ``state`` is a stable word, ``because`` a clause for people."""
+    """Why a host was not reached: ``state`` and ``code`` are stable, ``because`` is a clause for people."""
 
-    def __init__(self, state: str, because: str, remedy: str = "") -> None:
+    def __init__(self, state: str, because: str, remedy: str = "", code: str = "") -> None:
         super().__init__(because)
         self.state = state
+        self.code = code or code_of_state(state)
         self.because = because
         self.remedy = remedy
 

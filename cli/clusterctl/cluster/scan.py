@@ -31,6 +31,7 @@ from clusterctl.cluster.reach import (
     log_in,
     offered_keys,
 )
+from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
 from clusterctl.errors import ClusterctlError
 
 OK = "ok"
@@ -45,7 +46,8 @@ AGENT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Reached:
-    """What became of one host. ``state`` is ``ok``, ``unpinned``, ``key-changed`` or why it failed.
+    """What became of one host. ``state`` is ``ok``, ``unpinned``, ``key-changed`` or why it failed, ``code``
+    the error code of that.
 
     ``keys`` are those that it offers, ``pinned`` those that are trusted. ``login_s`` is the time from the
     first packet to the first word of its shell, ``shell_s`` the shell's part of it.
@@ -58,6 +60,7 @@ class Reached:
     lookup: str = ""
     jump: str = ""
     state: str = OK
+    code: str = ""
     because: str = ""
     remedy: str = ""
     keys: tuple[HostKey, ...] = ()
@@ -80,6 +83,7 @@ class Reached:
             "user": self.user,
             "jump": self.jump or None,
             "state": self.state,
+            "code": self.code,
             "because": self.because,
             "remedy": self.remedy,
             "keys": [{"type": k.type, "fingerprint": k.fingerprint} for k in self.keys],
@@ -132,7 +136,7 @@ def scan(
         except ClusterctlError as error:
             if error.code == "ssh.missing":
                 raise
-            return replace(found, state="config", because=error.what, remedy=error.hint)
+            return replace(found, state="config", code=error.code, because=error.what, remedy=error.hint)
         found = replace(
             found, address=way.address, port=way.port, user=way.user, lookup=way.lookup, jump=way.jump
         )
@@ -162,7 +166,7 @@ def _reach(look: _Look, found: Reached) -> Reached:
             return _unpinned(look, found, trusted)
         return _known(look, found, trusted)
     except ReachError as error:
-        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+        return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
 
 
 def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
@@ -172,6 +176,7 @@ def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
     return replace(
         found,
         state=UNPINNED,
+        code=KEY_UNKNOWN,
         keys=keys,
         because="its host key is not pinned",
         remedy="Compare the fingerprint with the one on its console, then confirm it.",
@@ -189,6 +194,7 @@ def _known(look: _Look, found: Reached, trusted: Pinned) -> Reached:
             return replace(
                 found,
                 state=CHANGED,
+                code=KEY_CHANGED,
                 because=f"its host key is {key.fingerprint} ({key.type}); pinned is {listed(trusted.keys)}",
                 remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
             )
@@ -217,7 +223,8 @@ def _by_openssh(look: _Look, found: Reached) -> Reached:
         raise ReachError("timeout", f"no answer within {look.deadline.limit_s:.0f} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ReachError("openssh", f"OpenSSH is refused: {lines[-1] if lines else done.returncode}")
+        because = f"OpenSSH is refused: {lines[-1] if lines else done.returncode}"
+        raise ReachError("openssh", because, code=code_of(done.stderr))
     facts = login_probe.read(done.stdout, answered=time.monotonic(), shell_s=None)
     return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
 
@@ -270,13 +277,15 @@ def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT
         found = replace(found, address=way.address, port=way.port, user=way.user, lookup=way.lookup)
         keys = offered_keys(way, Deadline(limit_s))
     except ReachError as error:
-        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+        return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
     same = _same(keys, trusted.keys)
+    state = OK if same else CHANGED if trusted.keys else UNPINNED
     return replace(
         found,
         keys=keys,
         pinned=trusted.keys,
-        state=OK if same else CHANGED if trusted.keys else UNPINNED,
+        state=state,
+        code=code_of_state(state),
         because="" if same else f"it offers {listed(keys)}; pinned is {listed(trusted.keys) or 'nothing'}",
         remedy="" if same else "Compare the fingerprint with the one on its console, then confirm it.",
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterctl.engine.events import Status, TaskResult, TaskStarted
-from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of
+from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of, known_code
 
 MESSAGE_LINES = 12
 _NOISE = re.compile(
@@ -23,7 +23,7 @@ _SSH_CHATTER = re.compile(
 class Failure:
     """Why a host stopped. ``message`` is the task's own; ``where`` is file:line of the task.
 
-    ``code`` is one of `clusterctl.engine.failure_kinds`, ``task.failed`` where nobody has met the message.
+    ``code`` is one of `clusterctl.engine.failure_kinds`, ``task.failed`` if nothing is known of the failure.
     """
 
     host: str
@@ -45,7 +45,7 @@ def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
     message = message_of(result)
     stderr = [line for line in result.stderr if line.strip() and not _SSH_CHATTER.match(line)]
     about = result.clusterctl.get("remedy")
-    kind = kind_of("\n".join([message, *stderr]))
+    kind = kind_of("\n".join([message, *stderr]), code_in(result))
     if kind is None:
         kind = UNREACHABLE if result.status == Status.UNREACHABLE else OTHER
     return Failure(
@@ -57,6 +57,12 @@ def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
         where=task.where if task else "",
         detail="\n".join(line for line in stderr[-MESSAGE_LINES:] if line.strip() not in message),
     )
+
+
+def code_in(result: TaskResult) -> str:
+    """The code that the failed module reports, or the first of those that failed in a loop."""
+    codes = [result.code, *(item.get("code") for item in result.items)]
+    return next(filter(None, map(known_code, codes)), "")
 
 
 def message_of(result: TaskResult) -> str:

@@ -78,5 +78,5 @@ def _answer(one: HostRecord, state: HostState, reason: str) -> Answer | None:
             jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
         )
     if state in BAD:
-        return Answer(failed=reason or NO_ANSWER.failed)
+        return Answer(failed=reason or NO_ANSWER.failed, code=one.failure.code if one.failure else "")
     return None

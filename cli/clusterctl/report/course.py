@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from clusterctl import console
-from clusterctl.engine.picture import row
+from clusterctl.engine.status_view import row
 from clusterctl.engine.wording import counted, elapsed, names
 from clusterctl.report.sentences import job_name
 

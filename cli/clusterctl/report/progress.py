@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from clusterctl import console
-from clusterctl.engine.telling import Gathered, Told
+from clusterctl.engine.messages import Message as Told
+from clusterctl.engine.messages import MessageAggregator
 from clusterctl.engine.wording import counted, elapsed
 from clusterctl.live_area import LiveArea
 from clusterctl.report.course import Course
@@ -28,7 +29,7 @@ class ValidationProgress:
         self._clock = clock
         self._began = self._spoke = clock()
         self._course = Course(self._began)
-        self._gathered = Gathered(clock)
+        self._gathered = MessageAggregator(clock)
         self._area = LiveArea(console.MESSAGES) if console.is_live() and not as_json else None
         self._not_judged: list[str] = []
         self._one_at_a_time = threading.RLock()

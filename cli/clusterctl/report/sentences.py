@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clusterctl.engine.telling import Told
+from clusterctl.engine.messages import Message as Told
 from clusterctl.engine.wording import counted, elapsed, listed
 from clusterctl.report.view import WORDS
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from clusterctl import console
 from clusterctl.engine import lease_book
 from clusterctl.engine.failure import Failure
-from clusterctl.engine.failure_kinds import OTHER, kind_of
+from clusterctl.engine.failure_kinds import BY_CODE, OTHER
 from clusterctl.engine.journal import cut_off
 from clusterctl.engine.lease import Lease, lease_of
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import (
+    Answer,
     Answers,
     Note,
     Outcome,
@@ -57,7 +58,7 @@ class Holding:
         return [
             *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
             *(_at_work(host, jobs) for host, jobs in working.items()),
-            *(_failure(host, why) for host, why in failed.items()),
+            *(_failure(host, said) for host, said in failed.items()),
         ]
 
 
@@ -81,7 +82,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
         if outcome.working:
             raise _still_at_work(outcome.working)
         if outcome.failed:
-            yield Holding(lease, [_failure(host, why) for host, why in sorted(outcome.failed.items())],
+            yield Holding(lease, [_failure(host, said) for host, said in sorted(outcome.failed.items())],
                           kept=dict(outcome.left))  # fmt: skip
             return
         holding = Holding(lease, asks=do)
@@ -197,6 +198,6 @@ def _at_work(host: str, jobs: Sequence[str]) -> Failure:
     return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 
-def _failure(host: str, why: str) -> Failure:
-    kind = kind_of(why) or OTHER
-    return Failure(host, TASK, why, remedy=kind.remedy.format(host=host), code=kind.code)
+def _failure(host: str, said: Answer) -> Failure:
+    kind = BY_CODE.get(said.code, OTHER)
+    return Failure(host, TASK, said.failed, remedy=kind.remedy.format(host=host), code=kind.code)

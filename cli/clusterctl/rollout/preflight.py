@@ -32,7 +32,7 @@ ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 class Finding:
     """One thing found on one host, what it should be, and what to do.
 
-    ``code`` is an error's, where it is known by what was found (`clusterctl.engine.failure_kinds`).
+    ``code`` is that of the failure that an error leads to, if `clusterctl.engine.failure_kinds` knows it.
     """
 
     host: str
@@ -125,7 +125,7 @@ def _finding(host: str, record: Mapping[str, Any]) -> Finding:
     said = str(record.get("severity", ""))
     severity = Severity(said) if said in set(Severity) else Severity.ERROR
     subject, found = str(record.get("subject", "")), _text(record.get("found"))
-    kind = kind_of(f"{subject}: {found}")
+    kind = kind_of(found, record.get("code"))
     return Finding(
         host=host,
         severity=severity,

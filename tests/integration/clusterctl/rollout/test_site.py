@@ -129,7 +129,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
         extra_vars=ours.extra_vars,
     )
     assert [(job.host, job.failed, job.rc, job.lost) for job in found] == [("gpu01", True, 4, False)]
-    assert "waiting for the earlier run's job on gpu01; no second one is begun" in said
+    assert "waiting for the earlier run's job on gpu01; no second job is started" in said
     assert open_jobs(dead.run.journal) == []
     (written,) = [e for e in read(dead.run.journal) if isinstance(e, JobFinished)]
     assert written.recovered
@@ -247,6 +247,6 @@ def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):
     with pytest.raises(ClusterctlError) as caught:
         settle(cluster, store, ("gpu01",), ("gpu01",))
     assert (caught.value.code, caught.value.exit_code) == ("engine.job-unknown", 3)
-    assert caught.value.what.startswith("gpu01 cannot say whether a job of an earlier run still runs")
+    assert caught.value.what.startswith("gpu01 cannot determine whether a job of an earlier run still runs")
     assert asked[0].forks == 1
     assert len(left_behind(store, store.create("apply", []))[0].jobs) == 1

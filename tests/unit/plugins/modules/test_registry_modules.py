@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_digest
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     container_image,
     registry_credentials,
@@ -17,7 +18,6 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     registry_trust,
 )
 
-from clusterctl.engine.failure_kinds import kind_of
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import vault as harbor_vault
 from clusterctl.registry.harbor.secret_text import SecretText
@@ -231,6 +231,4 @@ def test_a_failed_pull_says_why_and_what_to_do(said: str, cure: str, known_as: s
     told = container_image.explain(err, "r:5000/a@sha256:0", Path("/store"))
     assert said.rstrip('"') in told
     assert cure in told
-    kind = kind_of(told)
-    assert kind is not None
-    assert kind.code == known_as
+    assert image_digest.code_of(err) == known_as

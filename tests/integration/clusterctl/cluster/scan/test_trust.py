@@ -79,6 +79,7 @@ def test_where_an_authority_signs_host_keys_openssh_judges(directory: ClusterDir
         refused = one(directory, keys, served.port)
         assert refused.state == "openssh"
         assert "Host key verification failed" in refused.because
+        assert refused.code == "host.key-unknown"
         assert served.logins == []
         with directory.known_hosts.open("a") as stream:
             stream.write(f"[127.0.0.1]:{served.port} {keys.host.get_name()} {keys.host.get_base64()}\n")

@@ -1,4 +1,4 @@
-"""Where all hosts stand, in as many lines and columns as there are: pure, from a ledger to lines."""
+"""The state of all hosts in the lines and columns there are: pure, from a ledger to lines."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from clusterctl.engine.failure import title_of
 from clusterctl.engine.ledger import HostRecord, Ledger
 from clusterctl.engine.wording import alike, counted, elapsed, folded
 
-# Of a window's lines, so that what was told before can be read above the picture.
+# The share of a window's lines, so that earlier messages can be read above.
 SHARE = 2 / 3
 FEWEST_LINES = 6
 SLOWEST_SHOWN = 5
-# A host that is sooner done with its task is not worth a line among a hundred.
+# A host that finishes its task sooner gets no line among a hundred.
 SLOW_AFTER_S = 3.0
 # The headline, the step, the counts, and one host that is at work.
 KEPT_FOR_THE_REST = 4
 WIDEST_NAME = 24
 
 
-class Stand(StrEnum):
-    """How a host stands now; each stands in exactly one way. The order is that of the counts."""
+class DisplayState(StrEnum):
+    """What is displayed of a host. The order is that of the counts."""
 
     FAILED = "failed"
     UNREACHABLE = "unreachable"
@@ -36,13 +36,18 @@ class Stand(StrEnum):
     WAITING = "waiting"
 
 
-BAD = (Stand.FAILED, Stand.UNREACHABLE)
-STYLES = {Stand.FAILED: "red", Stand.UNREACHABLE: "red", Stand.BUSY: "yellow", Stand.WAITING: "dim"}
+BAD = (DisplayState.FAILED, DisplayState.UNREACHABLE)
+STYLES = {
+    DisplayState.FAILED: "red",
+    DisplayState.UNREACHABLE: "red",
+    DisplayState.BUSY: "yellow",
+    DisplayState.WAITING: "dim",
+}
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What the ledger does not know: what all this is, which step it is at, and when it began (epoch)."""
+class ProgressContext:
+    """What the ledger does not know: the command, its part and step, and when it started (epoch)."""
 
     title: str
     part: str = ""
@@ -52,25 +57,27 @@ class Scene:
     interrupted: bool = False
 
 
-def stand_of(one: HostRecord) -> Stand:
-    """A host that failed and works again was rescued."""
+def display_state_of(one: HostRecord) -> DisplayState:
+    """The displayed state; a host that failed and runs a task again was rescued."""
     if one.running:
-        return Stand.AT_WORK
+        return DisplayState.AT_WORK
     if one.unreachable:
-        return Stand.UNREACHABLE
+        return DisplayState.UNREACHABLE
     if one.failed:
-        return Stand.FAILED
-    return Stand.BUSY if one.busy else Stand.WAITING
+        return DisplayState.FAILED
+    return DisplayState.BUSY if one.busy else DisplayState.WAITING
 
 
-def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) -> list[Text]:
+def render_status(
+    ledger: Ledger, context: ProgressContext, now: float, columns: int, lines: int
+) -> list[Text]:
     """At most ``lines`` lines, each of at most ``columns`` columns.
 
     One line a host where that fits; else the counts, the slowest hosts, and all that failed by name.
     """
     room = min(lines, max(FEWEST_LINES, int(lines * SHARE)))
     hosts = list(ledger.hosts.values())
-    head = _headline(scene, len(hosts), now, columns)
+    head = _headline(context, len(hosts), now, columns)
     if len(hosts) + 2 <= room:
         name = max((len(one.name) for one in hosts), default=0)
         return [head, *(_host(one, now, columns, name) for one in hosts), row(_counts(hosts), "", columns)]
@@ -81,50 +88,50 @@ def picture(ledger: Ledger, scene: Scene, now: float, columns: int, lines: int) 
     slow = [one for one in ledger.running() if now - one.since >= SLOW_AFTER_S]
     slowest = slow[: max(0, min(SLOWEST_SHOWN, room - KEPT_FOR_THE_REST + 1 - len(bad)))]
     name = max((len(one.name) for one in slowest), default=0)
-    drawn = [head, _step(scene, now, columns), row(_counts(hosts), "", columns), *bad]
+    drawn = [head, _step(context, now, columns), row(_counts(hosts), "", columns), *bad]
     return [*drawn, *(_host(one, now, columns, name) for one in slowest)][:room]
 
 
-def _headline(scene: Scene, number: int, now: float, columns: int) -> Text:
-    step = f"step {scene.steps}" if scene.steps else ""
-    stopping = "stopping" if scene.interrupted else ""
-    words = filter(None, (scene.title, stopping, scene.part, counted(number, "host"), step))
-    return row(Text(" · ".join(words), style="bold"), elapsed(now - scene.began), columns)
+def _headline(context: ProgressContext, number: int, now: float, columns: int) -> Text:
+    step = f"step {context.steps}" if context.steps else ""
+    stopping = "stopping" if context.interrupted else ""
+    words = filter(None, (context.title, stopping, context.part, counted(number, "host"), step))
+    return row(Text(" · ".join(words), style="bold"), elapsed(now - context.began), columns)
 
 
-def _step(scene: Scene, now: float, columns: int) -> Text:
-    if scene.step is None:
-        return Text("no task has begun", style="dim")
-    return row(Text(_line(title_of(scene.step))), elapsed(now - scene.step.at), columns)
+def _step(context: ProgressContext, now: float, columns: int) -> Text:
+    if context.step is None:
+        return Text("no task started yet", style="dim")
+    return row(Text(_line(title_of(context.step))), elapsed(now - context.step.at), columns)
 
 
 def _counts(hosts: Sequence[HostRecord]) -> Text:
-    stands = [stand_of(one) for one in hosts]
+    states = [display_state_of(one) for one in hosts]
     line = Text()
-    for stand in Stand:
-        if number := stands.count(stand):
-            line.append(", " if line else "").append(f"{number} {stand}", style=STYLES.get(stand, ""))
+    for state in DisplayState:
+        if number := states.count(state):
+            line.append(", " if line else "").append(f"{number} {state}", style=STYLES.get(state, ""))
     if changed := sum(1 for one in hosts if one.changed):
         line.append(f" · {changed} changed", style="dim")
     return line
 
 
 def _host(one: HostRecord, now: float, columns: int, widest_name: int) -> Text:
-    stand = stand_of(one)
+    state = display_state_of(one)
     name = Text(f"  {one.name}")
     name.truncate(min(widest_name, WIDEST_NAME) + 4, overflow="ellipsis", pad=True)
-    what = name.append(_line(_said_of(one, stand)), style=STYLES.get(stand, ""))
-    return row(what, elapsed(now - one.since) if stand is Stand.AT_WORK else "", columns)
+    what = name.append(_line(_said_of(one, state)), style=STYLES.get(state, ""))
+    return row(what, elapsed(now - one.since) if state is DisplayState.AT_WORK else "", columns)
 
 
-def _said_of(one: HostRecord, stand: Stand) -> str:
-    if stand is Stand.AT_WORK:
+def _said_of(one: HostRecord, state: DisplayState) -> str:
+    if state is DisplayState.AT_WORK:
         return f"{one.doing} (try {one.attempt + 1})" if one.attempt else one.doing
-    if stand is Stand.BUSY:
+    if state is DisplayState.BUSY:
         return f"busy: {one.busy}"
-    if stand is Stand.WAITING:
+    if state is DisplayState.WAITING:
         return f"waiting, {one.ok} ok, {one.changed} changed" if one.heard else "waiting"
-    return f"{stand}: {_because(one)}"
+    return f"{state}: {_because(one)}"
 
 
 def _because(one: HostRecord) -> str:
@@ -133,16 +140,16 @@ def _because(one: HostRecord) -> str:
 
 def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> list[Text] | None:
     """Every host that failed or is unreachable by name, with reasons if they fit; None where names do not."""
-    bad = [one for one in hosts if stand_of(one) in BAD]
+    bad = [one for one in hosts if display_state_of(one) in BAD]
     if len(bad) <= room:
         name = max((len(one.name) for one in bad), default=0)
         return [_host(one, now, columns, name) for one in bad]
     by_reason: dict[str, list[str]] = {}
     words: dict[str, str] = {}
     for one in bad:
-        said = _said_of(one, stand_of(one))
+        said = _said_of(one, display_state_of(one))
         by_reason.setdefault(words.setdefault(alike(said, one.name), said), []).append(one.name)
-    by_state = {stand: [one.name for one in bad if stand_of(one) is stand] for stand in BAD}
+    by_state = {state: [one.name for one in bad if display_state_of(one) is state] for state in BAD}
     for groups, fold in ((by_reason, False), (by_reason, True), (by_state, False), (by_state, True)):
         lines = [line for why, group in groups.items() for line in _group(why, group, columns, fold=fold)]
         if len(lines) <= room:
@@ -152,7 +159,7 @@ def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> li
 
 def _cut(hosts: Iterable[HostRecord], columns: int, room: int) -> list[Text]:
     """As many names as there is room for."""
-    names = [one.name for one in hosts if stand_of(one) in BAD]
+    names = [one.name for one in hosts if display_state_of(one) in BAD]
     lines = _group("failed", names, columns, fold=True)
     return [*lines[: max(0, room - KEPT_FOR_THE_REST - 1)], Text("    and more", style="red")]
 
