@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clustercheck.evidence.cluster import GPUS_IDLE, Evidence, comparison
+from clustercheck.evidence import comparison
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.parse.reading import CannotReadError, program_output
