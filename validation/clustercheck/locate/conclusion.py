@@ -10,13 +10,11 @@ from clustercheck.locate.case import Case
 from clustercheck.locate.located import FEW, Located, Named
 from clustercheck.locate.partners import LINK_MEASURES
 
-TWO = "with two nodes it cannot be told which one is slow"
-ALL_SLOW = "every pair is slow: it cannot be told which nodes are"
-ALL_FAST = "every pair alone is fast: only the whole group is slow"
+TWO = "only two nodes were measured; either may be slow"
+ALL_SLOW = "every pair is slow; any of the nodes may be the cause"
+ALL_FAST = "every pair is fast; only the whole group is slow"
 NOT_MEASURED = "no pair could be measured"
-RIVALS = (
-    "some nodes are fast with each other and so are others, but not these with those: look at what is between"
-)
+RIVALS = "the nodes form groups that are fast internally and slow with each other; check what connects them"
 
 
 def conclude(case: Case, ended: str = "") -> Located:
@@ -56,11 +54,11 @@ def _of_nodes(case: Case) -> list[Named]:
         if excused.issuperset(component):
             continue
         if len(component) > 1:
-            because = "fast with each other and slow with all others: look at what they share"
+            because = "fast with each other, slow with all others; check what they share"
             named = f"{_listed(component)}: {because}"
             found.append(Named("switch", tuple(component), named, sure=False))
         elif not case.is_decided(component):
-            because = "it could not be measured with two nodes that are known to be good"
+            because = "not measured with two known-good nodes"
             found.append(Named("node", tuple(component), because, sure=False))
         else:
             found += case.parts.get(component[0]) or [_whole(case, component[0])]
@@ -86,25 +84,29 @@ def _of_links(case: Case) -> list[Named]:
     ends = Counter(node for trial in links for node in trial.nodes)
     for node, count in sorted(ends.items()):
         if count > 1:
-            because = f"slow with {count} nodes and fast with others: near the limit, or {count} bad links"
+            because = f"slow with {count} nodes, fast with others: close to the limit, or {count} bad links"
             found.append(Named("node", (node,), because, sure=False))
     for trial in links:
         a, b = trial.pair
         if ends[a] > 1 or ends[b] > 1 or not near.isdisjoint(trial.nodes):
             continue
-        because = f"only the pair {a} and {b} is slow, each is fast with others"
+        because = f"only the pair {a} and {b} is slow; each is fast with others"
         if not case.blocks_meet(trial):
-            because = f"the pair {a} and {b} is slow: it, or what joins their switches"
+            because = f"the pair {a} and {b} is slow: their link, or the uplinks between their switches"
             found.append(Named("link", (a, b), because, sure=False))
             continue
         sure = case.measured.times(trial) >= LINK_MEASURES
-        found.append(Named("link", (a, b), because if sure else f"{because}, as far as measured", sure=sure))
+        found.append(
+            Named(
+                "link", (a, b), because if sure else f"{because}; too few measurements to confirm", sure=sure
+            )
+        )
     return found
 
 
 def _of_near(case: Case) -> list[Named]:
     """Nodes of which no pair is fast, and not every one slow: theirs may be the group's time."""
-    because = "slower with every node than most pairs are, and near the limit: too little to tell"
+    because = "slower than most pairs with every node, but too close to the limit to decide"
     return [Named("node", (node,), because, sure=False) for node in case.near(but=case.links())]
 
 
@@ -116,6 +118,6 @@ def _of_switches(case: Case) -> list[Named]:
             for component in case.outside()
             if not set(component).isdisjoint(members)
         )
-        because = f"all {len(members)} nodes of it are slow with nodes of other blocks"
+        because = f"all {len(members)} nodes of the block are slow with nodes of other blocks"
         found.append(Named("switch", tuple(members), because, block=block, sure=sure))
     return found

@@ -7,7 +7,7 @@ from clustercheck.locate.located import Named
 from clustercheck.locate.trials import Trial
 
 SMALLEST = 3  # nodes: what is fewer is a pair
-EVERY_GROUP = "every group that was measured is slow, every pair is fast: it cannot be told which nodes are"
+EVERY_GROUP = "every measured group is slow, every pair is fast; any of the nodes may be the cause"
 LARGEST = 8  # nodes of a slow group whose members are told apart one by one
 
 
@@ -65,5 +65,5 @@ def _left_out(case: Case, group: list[str]) -> Stage:
     yield [trial for trial in without.values() if case.measured.is_bad(trial)]
     good = [node for node, trial in without.items() if case.measured.is_good(trial)]
     if len(good) == 1 and all(case.measured.times(trial) for trial in without.values()):
-        because = "the group is fast without it alone, and slow without any other"
+        because = "the group is fast without this node and slow without any other"
         case.found.append(Named("node", (good[0],), because))

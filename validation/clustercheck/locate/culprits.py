@@ -18,19 +18,19 @@ ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
 Place = tuple[str, str, Optional[int], Optional[str]]
 
 UNSURE_REMEDY = (
-    "Validate with a third node that is known to be good: then it can be told which one it is. Until then "
-    "look at cable, switch port and negotiated rate of each."
+    "Validate with a third, known-good node to determine which one it is. Until then check cable, switch port "
+    "and negotiated rate of each."
 )
 NOT_MEASURED_REMEDY = (
-    "Mend what kept the pairs from being measured and validate again: until then any of these nodes, or what "
+    "Fix what kept the pairs from being measured and validate again: until then any of these nodes, or what "
     "they share, may be the slow one."
 )
-SWITCH_REMEDY = "Look at what all nodes share: uplinks and buffers of the switch between them."
+SWITCH_REMEDY = "Check what all nodes share: uplinks and buffers of the switch between them."
 PART_REMEDIES = {
-    "gpu": "Look at this GPU's PCIe link (generation, width, errors), its clocks and throttling, and its way "
-    "to the network adapter (nvidia-smi topo -m).",
-    "rail": "Check cable, switch port, negotiated rate, firmware and errors of this rail's adapter; where it "
-    "is slow for all nodes, of the switch that the rail hangs on.",
+    "gpu": "Check this GPU's PCIe link (generation, width, errors), its clocks and throttling, and its "
+    "connection to the network adapter (nvidia-smi topo -m).",
+    "rail": "Check cable, switch port, negotiated rate, firmware and errors of this rail's adapter; if it is "
+    "slow for all nodes, those of the rail's switch.",
     "switch": SWITCH_REMEDY,
 }
 
@@ -99,9 +99,9 @@ def _from_servers(results: Sequence[Result], suspicions: dict[Place, _Suspicion]
     explained: set[tuple[str, Subject]] = set()
     for (check, server), said in unanswering(results).items():
         nodes = ", ".join(str(result.subject.node) for result in said)
-        because = f"{check}: it answers no node ({nodes}): {said[0].because}"
+        because = f"{check}: no node got an answer ({nodes}): {said[0].because}"
         if len(said) == 1:
-            because = f"suspected, cannot tell: only {nodes} could ask it: {said[0].because}"
+            because = f"suspected, cannot tell: only {nodes} queried it: {said[0].because}"
         else:
             explained |= {(check, result.subject) for result in said}
         suspicions["node", server, None, None].add(because, said[0].remedy)

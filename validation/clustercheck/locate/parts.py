@@ -82,7 +82,7 @@ def compare_rails(case: Case) -> Stage:
     yield [trial for rail in _slow_rails(case, of_rail) for trial in of_rail[rail] * AGAIN]
     slow = _slow_rails(case, of_rail)
     if 2 * len(slow) <= layout.rails:
-        because = "slow for all nodes, the other rails are not"
+        because = "slow for all nodes; the other rails are not"
         case.found += [Named("rail", (), because, rail=rail) for rail in slow]
     if case.found:
         case.measured.set_floor_aside()
@@ -121,9 +121,9 @@ def _without_exchange(case: Case, node: str, slow: Trial, trials: Sequence[Trial
     fast = [trial for trial in mates if measured.times(trial) and trial not in near]
     if fast == mates:
         over = f" over its rail {rail}" if case.layout.rails > 1 else ""
-        return _gpu(node, gpu, f"GPU {gpu} is slow, the others{over} are not")
+        return _gpu(node, gpu, f"GPU {gpu} is slow; the others{over} are not")
     if not fast and not any(measured.is_slower(slow, trial) for trial in mates):
-        return _rail(node, rail, f"every GPU is slow over rail {rail}, and none over the others")
+        return _rail(node, rail, f"every GPU is slow over rail {rail}, none over the others")
     return _either(node, gpu, rail)
 
 
@@ -133,14 +133,14 @@ def _by_exchange(
     over_good, good_over = (trial in slow for trial in pair)
     rail = case.layout.rail_of(gpu)
     if over_good and not good_over:
-        return _gpu(node, gpu, f"GPU {gpu} is slow over rail {pair[0].rail}, too; rail {rail} is not")
+        return _gpu(node, gpu, f"GPU {gpu} is also slow over rail {pair[0].rail}; rail {rail} is not")
     if good_over and not over_good:
-        return _rail(node, rail, f"rail {rail} is slow with GPU {pair[1].gpu}, too; GPU {gpu} is not")
+        return _rail(node, rail, f"rail {rail} is also slow with GPU {pair[1].gpu}; GPU {gpu} is not")
     return _either(node, gpu, rail)
 
 
 def _either(node: str, gpu: int, rail: int) -> Named:
-    return Named("node", (node,), f"GPU {gpu} over rail {rail} is slow, and it cannot be told which of them")
+    return Named("node", (node,), f"GPU {gpu} over rail {rail} is slow; either may be the cause")
 
 
 def _gpu(node: str, gpu: int, because: str) -> Named:

@@ -62,7 +62,7 @@ class Search:
         if not self._waiting:
             self._go_on()
         if self._waiting and self.rounds >= self.cost.rounds:
-            self.give_up(f"the {self.rounds} rounds were spent before everything was asked")
+            self.give_up(f"stopped at the limit of {self.rounds} rounds")
 
     def give_up(self, because: str) -> None:
         """End it here, with a verdict of what was measured so far."""

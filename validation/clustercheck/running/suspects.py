@@ -125,7 +125,7 @@ class _Run:
             for number in range(ran):
                 self.search.tell(found.get(number, {}))
             if because and self.search.verdict is None:
-                self.search.give_up(f"the search ended early: {because}")
+                self.search.give_up(f"fault isolation stopped early: {because}")
                 return replace(self._verdict(), remedy=NOT_MEASURED_REMEDY)
         return self._verdict()
 
@@ -144,23 +144,23 @@ class _Run:
             first = outcome.first_failure
             return reason(outcome) + (f" (on {first.node})" if first else "")
         if not is_seated(outcome, launch, self._seats):
-            return "its ranks were not those of the group: a node has other GPUs than before"
+            return "its ranks are not those of the group: the GPUs of a node changed"
         told = results(outcome, launch, self._seats)
         for number, values in told.items():
             found.setdefault(number, {}).update(values)
-        return "" if any(told.values()) else "no rank told a bandwidth"
+        return "" if any(told.values()) else "no rank reported a bandwidth"
 
     def _too_late(self) -> str:
         if self.launched >= MOST_LAUNCHES:
-            return f"{self.launched} launches are the most"
-        return "its time was over" if self._clock() > self._last_begin else ""
+            return f"limit of {self.launched} launches reached"
+        return "time limit reached" if self._clock() > self._last_begin else ""
 
     def _verdict(self) -> Located:
         located = self.search.verdict or Located()
         if not self._has_unknown_rails:
             return located
         named = tuple(
-            replace(n, because=f"{n.because}; it or the adapter that it uses") if n.scope == "gpu" else n
+            replace(n, because=f"{n.because}; or the adapter it uses") if n.scope == "gpu" else n
             for n in located.named
         )
         return replace(located, named=named)

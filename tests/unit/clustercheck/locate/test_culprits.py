@@ -146,7 +146,7 @@ def test_pairs_speak_only_of_a_group_that_is_slow() -> None:
     assert switch.because.startswith(CANNOT_TELL)
     both = culprits([], two_nodes(("gpu01", "gpu02")), group_is_slow=True)
     assert [c.node for c in both] == ["gpu01", "gpu02"]
-    assert all("cannot be told" in c.because and "third node" in c.remedy for c in both)
+    assert all("either may be slow" in c.because and "third, known-good node" in c.remedy for c in both)
 
 
 def test_a_part_that_a_search_names_has_its_own_remedy_and_a_node_that_of_the_pairs() -> None:

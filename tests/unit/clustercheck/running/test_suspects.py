@@ -204,7 +204,7 @@ def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(top
     played.layout = replace(played.layout, rails=1)
     _, located = played.search()
     assert located.named[0].gpu == 3
-    assert located.named[0].because.endswith("it or the adapter that it uses")
+    assert located.named[0].because.endswith("or the adapter it uses")
 
 
 def test_over_rdma_a_quarter_less_is_slow_and_over_sockets_it_is_how_they_vary() -> None:
@@ -268,12 +268,12 @@ def test_a_node_that_crashes_later_leaves_what_was_measured() -> None:
 
     evidence, located = Cluster(4, NODE, fail=fail).search()
     assert named(located) == {("node", ("gpu02",), None, None)}
-    assert located.because == "the search ended early: killed by SIGBUS (on gpu02)"
+    assert located.because == "fault isolation stopped early: killed by SIGBUS (on gpu02)"
     assert {r.verdict for r in evaluate(CHECK, evidence)} == {Verdict.PASS, Verdict.FAIL}
     assert not evidence.jobs["pairs"].good
     _, many = Cluster(20, NODE, fail=fail).search()
     (one,) = many.named
-    assert one.nodes == ("gpu02",) and not one.sure and "ended early: killed by SIGBUS" in one.because
+    assert one.nodes == ("gpu02",) and not one.sure and "stopped early: killed by SIGBUS" in one.because
 
 
 def test_ranks_that_are_not_those_of_the_group_are_not_believed() -> None:
@@ -285,7 +285,7 @@ def test_ranks_that_are_not_those_of_the_group_are_not_believed() -> None:
             return replace(outcome, ranks=tuple(moved))
 
     _, located = Fewer(3, NODE, gpus=2).search()
-    assert not located.sure and "not those of the group" in located.named[0].because
+    assert not located.sure and "are not those of the group" in located.named[0].because
 
 
 def test_what_it_takes_is_told_beforehand_and_the_time_limit_ends_it() -> None:
@@ -300,7 +300,7 @@ def test_what_it_takes_is_told_beforehand_and_the_time_limit_ends_it() -> None:
     times = iter([0.0, 10.0, 301.0])
     late = Cluster(20, NODE)
     _, located = late.search(clock=lambda: next(times))
-    assert len(late.launched) == 1 and located.because == "the search ended early: its time was over"
+    assert len(late.launched) == 1 and located.because == "fault isolation stopped early: time limit reached"
 
 
 def test_a_launch_has_the_nodes_that_it_needs_and_no_more() -> None:
