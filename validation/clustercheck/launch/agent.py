@@ -61,12 +61,12 @@ class Agent:
             words = done.stderr.strip().splitlines()
             raise NodeActionError(words[-1][:SAID_CHARS] if words else str(error)) from None
         if answer.get("ok") is not True:
-            because = str(answer.get("because") or "it does not say why")[:SAID_CHARS]
+            because = str(answer.get("because") or "no reason given")[:SAID_CHARS]
             raise (NodeBusyError if answer.get("busy") is True else NodeActionError)(because)
         try:
             return kind.model_validate(answer)
         except ValidationError as error:
-            raise NodeActionError(f"its answer cannot be read: {reason(error)}") from None
+            raise NodeActionError(f"unreadable answer: {reason(error)}") from None
 
     def end(self, started: Started) -> bool:
         """Stop a container. False where its node does not answer: its own time limit ends it then."""

@@ -16,7 +16,7 @@ PEER_GONE = re.compile(
 )
 # What a library logs when it gives up on a peer and aborts the process that called it.
 GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
-STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "waits in the kernel", "Z": "is a zombie"}
+STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "is blocked in the kernel", "Z": "is a zombie"}
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ def _state(item: RankEvidence) -> tuple[RankState, str]:
     if item.missing:
         return RankState.UNREACHABLE, item.missing
     if item.end is None:
-        return RankState.CRASHED, "the container ended before the rank did" + _quoted(item.container)
+        return RankState.CRASHED, "the container exited before the rank finished" + _quoted(item.container)
     code, verdict = item.end.get("exit_code"), item.verdict
     done = verdict is not None and "phase" not in verdict
     if done and (code == 0 or item.end.get("killed")):
         return RankState.OK, ""
     if item.end.get("killed"):
-        return RankState.KILLED, f"ended while {_phase(item)}"
+        return RankState.KILLED, f"terminated while {_phase(item)}"
     if verdict is not None and code == 1:
         return RankState.FAILED, str(verdict.get("because", ""))
     if isinstance(code, int) and code < 0:
@@ -165,13 +165,13 @@ def _hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
         return [(waiting[0], f"hung while {_phase(waiting[0])}")]
     computing = [i for i in waiting if not (i.progress or {}).get("collective")]
     if computing and len(computing) < len(waiting):
-        return [(i, f"hung while {_phase(i)}; the others waited for it") for i in computing]
+        return [(i, f"hung while {_phase(i)}; the other ranks waited for it") for i in computing]
     counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
     furthest = max(counters, default=0)
     behind = [i for i, counter in zip(waiting, counters) if counter < furthest]
     if behind:
-        return [(i, f"hung while {_phase(i)}; the others were further") for i in behind]
-    return [(i, f"hung while {_phase(i)}, like every other rank that was left") for i in waiting]
+        return [(i, f"hung while {_phase(i)}; the other ranks were ahead") for i in behind]
+    return [(i, f"hung while {_phase(i)}, like every other remaining rank") for i in waiting]
 
 
 def _phase(item: RankEvidence) -> str:

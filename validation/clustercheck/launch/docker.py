@@ -190,7 +190,9 @@ class DockerLauncher:
             answer = self._agent.ask(node, request, PrepareAnswer, PREPARE_S + PULL_S)
         except NodeBusyError as error:
             raise ExplainedError(
-                f"{node}: {error}", code="launch.busy", hint="Wait for that run to end, then validate again."
+                f"{node}: {error}",
+                code="launch.busy",
+                hint="Wait for that run to finish, then validate again.",
             ) from error
         except (NodeUnreachableError, NodeActionError) as error:
             return _refusal(spec, node, error)

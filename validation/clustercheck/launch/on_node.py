@@ -30,7 +30,7 @@ PROBE_S = 90.0
 LOG_TAIL_BYTES = 8000
 NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
 WARNINGS = 5  # of NCCL, before the tail of a rank's log
-NCCL_LOG_CUT = "NCCL's log was cut off here"
+NCCL_LOG_CUT = "NCCL log truncated here"
 # What is read of it: of the environment NCCL names its own variables alone, and no more goes out.
 NCCL_LINES = re.compile(
     rb"NCCL version |NCCL WARN |NCCL INFO (?:.*Init COMPLETE|Channel |Trees |CollNet |NET/|Using network "
@@ -123,7 +123,7 @@ def interface_of(address: str) -> tuple[str, str, str]:
     found = re.search(r"dev (\S+).* src (\d+\.\d+\.\d+\.\d+)", route)
     if found is None:
         raise ActionError(f"no interface carries {address}, and there is no default route")
-    return found[1], found[2], f"the default route's: no interface carries {address}"
+    return found[1], found[2], f"default route's interface; no interface carries {address}"
 
 
 def free_ports(address: str, count: int) -> list[int]:
@@ -172,8 +172,8 @@ def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
         over = owner == run or owner in ended_runs or state in ENDED_STATES or not is_before(until)
         if not over:
             raise BusyError(
-                f"the node is busy: run {owner} of {by or 'another controller'} is at work on it, "
-                f"for at most {float(until) - time.time():.0f} s more"
+                f"the node is busy: run {owner} of {by or 'another controller'} holds it "
+                f"for up to {float(until) - time.time():.0f} s more"
             )
     removed = []
     for container, owner in others:
@@ -245,7 +245,7 @@ def probe(request: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         name = request["framework_name"]
-        raise ActionError(f"the image's {name} did not say what it is: {done.stdout[-200:]!r}") from None
+        raise ActionError(f"the image's {name} did not report its version: {done.stdout[-200:]!r}") from None
     return found
 
 

@@ -91,9 +91,9 @@ def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
     versions = sorted({report.framework for report in reports})
     for report in reports:
         if report.cuda and report.gpus == 0:
-            reasons[report.node] = "the image is built with CUDA, and its container sees no GPU here"
+            reasons[report.node] = "the image is built with CUDA, but its container sees no GPU on this node"
         elif report.cuda != reports[0].cuda or len(versions) > 1:
-            reasons[report.node] = f"the image's Paddle is not the same everywhere: {', '.join(versions)}"
+            reasons[report.node] = f"the image's Paddle differs between nodes: {', '.join(versions)}"
     return [
         RankOutcome(rank=index, node=report.node, state=RankState.FAILED, because=reasons[report.node])
         for index, report in enumerate(reports)
@@ -135,9 +135,9 @@ def place(
         )
         for number, (report, gpu) in enumerate(seats)
     )
-    shape = "a rank a GPU" if cuda else "a rank a node, on the CPU: the image's Paddle has no CUDA"
+    shape = ", one rank per GPU" if cuda else " on CPU (the image's Paddle lacks CUDA), one rank per node"
     spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
-    method = f"{backend}, {shape}; {spread}, meeting at {master}"
+    method = f"{backend}{shape}; {spread}; rendezvous {master}"
     return Placement(backend=backend, master=master, ranks=ranks, method=method)
 
 
@@ -156,7 +156,7 @@ def without_devices(reports: Sequence[NodeReport], framework: str) -> list[RankO
 
 
 def _built(report: NodeReport, framework: str) -> str:
-    with_cuda = "is built with CUDA" if report.cuda else "has no CUDA"
+    with_cuda = "is built with CUDA" if report.cuda else "lacks CUDA"
     return f"its {framework} {report.framework} {with_cuda}"
 
 
@@ -178,7 +178,9 @@ def place_alone(reports: Sequence[NodeReport]) -> Placement:
         for number, (report, gpu) in enumerate(seats)
     )
     spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
-    return Placement(backend="gpu", master="", ranks=ranks, method=f"a rank a GPU, each by itself; {spread}")
+    return Placement(
+        backend="gpu", master="", ranks=ranks, method=f"one rank per GPU, each by itself; {spread}"
+    )
 
 
 def _count(number: int, thing: str) -> str:

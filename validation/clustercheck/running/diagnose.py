@@ -46,5 +46,5 @@ def _with_answer(node: NodeEvidence, answer: NodeEvidence) -> NodeEvidence:
     if not isinstance(part, Mapping):
         errors = answer.raw.get("errors")
         said = errors.get("dcgm") if isinstance(errors, Mapping) else None
-        part = {**before, "failed": answer.unreachable or str(said or "the probe said nothing of it")}
+        part = {**before, "failed": answer.unreachable or str(said or "the probe did not report it")}
     return replace(node, raw={**node.raw, "dcgm": part})

@@ -104,7 +104,7 @@ def _cannot_run(evidence: Evidence, nodes: Sequence[str]) -> str:
         return f"no training image is declared{where}: set training_image_source and training_image_digest"
     digests = {image.rpartition("@")[2] for image in images.values()}
     if len(frameworks := {evidence.spec.settings_of(node).framework for node in nodes}) > 1:
-        return f"the nodes are to compute with different frameworks: {', '.join(sorted(frameworks))}"
+        return f"the nodes are set to different frameworks: {', '.join(sorted(frameworks))}"
     if len(digests) > 1:
         return f"the nodes are declared with different training images: {', '.join(sorted(digests))}"
     return ""
@@ -141,7 +141,7 @@ class _Runner:
         blamed = outcome.blamed
         rest = [node for node in nodes if node not in blamed]
         if blamed:
-            reasons = {n: f"left out after it failed in all-reduce: {r.because}" for n, r in blamed.items()}
+            reasons = {n: f"dropped after it failed in all-reduce: {r.because}" for n, r in blamed.items()}
             evidence = replace(evidence, dropped={**evidence.dropped, **reasons})
             if len(rest) < 2:
                 return evidence
@@ -156,7 +156,7 @@ class _Runner:
         timeout_s = peer_ports.timeout_of(suite.timeout_s, len(nodes))
         evidence = self.without_framework(evidence, peer_ports.JOB, nodes, timeout_s=timeout_s, **arguments)
         closed = peer_ports.closed(evidence)
-        reasons = {node: f"left out after peer-ports: {because}" for node, because in closed.items()}
+        reasons = {node: f"dropped after peer-ports: {because}" for node, because in closed.items()}
         return replace(evidence, dropped={**evidence.dropped, **reasons})
 
     def collectives(self, evidence: Evidence, nodes: Sequence[str]) -> Evidence:

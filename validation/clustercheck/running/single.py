@@ -91,6 +91,6 @@ def _part(rank: RankOutcome, job: str, jobs: Sequence[str]) -> RankOutcome:
         return replace(rank, state=RankState.OK, because="", verdict={**described, **mine})
     underway = next((each for each in jobs if each not in programs), job)
     if underway != job and rank.state in (RankState.CRASHED, RankState.HUNG):
-        because = f"not run: {underway} ended badly before ({rank.because})"
+        because = f"not run: {underway} failed first ({rank.because})"
         return replace(rank, state=RankState.KILLED, because=because, verdict=described or None)
     return replace(rank, verdict=described or None)

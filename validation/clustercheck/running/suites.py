@@ -127,9 +127,9 @@ def _unknown_check(suite: Suite, pattern: str) -> ExplainedError:
     ]
     where = f"It is in: {', '.join(having)} (--suite). " if having else ""
     return ExplainedError(
-        f"no check of the suite {suite.name} is called {pattern!r}",
+        f"the suite {suite.name} has no check {pattern!r}",
         code="validate.unknown-check",
-        hint=f"{where}`clusterctl validate --list --suite {suite.name}` names and explains them.",
+        hint=f"{where}`clusterctl validate --list --suite {suite.name}` lists them.",
     )
 
 
@@ -150,7 +150,7 @@ def load(name: str) -> Suite:
     """The suite of that name. Raises ExplainedError (``validate.unknown-suite``)."""
     if name not in suites():
         raise ExplainedError(
-            f"there is no suite {name!r}",
+            f"unknown suite {name!r}",
             code="validate.unknown-suite",
             hint=f"Suites: {', '.join(suites())}",
         )

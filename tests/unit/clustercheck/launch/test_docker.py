@@ -254,11 +254,11 @@ def test_an_interrupt_stops_every_container_before_it_goes_on():
 
 
 def test_a_node_where_another_run_is_at_work_is_nobodys_fault():
-    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head is at work on it"}
+    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head holds it"}
     with pytest.raises(ExplainedError) as caught:
         launch(Nodes({("gpu02", "prepare"): lambda _: said}))
     assert caught.value.code == "launch.busy"
-    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head is at work on it"
+    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head holds it"
 
 
 def test_an_interrupt_does_not_wait_for_a_pull():
@@ -355,7 +355,7 @@ def test_alone_a_rank_a_gpu_runs_and_neither_rank_nor_node_ends_another():
         ("gpu02", None, RankState.FAILED),
     ]
     assert [rank.rank for rank in outcome.ranks] == [0, 1, 2, 3]
-    assert "sees no GPU: its torch 3.3.1 has no CUDA" in outcome.ranks[3].because
+    assert "sees no GPU: its torch 3.3.1 lacks CUDA" in outcome.ranks[3].because
     assert outcome.first_failure.rank == 1
     assert (nodes.actions("gpu02"), nodes.actions("gpu03")) == (
         ["prepare"],

@@ -166,7 +166,7 @@ def test_the_image_is_asked_what_its_paddle_is(docker):
     found = on_node.probe({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
     (docker / "answer-run").write_text("nothing of use\n")
-    with pytest.raises(on_node.ActionError, match="did not say what it is"):
+    with pytest.raises(on_node.ActionError, match="did not report its version"):
         on_node.probe({**PROBED, "container_arguments": []})
 
 
@@ -200,7 +200,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     request = {"action": "prepare", "run": "r1", "image": "i", "address": "192.0.2.1", "framework": None}
     answer = ask(capsys, **request)
     assert answer["ok"] is False and answer["busy"] is True
-    assert "run r9 of eve@other is at work on it" in answer["because"]
+    assert "run r9 of eve@other holds it" in answer["because"]
     assert not [call for call in calls(docker) if call[0] == "rm"]
     assert (tmp_path / "jobs" / "r8").is_dir()
     assert on_node.remove_leftovers("r1", ["r9"])[:2] == [

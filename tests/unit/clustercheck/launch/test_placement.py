@@ -30,7 +30,7 @@ def test_without_cuda_a_rank_a_node_over_gloo_and_it_is_said():
     placement = place([report("gpu01"), report("gpu02")])
     assert placement.backend == "gloo"
     assert [(p.rank, p.node, p.gpu) for p in placement.ranks] == [(0, "gpu01", None), (1, "gpu02", None)]
-    assert "no CUDA" in placement.method
+    assert "lacks CUDA" in placement.method
     first, second = (place.environment for place in placement.ranks)
     assert first["PADDLE_MASTER"] == second["PADDLE_MASTER"] == "192.0.2.1:4100"
     assert first["PADDLE_TRAINER_ENDPOINTS"] == "192.0.2.1:4101,192.0.2.2:4201"

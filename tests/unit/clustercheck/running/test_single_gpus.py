@@ -48,7 +48,7 @@ def test_a_rank_that_ends_badly_keeps_what_it_had_said_and_fails_the_program_it_
 ) -> None:
     found = parts(seat(state, ("gpu_gemm",), "hung while gpu_memory: timing copies"))
     assert [rank.state for rank in found.values()] == [RankState.OK, state, RankState.KILLED]
-    assert "gpu_memory ended badly before" in found["gpu_launch"].because
+    assert "gpu_memory failed first" in found["gpu_launch"].because
 
 
 class Launcher:
@@ -204,7 +204,7 @@ def test_a_rank_a_gpu_and_a_node_without_gpus_is_refused_by_name() -> None:
     assert all(each["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for each in environments)
     (refused,) = without_devices([report("gpu01", 2), report("gpu02", 0, cuda=False)], "paddle")
     assert refused.node == "gpu02"
-    assert refused.because == "a container of the image sees no GPU: its paddle 3.3.1 has no CUDA"
+    assert refused.because == "a container of the image sees no GPU: its paddle 3.3.1 lacks CUDA"
 
 
 def left(rank: int, **more: Any) -> RankEvidence:
@@ -225,7 +225,7 @@ def test_ranks_without_peers_are_judged_each_for_itself() -> None:
     states = [rank.state for rank in ranks]
     assert states == [RankState.OK, RankState.CRASHED, RankState.HUNG, RankState.KILLED, RankState.HUNG]
     assert ranks[2].because == "hung while timing copies"
-    assert "waits in the kernel" in ranks[4].because
+    assert "is blocked in the kernel" in ranks[4].because
     assert first is not None and first.rank == 1
 
 
