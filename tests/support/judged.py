@@ -14,11 +14,11 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import replaced
 from clustercheck.expect import baseline
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.culprits import culprits
-from clustercheck.locate.located import Located
-from clustercheck.locate.pairs import pair_bandwidths
+from clustercheck.locate.culprits import find_culprits
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.pairs import read_pair_bandwidths
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import Layout, Limits
+from clustercheck.locate.trials import GroupLayout, TrialLimits
 from clustercheck.result.document import Document
 from clustercheck.result.environment import describe
 from clustercheck.running.coverage import complete, count
@@ -136,22 +136,22 @@ def judged(evidence: Evidence) -> dict[str, Any]:
         cluster="rack-a",
         suite="full",
         coverage=count(results),
-        culprits=tuple(culprits(results, _searched(evidence) if slow else None, slow)),
+        culprits=tuple(find_culprits(results, _searched(evidence) if slow else None, slow)),
         results=tuple(results),
         environment=describe(evidence),
         simulated=evidence.simulated,
     ).as_json()
 
 
-def _searched(evidence: Evidence) -> Located:
+def _searched(evidence: Evidence) -> IsolationResult:
     """What the search tells of the pairs that were measured."""
-    pairs = pair_bandwidths(evidence.jobs["pairs"])
+    pairs = read_pair_bandwidths(evidence.jobs["pairs"])
     nodes = dict.fromkeys(rank.node for rank in evidence.jobs["pairs"].ranks)
-    search = Search(Layout(tuple(nodes)), Limits(0.3125))
-    while search.verdict is None:
+    search = Search(GroupLayout(tuple(nodes)), TrialLimits(0.3125))
+    while search.result is None:
         asked = search.next_round()
-        search.tell({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
-    return search.verdict
+        search.add_results({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
+    return search.result
 
 
 def _slow_gpu(node: str, gpu: int, factor: float) -> seeding.Inject:

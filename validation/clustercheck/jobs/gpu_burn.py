@@ -88,7 +88,7 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     problems = []
     if compared.wrong:
         problems.append(
-            f"{compared.wrong} of {compared.checked} elements of the first product are wrong: {compared.first}"
+            f"{compared.wrong} of {compared.checked} elements of the first product wrong: {compared.first}"
         )
     if wrong:
         bad = sum(1 for each in windows if each["wrong"])

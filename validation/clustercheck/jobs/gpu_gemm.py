@@ -110,7 +110,7 @@ def measure(
     problems = []
     if compared.wrong:
         problems.append(
-            f"{precision}: {compared.wrong} of {compared.checked} elements are wrong: {compared.first}"
+            f"{precision}: {compared.wrong} of {compared.checked} elements wrong: {compared.first}"
         )
     if unlike:
         problems.append(f"{precision}: {unlike} elements differ when the same product is recomputed")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import Launcher
-from clustercheck.locate.located import Located
+from clustercheck.locate.faults import IsolationResult
 from clustercheck.model import Verdict
 from clustercheck.running.group import OnEvent, run_jobs
 from clustercheck.running.single import run_alone
@@ -22,27 +22,27 @@ def passes(
     launcher: Launcher,
     on_event: OnEvent,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Evidence, Located | None]:
+) -> tuple[Evidence, IsolationResult | None]:
     """The evidence of the last pass over all jobs: the first that is not good ends it.
 
     No pass is begun after the suite's ``repeat_min``; one that runs then is brought to its end.
     """
     end = clock() + 60 * suite.repeat_min
     number = 1
-    found, located = _pass(suite, evidence, launcher, on_event)
+    found, isolated = _pass(suite, evidence, launcher, on_event)
     while clock() < end and _is_good(suite, found):
         number += 1
         on_event({"type": "pass", "pass": number, "left_s": round(end - clock())})
-        found, located = _pass(suite, evidence, launcher, on_event)
-    return replace(found, passes=number), located
+        found, isolated = _pass(suite, evidence, launcher, on_event)
+    return replace(found, passes=number), isolated
 
 
 def _pass(
     suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
-) -> tuple[Evidence, Located | None]:
+) -> tuple[Evidence, IsolationResult | None]:
     """All jobs once: those of the group, then those that each GPU runs by itself."""
-    found, located = run_jobs(suite, evidence, launcher, on_event)
-    return run_alone(suite, found, launcher, on_event), located
+    found, isolated = run_jobs(suite, evidence, launcher, on_event)
+    return run_alone(suite, found, launcher, on_event), isolated
 
 
 def _is_good(suite: Suite, evidence: Evidence) -> bool:

@@ -25,13 +25,12 @@ from clustercheck.checks.support import nccl, training
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
-from clustercheck.locate.located import Located
+from clustercheck.locate.faults import IsolationResult
 from clustercheck.locate.rounds import round_robin
 from clustercheck.model import Verdict
-from clustercheck.running import suspects
+from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
 from clustercheck.running.sizes import fitting
 from clustercheck.running.suites import Suite
-from clustercheck.running.suspects import RankEnvironment, Rounds
 
 FRAMEWORK = "paddle"
 WITHOUT_PADDLE = {peer_ports.JOB, rdma_write.JOB, "training_torch"}
@@ -43,7 +42,7 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 
 def run_jobs(
     suite: Suite, evidence: Evidence, launcher: Launcher, on_event: OnEvent
-) -> tuple[Evidence, Located | None]:
+) -> tuple[Evidence, IsolationResult | None]:
     """The evidence with every job's outcome, and what a search tells (None where there was none)."""
     wanted = {c.job for c in suite.selected() if c.job and not suite.jobs[c.job].alone}
     nodes = [name for name in evidence.reachable if name not in evidence.left_out]
@@ -66,9 +65,9 @@ def run_jobs(
 
 def _together(
     runner: _Runner, wanted: Collection[str], evidence: Evidence, nodes: list[str]
-) -> tuple[Evidence, Located | None]:
+) -> tuple[Evidence, IsolationResult | None]:
     """The jobs of nodes that can connect to each other, with the search where all-reduce is slow or wrong."""
-    told: Located | None = None
+    told: IsolationResult | None = None
     if all_reduce.JOB in wanted:
         evidence = runner.all_reduce(evidence, nodes)
         if _is_slow(evidence):
@@ -193,7 +192,7 @@ class _Runner:
             return evidence
         return replace(evidence, jobs={**evidence.jobs, all_reduce.JOB: _both(outcome, second)})
 
-    def suspects(self, evidence: Evidence) -> tuple[Evidence, Located | None]:
+    def suspects(self, evidence: Evidence) -> tuple[Evidence, IsolationResult | None]:
         """Who makes the group slow or its sums wrong, by trials of pairs and groups."""
         suite = self._suite.jobs[pairs.JOB]
         on_gpus = all((r.verdict or {}).get("backend") == "nccl" for r in evidence.jobs[all_reduce.JOB].ranks)
@@ -204,7 +203,7 @@ class _Runner:
                 evidence, pairs.JOB, nodes, {**arguments, "rounds": rounds}, environment=environment
             )
 
-        return suspects.search(evidence, launch, self._on_event, launch_s=suite.timeout_s)
+        return isolate_fault(evidence, launch, self._on_event, launch_s=suite.timeout_s)
 
     def training(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
         """The whole group, then one node of several ranks alone, then one rank: what scaling is judged by."""

@@ -16,7 +16,7 @@ from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.model import Launcher
 from clustercheck.launch.transport import Transport
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result
 from clustercheck.result.document import Document
 from clustercheck.result.environment import describe
@@ -80,7 +80,7 @@ def validate(
     evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
     evidence = diagnose(chosen, evidence, transport)
     results = _judge(chosen, evidence, on_event, after_jobs=False)
-    evidence, located = passes(chosen, evidence, launcher, on_event)
+    evidence, isolated = passes(chosen, evidence, launcher, on_event)
     evidence = count_again(chosen, evidence, transport, chosen.probe_limit_s)
     if chosen.repeat_min:
         evidence = replace(evidence, nodes=look(), earlier=evidence.nodes)
@@ -95,7 +95,7 @@ def validate(
         cluster=spec.name,
         suite=chosen.name,
         coverage=count(whole),
-        culprits=tuple(culprits(whole, located, slow)),
+        culprits=tuple(find_culprits(whole, isolated, slow)),
         results=tuple(whole),
         environment=describe(evidence, only=chosen.only),
         simulated=evidence.simulated,

@@ -13,7 +13,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.blame import RankEvidence, judge
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope
 from clustercheck.samples import sample
 
@@ -77,7 +77,7 @@ def test_what_is_said_of_a_node_grows_not_with_those_that_failed_beside_it() -> 
 def test_whom_results_blame_is_told_in_a_time_that_grows_with_them() -> None:
     def asked(nodes: int) -> int:
         results = judged(broken(nodes, RankState.CRASHED))
-        return looks(lambda: culprits(results, None, group_is_slow=True), Result)
+        return looks(lambda: find_culprits(results, None, group_is_slow=True), Result)
 
     assert asked(48) <= 2 * asked(24)
 
