@@ -137,7 +137,7 @@ class _Runner:
         outcome = evidence.jobs.get(all_reduce.JOB)
         if outcome is None:
             return evidence
-        blamed = outcome.blamed
+        blamed = outcome.suspects
         rest = [node for node in nodes if node not in blamed]
         if blamed:
             reasons = {n: f"dropped after it failed in all-reduce: {r.because}" for n, r in blamed.items()}
@@ -296,7 +296,7 @@ class _Runner:
             timeout_s=timeout_s or self._suite.jobs[job].timeout_s,
             arguments=arguments,
             container_arguments=container_arguments,
-            own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+            overrides={node: each for node, each in of_node.items() if each != (image, container_arguments)},
             framework=self._framework,
             ranks_per_node=ranks_per_node,
             environment=environment or {},

@@ -66,7 +66,7 @@ def _spec(suite: Suite, evidence: Evidence, jobs: Sequence[str], nodes: Sequence
         timeout_s=sum(suite.jobs[job].timeout_s for job in jobs),
         arguments={"framework": framework, "programs": programs},
         container_arguments=container_arguments,
-        own={node: own for node, own in of_node.items() if own != (image, container_arguments)},
+        overrides={node: each for node, each in of_node.items() if each != (image, container_arguments)},
         alone=True,
         framework=framework,
     )

@@ -11,7 +11,7 @@ from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.launch.first_failure import RankEvidence, judge_group
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope
@@ -96,7 +96,7 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
             for n in range(ranks - 1)
         ]
         evidence.append(RankEvidence(ranks - 1, "gone", missing="no route to host"))
-        return looks(lambda: judge(evidence, timed_out=True), RankEvidence, RankOutcome)
+        return looks(lambda: judge_group(evidence, timed_out=True), RankEvidence, RankOutcome)
 
     # Sorting is n log n.
     assert asked(256) <= 2.1 * asked(128)

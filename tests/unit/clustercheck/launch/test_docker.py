@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from clustercheck.errors import ExplainedError
-from clustercheck.launch.docker import DockerLauncher, operator
+from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import JobSpec, RankState
+from clustercheck.launch.requests import name_operator
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 NODES = ("gpu01", "gpu02", "gpu03")
@@ -137,7 +138,7 @@ def test_the_programs_and_their_arguments_are_shipped_whole():
         "clusterctl.run": "r",
         "clusterctl.job": "all-reduce",
         "clusterctl.rank": str(job["ranks"][0]["rank"]),
-        "clusterctl.by": operator(),
+        "clusterctl.by": name_operator(),
     }
 
 
@@ -160,7 +161,7 @@ def test_the_first_failure_ends_all_the_others():
 
 
 def test_of_more_nodes_than_are_waited_for_at_once_all_are_ended_by_a_failure(monkeypatch):
-    monkeypatch.setattr("clustercheck.launch.docker.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("clustercheck.launch.docker.MAX_PARALLEL", 2)
     nodes, order = Nodes(), itertools.count()
 
     def second_dies(node: str) -> Callable[[dict], dict]:
@@ -292,7 +293,7 @@ def test_a_program_that_was_interrupted_ends_though_a_node_does_not():
         "from clustercheck.launch.workers import Workers\n"
         "pool = Workers(1)\n"
         "stuck = [pool.submit(threading.Event().wait) for _ in range(2)]\n"
-        "pool.leave()\n"
+        "pool.abandon()\n"
     )
     subprocess.run([sys.executable, "-c", source], check=True, timeout=20)
 

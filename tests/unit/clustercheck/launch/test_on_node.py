@@ -163,11 +163,11 @@ PROBED = {"run": "r1", "image": "i", "framework_name": "paddle"}
 
 def test_the_image_is_asked_what_its_paddle_is(docker):
     (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
-    found = on_node.probe({**PROBED, "container_arguments": ["--gpus", "all"]})
+    found = on_node.inspect_framework({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
     (docker / "answer-run").write_text("nothing of use\n")
     with pytest.raises(on_node.ActionError, match="did not report its version"):
-        on_node.probe({**PROBED, "container_arguments": []})
+        on_node.inspect_framework({**PROBED, "container_arguments": []})
 
 
 def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):
@@ -179,8 +179,8 @@ def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch
     )
     (tmp_path / "ip").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert on_node.interface_of("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
-    interface, address, how = on_node.interface_of("10.9.9.9")
+    assert on_node.find_interface("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
+    interface, address, how = on_node.find_interface("10.9.9.9")
     assert (interface, address) == ("eth0", "192.0.2.7")
     assert "no interface carries 10.9.9.9" in how
 
