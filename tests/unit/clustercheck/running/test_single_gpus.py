@@ -16,7 +16,7 @@ from clustercheck.launch.first_failure import RankEvidence, judge_ranks
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.placement import NodeReport, find_nodes_without_devices, place_independent_ranks
 from clustercheck.model import Part, Subject, Verdict
-from clustercheck.running.single import of_job, run_alone
+from clustercheck.running.single import run_single_gpu_jobs, select_job
 from clustercheck.running.suites import load
 from clustercheck.samples import gpus, sample, smi
 from clustercheck.spec import NodeSettings
@@ -31,7 +31,7 @@ def seat(state: RankState, done: tuple[str, ...], because: str = "") -> RankOutc
 
 def parts(rank: RankOutcome) -> dict[str, RankOutcome]:
     whole = JobOutcome("gpu-programs", (rank,), 5.0)
-    return {job: of_job(whole, job, JOBS).ranks[0] for job in JOBS}
+    return {job: select_job(whole, job, JOBS).ranks[0] for job in JOBS}
 
 
 def test_each_program_has_its_own_verdict() -> None:
@@ -68,7 +68,7 @@ def fresh() -> Evidence:
 
 def ran(evidence: Evidence, answer: Any, suite: str = "quick") -> tuple[Evidence, Launcher]:
     launcher = Launcher(answer)
-    return run_alone(load(suite), evidence, launcher, lambda event: None), launcher
+    return run_single_gpu_jobs(load(suite), evidence, launcher, lambda event: None), launcher
 
 
 def test_one_launch_has_every_program_of_the_suite_with_its_arguments_and_the_framework() -> None:
