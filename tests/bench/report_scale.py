@@ -26,7 +26,7 @@ from clustercheck.result.document import Document
 from clustercheck.result.environment import describe
 from clustercheck.result.gc_pause import gc_paused
 from clustercheck.running import suites
-from clustercheck.running.coverage import complete, count
+from clustercheck.running.coverage import add_missing_results, count_coverage
 from clusterctl.report import files
 from clusterctl.runs.store import Run
 
@@ -35,14 +35,16 @@ def judge(evidence: Evidence, suite: str) -> Document:
     """What `validate` does with the evidence of all nodes."""
     checks = suites.load(suite).selected()
     with gc_paused():
-        whole = complete(checks, evidence, [r for check in checks for r in evaluate(check, evidence)])
+        whole = add_missing_results(
+            checks, evidence, [r for check in checks for r in evaluate(check, evidence)]
+        )
     return Document(
         run="20261120T195700-validate-3fa2",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T20:03:12Z",
         cluster="rack-a",
         suite=suite,
-        coverage=count(whole),
+        coverage=count_coverage(whole),
         culprits=(),
         results=tuple(whole),
         environment=describe(evidence),

@@ -14,14 +14,14 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import replaced
 from clustercheck.expect import baseline
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.culprits import culprits
-from clustercheck.locate.located import Located
-from clustercheck.locate.pairs import pair_bandwidths
+from clustercheck.locate.culprits import find_culprits
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.pairs import read_pair_bandwidths
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import Layout, Limits
+from clustercheck.locate.trials import GroupLayout, TrialLimits
 from clustercheck.result.document import Document
 from clustercheck.result.environment import describe
-from clustercheck.running.coverage import complete, count
+from clustercheck.running.coverage import add_missing_results, count_coverage
 from clustercheck.samples import gpus
 from clustercheck.samples.sample import healthy
 
@@ -127,7 +127,9 @@ def hostile() -> dict[str, Any]:
 
 def judged(evidence: Evidence) -> dict[str, Any]:
     """The document of this evidence, as a validation would write it."""
-    results = complete(CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)])
+    results = add_missing_results(
+        CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)]
+    )
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in results)
     return Document(
         run="20261120T195700-validate-3fa2",
@@ -135,23 +137,23 @@ def judged(evidence: Evidence) -> dict[str, Any]:
         finished="2026-11-20T20:03:12Z",
         cluster="rack-a",
         suite="full",
-        coverage=count(results),
-        culprits=tuple(culprits(results, _searched(evidence) if slow else None, slow)),
+        coverage=count_coverage(results),
+        culprits=tuple(find_culprits(results, _searched(evidence) if slow else None, slow)),
         results=tuple(results),
         environment=describe(evidence),
         simulated=evidence.simulated,
     ).as_json()
 
 
-def _searched(evidence: Evidence) -> Located:
+def _searched(evidence: Evidence) -> IsolationResult:
     """What the search tells of the pairs that were measured."""
-    pairs = pair_bandwidths(evidence.jobs["pairs"])
+    pairs = read_pair_bandwidths(evidence.jobs["pairs"])
     nodes = dict.fromkeys(rank.node for rank in evidence.jobs["pairs"].ranks)
-    search = Search(Layout(tuple(nodes)), Limits(0.3125))
-    while search.verdict is None:
+    search = Search(GroupLayout(tuple(nodes)), TrialLimits(0.3125))
+    while search.result is None:
         asked = search.next_round()
-        search.tell({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
-    return search.verdict
+        search.add_results({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
+    return search.result
 
 
 def _slow_gpu(node: str, gpu: int, factor: float) -> seeding.Inject:

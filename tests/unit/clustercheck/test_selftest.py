@@ -17,7 +17,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.xid import catalogue, judge_messages, line
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.parse.kernel_log import parse_line
 from clustercheck.samples import sample, smi
@@ -198,7 +198,7 @@ def test_a_gpu_that_is_gone_keeps_its_number_where_a_whole_node_shows_its_place(
     lonely = seeding.lose_gpu("gpu01", 2, from_bus=True)(alone)
     results = evaluate(BY_ID["gpu-present"], lonely)
     assert [r.subject.gpu for r in results if r.verdict is Verdict.FAIL] == [7]  # the number cannot be known
-    (culprit,) = culprits(results, None, group_is_slow=False)
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
     assert (culprit.scope, culprit.node, culprit.gpu) == ("node", "gpu01", None)
     assert "no complete node of its kind shows which one is missing" in culprit.because
     assert "complete node of the same kind" in culprit.remedy

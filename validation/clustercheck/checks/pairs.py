@@ -12,7 +12,7 @@ from clustercheck.checks.support.job import outcome_of, reason
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.pairs import in_order
+from clustercheck.locate.pairs import sort_pair
 from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
@@ -38,7 +38,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
         return []
     asked = outcome.facts.get("pairs")
     named = (
-        [in_order(str(a), str(b)) for a, b in asked]
+        [sort_pair(str(a), str(b)) for a, b in asked]
         if isinstance(asked, list)
         else list(evidence.pairs.bandwidths)
     )
@@ -49,7 +49,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A pair is bad below the floor, or below a part of what the better pairs reach."""
     outcome = outcome_of(evidence, JOB)
     pairs = evidence.pairs
-    pair = in_order(str(subject.node), str(subject.peer))
+    pair = sort_pair(str(subject.node), str(subject.peer))
     if pair not in pairs.bandwidths:
         raise CannotReadError(
             "the pair's ranks gave no bandwidth: " + (reason(outcome) if not outcome.good else "no error")
@@ -79,7 +79,7 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
         def change(_rank: RankOutcome, said: seeding.Raw) -> None:
             for point in said["trials"]:
                 a, b = (node_of[number] for number in point["ranks"])
-                if in_order(a, b) in {in_order(*pair) for pair in slow}:
+                if sort_pair(a, b) in {sort_pair(*pair) for pair in slow}:
                     point["busbw_gbps"] *= factor
 
         return seeding.verdicts(JOB, change)(evidence)

@@ -16,7 +16,7 @@ from clustercheck.expect.baseline import Baseline
 from clustercheck.expect.profiles import Profile
 from clustercheck.expect.rdma import Fabric, compare
 from clustercheck.launch.model import JobOutcome
-from clustercheck.locate.pairs import MeasuredPairs, measured_pairs
+from clustercheck.locate.pairs import MeasuredPairs, read_pairs
 from clustercheck.parse.infiniband import RdmaAdapter
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.machine import in_container
@@ -76,7 +76,7 @@ class Evidence:
     @cached_property
     def pairs(self) -> MeasuredPairs:
         """What pairs of nodes reached. Raises KeyError where they were not run."""
-        return measured_pairs(self.jobs["pairs"])
+        return read_pairs(self.jobs["pairs"])
 
     @cached_property
     def _kept(self) -> dict[Hashable, Any]:

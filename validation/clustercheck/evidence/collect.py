@@ -11,7 +11,7 @@ from typing import Any
 
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.evidence.shipment import shipment
-from clustercheck.launch.bounded import Ended, run_all
+from clustercheck.launch.bounded import CallEnd, run_all
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
@@ -81,7 +81,7 @@ def _whether_busy(node: NodeEvidence) -> tuple[NodeEvidence, str]:
         return NodeEvidence(node.name, unreachable=because), ""
 
 
-def evidence_of(ended: Ended[Completed], limit_s: float) -> NodeEvidence:
+def evidence_of(ended: CallEnd[Completed], limit_s: float) -> NodeEvidence:
     """A node's evidence from how its probe ended."""
     if ended.late or isinstance(ended.error, NodeTimeoutError):
         return NodeEvidence(ended.name, unreachable=f"the probe did not finish within {limit_s:g} s")

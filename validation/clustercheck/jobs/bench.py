@@ -90,7 +90,7 @@ class Bench:
     @contextmanager
     def in_use(self, directory: Path = Path()) -> Iterator[None]:
         """At work on its own device: nobody has the `whole_node` meanwhile."""
-        self._progress.at(f"{self._title}waiting while another GPU has the node", collective=True)
+        self._progress.at(f"{self._title}waiting until another GPU releases the node", collective=True)
         with self._lock(NODE, directory, fcntl.LOCK_SH):
             yield
 
@@ -122,7 +122,7 @@ class Bench:
         """A size as asked for, else as it suits the device. Raises ValueError where it is none."""
         size = int(arguments.get(name) or self.device.defaults[name])
         if size <= 0:
-            raise ValueError(f"{name} must be more than nothing, not {size}")
+            raise ValueError(f"{name} must be positive, not {size}")
         return size
 
     def elapsed_s(self, work: Callable[[], None], repeat: int = 1) -> float:
@@ -132,7 +132,7 @@ class Bench:
     def checked(self, total: float, repeat: int) -> float:
         """Seconds of one of ``repeat`` works that took ``total`` together. Raises MeasurementError."""
         if not (math.isfinite(total) and total > 0):
-            raise MeasurementError(f"the timer says {total} s while {self._progress.phase}")
+            raise MeasurementError(f"the timer returned {total} s while {self._progress.phase}")
         return total / repeat
 
     def times_s(
@@ -172,7 +172,9 @@ def open_bench(progress: Progress, arguments: Mapping[str, Any], *, simulated: b
     place = "cpu" if gpu is None else f"gpu:{gpu}"
     device = devices.load(place, arguments)
     if gpu is not None and device.kind != "gpu":
-        raise devices.BackendError(f"asked for {place}, the backend gave {device.name}: a {device.kind}")
+        raise devices.BackendError(
+            f"requested {place}, but the backend opened {device.name}: a {device.kind}"
+        )
     rank = int(os.environ["PADDLE_TRAINER_ID"])
     return Bench(device, progress, place=place, rank=rank, simulated=simulated)
 
@@ -205,8 +207,8 @@ def beyond(figures: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -
     for limit, sign, words in (("floors", 1, "at least"), ("ceilings", -1, "at most")):
         for metric, value in (arguments.get(limit) or {}).items():
             if metric not in measured:
-                said.append(f"{metric} was not measured, {words} {value:g} is asked")
+                said.append(f"{metric} not measured; expected {words} {value:g}")
             elif sign * measured[metric]["value"] < sign * value:
                 found = measured[metric]
-                said.append(f"{metric} {found['value']:.4g} {found['unit']}, {words} {value:g} is asked")
+                said.append(f"{metric} {found['value']:.4g} {found['unit']}; expected {words} {value:g}")
     return said

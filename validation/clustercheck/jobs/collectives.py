@@ -164,7 +164,9 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
         try:
             points += [_measure(world, name, int(size), arguments) for size in arguments["sizes_bytes"]]
         except NotImplementedError:  # on every rank alike: it is the library that says so, before it sends
-            not_done[name] = f"{world.framework} has no {name.replace('_', '-')} over {world.backend}"
+            not_done[name] = (
+                f"{world.framework} does not support {name.replace('_', '-')} over {world.backend}"
+            )
     wrong = [f"{p['collective']} of {p['bytes']} bytes" for p in points if not p["correct"]]
     return {
         "points": points,

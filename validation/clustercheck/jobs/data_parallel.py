@@ -40,7 +40,10 @@ def verdict(
     if spread != 0.0:
         return False, f"the ranks' parameters differ by up to {spread:.3g}"
     if not loss_difference <= tolerance:
-        return False, f"the loss is {loss_difference:.3g} off a single process's (allowed: {tolerance:.3g})"
+        return (
+            False,
+            f"the loss differs by {loss_difference:.3g} from a single process's (allowed: {tolerance:.3g})",
+        )
     if not losses[-1] < losses[0]:
         return False, f"the loss did not fall: {losses[0]:.4f} to {losses[-1]:.4f}"
     return True, ""

@@ -166,13 +166,13 @@ def load(place: str, arguments: Mapping[str, Any], environment: Mapping[str, str
     if missing := [name for name in MEMBERS if not hasattr(device, name)]:
         raise BackendError(f"the device of the backend {named} lacks {', '.join(missing)}")
     if not isinstance(device.simulated, bool):
-        raise BackendError(f"the device of the backend {named} does not say whether it is simulated")
+        raise BackendError(f"the device of the backend {named} does not report whether it is simulated")
     return device
 
 
 def _own(framework: str) -> ModuleType:
     if framework not in OURS:
-        raise BackendError(f"there is no backend for the framework {framework}: {', '.join(OURS)}")
+        raise BackendError(f"no backend for the framework {framework}; available: {', '.join(OURS)}")
     name = f"backends.{framework}"
     return importlib.import_module(f"{__package__}.{name}" if __package__ else name)
 
@@ -184,10 +184,10 @@ def _outside(named: str) -> ModuleType:
         except ImportError as error:
             raise BackendError(f"the backend {named} cannot be imported: {error}") from error
     if not Path(named).is_file():
-        raise BackendError(f"there is no backend at {named}")
+        raise BackendError(f"no backend at {named}")
     spec = importlib.util.spec_from_file_location("clusterctl_device_backend", named)
     if spec is None or spec.loader is None:
-        raise BackendError(f"{named} is no Python module")
+        raise BackendError(f"{named} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # its dataclasses look themselves up there
     spec.loader.exec_module(module)

@@ -53,18 +53,18 @@ def unsteady(tflops: Sequence[float], steady: float) -> str:
     if slowest >= steady * fastest:
         return ""
     number = warm.index(slowest) + len(tflops) - len(warm)
-    return f"window {number} of {len(tflops)} gave {slowest:.4g} TFLOPS, the fastest {fastest:.4g}"
+    return f"window {number} of {len(tflops)} reached {slowest:.4g} TFLOPS, the fastest {fastest:.4g}"
 
 
 def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: seconds, precision, gemm_size, steady (0: any), seed, floors {metric: TFLOPS}."""
     device, seconds = bench.device, float(arguments.get("seconds", 60))
     if not seconds > 0:
-        raise ValueError(f"seconds must be more than nothing, not {seconds}")
+        raise ValueError(f"seconds must be positive, not {seconds}")
     possible = [precision for precision in PREFERRED if precision in device.precisions]
     precision = str(arguments.get("precision") or possible[0])
     if precision not in possible:
-        raise ValueError(f"{device.name} with {device.framework} has no products in {precision}")
+        raise ValueError(f"{device.name} with {device.framework} does not support products in {precision}")
     size, seed = bench.size("gemm_size", arguments), int(arguments.get("seed", 1))
     bench.at(f"first product in {precision}")
     product = gpu_gemm.Product(device, precision, size, seed)
@@ -82,19 +82,21 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
             burned += once * repeat
             tflops = gpu_gemm.flops(size) / once / 1e12
             windows.append({"at_s": burned, "tflops": tflops, "wrong": product.count_mismatches()})
-    bench.at("comparing all once more, computed elsewhere")
+    bench.at("comparing all elements, recomputed elsewhere")
     moved, places = product.moved()
     wrong, speeds = sum(each["wrong"] for each in windows), [each["tflops"] for each in windows]
     problems = []
     if compared.wrong:
-        problems.append(f"{compared.wrong} of {compared.checked} elements of the first: {compared.first}")
+        problems.append(
+            f"{compared.wrong} of {compared.checked} elements of the first product wrong: {compared.first}"
+        )
     if wrong:
         bad = sum(1 for each in windows if each["wrong"])
         problems.append(
             f"{wrong} elements differ from the first product's, in {bad} of {len(windows)} windows"
         )
     if moved:
-        problems.append(f"{moved} elements differ when computed elsewhere: {', '.join(places)}")
+        problems.append(f"{moved} elements differ when recomputed elsewhere: {', '.join(places)}")
     # Without a GPU others share the processor: its unevenness is nobody's fault.
     steady = float(arguments.get("steady", STEADY if device.kind == "gpu" else 0.0))
     if said := unsteady(speeds, steady):

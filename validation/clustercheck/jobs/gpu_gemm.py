@@ -109,11 +109,15 @@ def measure(
     moved, places = product.moved()
     problems = []
     if compared.wrong:
-        problems.append(f"{precision}: {compared.wrong} of {compared.checked} elements: {compared.first}")
+        problems.append(
+            f"{precision}: {compared.wrong} of {compared.checked} elements wrong: {compared.first}"
+        )
     if unlike:
-        problems.append(f"{precision}: {unlike} elements differ when the same product is computed again")
+        problems.append(f"{precision}: {unlike} elements differ when the same product is recomputed")
     if moved:
-        problems.append(f"{precision}: {moved} elements differ when computed elsewhere: {', '.join(places)}")
+        problems.append(
+            f"{precision}: {moved} elements differ when recomputed elsewhere: {', '.join(places)}"
+        )
     figure = benches.figure(
         f"gemm_{precision}",
         [flops(size) / time_s / 1e12 for time_s in times],
@@ -138,7 +142,7 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for precision in arguments.get("precisions") or bench.device.precisions:
         if precision not in bench.device.precisions:
             problems.append(
-                f"{precision}: {bench.device.name} with {bench.device.framework} has no such product"
+                f"{precision}: {bench.device.name} with {bench.device.framework} does not support it"
             )
             continue
         figure, wrong = measure(bench, precision, arguments)

@@ -74,7 +74,7 @@ def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list
     rows = max(1, bench.size("copy_bytes", arguments) // (COLUMNS * FLOAT_BYTES))
     size = rows * COLUMNS * FLOAT_BYTES
     if device.l2_bytes and size < BEYOND_L2 * device.l2_bytes:
-        raise ValueError(f"copy_bytes {size} lie within reach of the L2 cache of {device.l2_bytes} bytes")
+        raise ValueError(f"copy_bytes {size} is too small: the L2 cache has {device.l2_bytes} bytes")
     bench.at("making data for copies")
     seed = int(arguments.get("seed", 1))
     left, right = (device.random(rows, COLUMNS, "fp32", seed + each) for each in range(2))
@@ -94,7 +94,7 @@ def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list
         )
     ]
     if wrong := device.differences(out, left, 0.0, 1).count:
-        problems.append(f"{wrong} numbers of a copy are not those of its source")
+        problems.append(f"{wrong} values of a copy differ from its source")
     device.poison(out)
     bench.at("timing triads")
     last = [out]
@@ -131,8 +131,8 @@ def _wrong_triad(
     again = device.like(out)
     device.poison(again)
     unlike = device.differences(device.triad(left, right, again), out, 0.0, 1).count
-    problems = [f"{wrong} numbers of a triad are not what the CPU computes"] if wrong else []
-    return [*problems, *([f"{unlike} numbers of a triad differ when it is computed again"] if unlike else [])]
+    problems = [f"{wrong} values of a triad differ from the CPU's"] if wrong else []
+    return [*problems, *([f"{unlike} values of a triad differ when it is recomputed"] if unlike else [])]
 
 
 def tested(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -216,7 +216,7 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     parts = tuple(arguments.get("parts") or ("bandwidth", "patterns"))
     if unknown := [part for part in parts if part not in ("bandwidth", "patterns")]:
-        raise ValueError(f"there is no part {', '.join(unknown)}")
+        raise ValueError(f"unknown part: {', '.join(unknown)}")
     figures, problems = bandwidths(bench, arguments) if "bandwidth" in parts else ([], [])
     more = {}
     if "patterns" in parts:

@@ -54,12 +54,12 @@ def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {"ok": True, "because": "", "figures": [], "peers": {}}
     found = {other: measured(bench, peers, other, arguments) for other in others}
     problems = [
-        f"{each['wrong_bytes']} of {SENT_BYTES} bytes reached {other} otherwise than they went"
+        f"{each['wrong_bytes']} of {SENT_BYTES} bytes arrived corrupted at {other}"
         for other, each in found.items()
         if each["wrong_bytes"]
     ]
-    straight = "straight" if all(each["direct"] for each in found.values()) else "through the host's memory"
-    method = f"{peers.method}, {straight}, one way, one pair at a time, median"
+    route = "direct" if all(each["direct"] for each in found.values()) else "through the host's memory"
+    method = f"{peers.method}, {route}, one way, one pair at a time, median"
     values = {
         "peer_to_peer": [each["gbps"] for each in found.values()],
         "peer_latency": [each["latency_us"] for each in found.values()],

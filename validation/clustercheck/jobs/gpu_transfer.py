@@ -45,7 +45,7 @@ def near(pci_address: str | None, pci: Path = PCI) -> Iterator[str]:
         number = (place / "numa_node").read_text(encoding="utf-8").strip()
         local = cpus_of((place / "local_cpulist").read_text(encoding="utf-8")) & before
     except (OSError, ValueError):
-        yield "NUMA node not known"
+        yield "NUMA node unknown"
         return
     if number == "-1":
         yield "no NUMA nodes"
@@ -80,13 +80,13 @@ def measure(
         times = bench.times_s(lambda: device.copy(origin, target), samples=samples)  # noqa: B023 - run here
         gbps = [size / time_s / 1e9 for time_s in times]
         figures.append(benches.figure(metric, gbps, "GB/s", method, bytes=size))
-    bench.at("comparing what came back")
+    bench.at("comparing the data that came back")
     device.synchronize()
     wrong = device.differences(back, source, 0.0, 1)
     problems = []
     if wrong.count:
         problems.append(
-            f"{wrong.count} of {size} bytes came back from the device otherwise than they went, "
+            f"{wrong.count} of {size} bytes came back from the device corrupted, "
             f"the first at {wrong.first[0]}"
         )
     return figures, problems

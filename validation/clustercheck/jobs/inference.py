@@ -30,7 +30,11 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     nn: Any = importlib.import_module("frameworks.paddle").PaddleFramework(world)
     chosen, seed = arguments["on_gpu" if world.on_gpu else "on_cpu"], int(arguments.get("seed", 1))
     cases = [_asked(world, nn, name, chosen, seed) for name in chosen["models"]]
-    bad = [f"{case['model']} answers what is no number" for case in cases if case["output_mean"] is None]
+    bad = [
+        f"{case['model']} returned values that are not finite"
+        for case in cases
+        if case["output_mean"] is None
+    ]
     return {"cases": cases, "ok": not bad, "because": "; ".join(bad)}
 
 

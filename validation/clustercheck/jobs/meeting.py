@@ -50,7 +50,9 @@ class Line:
         while b"\n" not in self._kept:
             left = end - time.monotonic()
             if left <= 0 or len(self._kept) > LONGEST:
-                raise MeetingError("a peer did not answer in time" if left <= 0 else "a peer says too much")
+                raise MeetingError(
+                    "a peer did not answer in time" if left <= 0 else "too long a message from a peer"
+                )
             self._socket.settimeout(min(TICK_S, left))
             try:
                 read = self._socket.recv(65536)
@@ -58,13 +60,13 @@ class Line:
                 tick()
                 continue
             if not read:
-                raise MeetingError("a peer has gone")
+                raise MeetingError("a peer disconnected")
             self._kept += read
         line, _, self._kept = self._kept.partition(b"\n")
         try:
             return json.loads(line)
         except ValueError:
-            raise MeetingError("a peer says what cannot be read") from None
+            raise MeetingError("unreadable message from a peer") from None
 
     def close(self) -> None:
         """End the connection."""
@@ -138,7 +140,7 @@ class Meeting:
                 self._peers[int(came[1])] = came[0]
             elif time.monotonic() > end:
                 missing = sorted(set(range(1, self.size)) - set(self._peers))
-                raise MeetingError(f"rank {missing[0]} did not come within {CONNECT_S:.0f} s")
+                raise MeetingError(f"rank {missing[0]} did not connect within {CONNECT_S:.0f} s")
         listener.close()
 
     def exchange(self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None) -> list[Any]:

@@ -163,7 +163,7 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     ``without`` says why nothing was run, ``without_mpi`` why nothing was run across nodes.
     """
     lacks = world.exchange([without(), without_mpi(), gpus(), world.interface, world.address, world.port],
-                           "asking what the images have")  # fmt: skip
+                           "comparing the nodes' images")  # fmt: skip
     reasons = sorted({said[0] for said in lacks if said[0]})
     if reasons:
         return {"ok": True, "because": "", "without": "; ".join(reasons), "within": {}, "across": {}}
@@ -173,7 +173,7 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
         file = Path(f"within-{name}.json").absolute()
         words = words_of(f"{name}_perf", arguments, mine, file)
         within[name] = measured(world, f"{name}_perf on {mine} GPUs", words, file)
-    alone = "one node: there is nothing to cross" if world.size == 1 else ""
+    alone = "only one node takes part" if world.size == 1 else ""
     apart = "; ".join(sorted({said[1] for said in lacks if said[1]})) or alone
     if not apart:
         across = _across(world, arguments, lacks)

@@ -98,7 +98,7 @@ def compare(
             off = abs(product[i][j] - truth)
             if not off <= allowed:
                 wrong += 1
-                first = first or f"{product[i][j]:.6g} where {truth:.6g} is right, {allowed:.2g} allowed"
+                first = first or f"{product[i][j]:.6g} where {truth:.6g} is expected, within {allowed:.2g}"
             error = max(error, off) if not math.isnan(error + off) else math.nan
             of_allowed = off / (allowed or math.ulp(0.0))
             part = max(part, of_allowed) if not math.isnan(part + of_allowed) else math.nan

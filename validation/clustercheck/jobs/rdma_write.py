@@ -105,7 +105,7 @@ def run(world: nccl_tests.World, arguments: Mapping[str, Any]) -> dict[str, Any]
     ``without`` says why nothing was measured. What a client's end says is in its rank's verdict, and what a
     server's end said where the client did not end well, in the server's.
     """
-    reasons = sorted({said for said in world.exchange(without(), "asking what the images have") if said})
+    reasons = sorted({said for said in world.exchange(without(), "comparing the nodes' images") if said})
     if reasons:
         return {"ok": True, "because": "", "without": "; ".join(reasons), "loopback": [], "writes": []}
     iterations, limit_s = int(arguments["iterations"]), float(arguments["limit_each_s"])

@@ -111,5 +111,5 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     world.all_reduce(total)
     whole = float(total.item()) == held["all"] * places.copies and held["own"] < held["all"]
     if done["ok"] and not whole:
-        done.update(ok=False, because="the optimisers' parts do not make up all parameters once")
+        done.update(ok=False, because="the optimisers' parts do not add up to all parameters")
     return {**done, "shards": degree, "copies": places.copies, "parameters": held}

@@ -52,9 +52,9 @@ def case_problem(case: Mapping[str, Any]) -> str:
         return f"the loss did not fall: {losses[0]:.4f} to {losses[-1]:.4f}"
     if case["parameters_spread"] != 0.0:
         return f"the ranks' parameters differ by {case['parameters_spread']}"
-    for key, what in (("repeat_difference", "computed twice"), ("fp32_difference", "in float32")):
+    for key, what in (("repeat_difference", "a second computation"), ("fp32_difference", "float32's")):
         if case[key] is None or not case[key] <= TOLERANCE:
-            return f"the first loss is {case[key]} (of itself) off what it is {what}"
+            return f"the first loss differs by {case[key]} (relative) from {what}"
     return ""
 
 
@@ -69,7 +69,9 @@ def run(world: World, nn: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for name, options in chosen["models"].items():
         for precision in chosen["precisions"]:
             if precision not in nn.precisions:
-                not_done[f"{name} {precision}"] = f"{world.framework} on {world.device} has no {precision}"
+                not_done[f"{name} {precision}"] = (
+                    f"{world.framework} on {world.device} does not support {precision}"
+                )
                 continue
             cases.append(Case(world, nn, name, precision).trained(options, chosen, seed))
     bad = [

@@ -35,9 +35,9 @@ def read(text: str) -> dict[str, Any]:
     try:
         gpus = ElementTree.fromstring(text).findall("gpu")  # noqa: S314 - the driver's own program
     except ElementTree.ParseError as error:
-        raise ValueError(f"nvidia-smi printed no whole XML: {error}") from error
+        raise ValueError(f"nvidia-smi printed incomplete XML: {error}") from error
     if len(gpus) != 1:
-        raise ValueError(f"nvidia-smi shows {len(gpus)} GPUs where one was asked for")
+        raise ValueError(f"nvidia-smi shows {len(gpus)} GPUs, expected one")
     found: dict[str, Any] = {name: _number(gpus[0].findtext(path)) for name, path in NUMBERS.items()}
     found["power_w"] = next((n for path in POWER if (n := _number(gpus[0].findtext(path))) is not None), None)
     sections = [section for name in REASONS if (section := gpus[0].find(name)) is not None]

@@ -1,4 +1,4 @@
-"""Calls that may never return, side by side, with an end that comes whatever they do."""
+"""Parallel calls that may never return, each with a time limit that always holds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Ended(Generic[T]):
-    """How one call ended: with a value, with an error, or (``late``) not within the time."""
+class CallEnd(Generic[T]):
+    """How one call ended: with a value, with an error, or (``late``) not within the time limit."""
 
     name: str
     value: T | None = None
@@ -24,35 +24,35 @@ class Ended(Generic[T]):
 
 def run_all(
     calls: Mapping[str, Callable[[], T]], *, limit_s: float, parallel: int = 64
-) -> Iterator[Ended[T]]:
-    """Run all calls, at most ``parallel`` at once, and yield each end as it comes.
+) -> Iterator[CallEnd[T]]:
+    """Run all calls, at most ``parallel`` at a time, and yield each end as it comes.
 
-    A call gets ``limit_s`` from its own start. One that is late is yielded as such and left behind: its
-    thread is a daemon's, and what it returns later is not heard.
+    A call has ``limit_s`` from its own start. A late one is yielded as such and abandoned: its thread is a
+    daemon, and its result is discarded.
     """
     waiting = list(calls.items())
     started: dict[str, float] = {}
-    ends: queue.Queue[Ended[T]] = queue.Queue()
+    ends: queue.Queue[CallEnd[T]] = queue.Queue()
     while waiting or started:
         while waiting and len(started) < parallel:
             name, call = waiting.pop(0)
             started[name] = time.monotonic()
-            threading.Thread(target=_one, args=(name, call, ends), daemon=True).start()
+            threading.Thread(target=_run_call, args=(name, call, ends), daemon=True).start()
         first = min(started.values()) + limit_s
         try:
             ended = ends.get(timeout=max(0.0, first - time.monotonic()))
         except queue.Empty:
             now = time.monotonic()
-            for name in [name for name, begun in started.items() if now - begun >= limit_s]:
+            for name in [name for name, started_at in started.items() if now - started_at >= limit_s]:
                 del started[name]
-                yield Ended(name, late=True)
+                yield CallEnd(name, late=True)
             continue
         if started.pop(ended.name, None) is not None:
             yield ended
 
 
-def _one(name: str, call: Callable[[], T], ends: queue.Queue[Ended[T]]) -> None:
+def _run_call(name: str, call: Callable[[], T], ends: queue.Queue[CallEnd[T]]) -> None:
     try:
-        ends.put(Ended(name, value=call()))
-    except Exception as error:  # noqa: BLE001 - handed to the caller as it is
-        ends.put(Ended(name, error=error))
+        ends.put(CallEnd(name, value=call()))
+    except Exception as error:  # noqa: BLE001 - handed to the caller
+        ends.put(CallEnd(name, error=error))

@@ -1,4 +1,4 @@
-"""How clustercheck reaches nodes: a protocol, so that it needs to know nothing of SSH, Slurm or the lab."""
+"""How clustercheck reaches nodes: a protocol, independent of SSH, Slurm and the lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Completed:
-    """What a command on a node came back with. ``exit_code`` is the command's own."""
+    """The result of a command on a node. ``exit_code`` is the command's own."""
 
     exit_code: int
     stdout: str
@@ -27,14 +27,14 @@ class NodeUnreachableError(Exception):
 
 
 class NodeTimeoutError(NodeUnreachableError):
-    """The node was reached, and the command did not end within its time."""
+    """The node was reached, but the command did not finish within its time limit."""
 
 
 class Transport(Protocol):
     """Runs commands as root on named nodes. Safe to call from many threads at once."""
 
     def run(self, node: str, argv: Sequence[str], *, stdin: str = "", timeout_s: float) -> Completed:
-        """Run one command to its end. Secrets go through ``stdin``, never ``argv``.
+        """Run one command. Secrets go through ``stdin``, never ``argv``.
 
         Raises NodeUnreachableError or NodeTimeoutError.
         """
@@ -43,8 +43,8 @@ class Transport(Protocol):
 
 @runtime_checkable
 class AbortableTransport(Transport, Protocol):
-    """A Transport that can end the commands in flight. It stays usable: cleaning up comes after."""
+    """A Transport that can end running commands. It stays usable, for cleaning up."""
 
     def abort(self) -> None:
-        """End every command that runs now; its `run` raises NodeUnreachableError, at once."""
+        """End every running command; its `run` raises NodeUnreachableError immediately."""
         ...

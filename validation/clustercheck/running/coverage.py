@@ -1,4 +1,4 @@
-"""The coverage ledger: every expected subject x check has one verdict, and what has none is not run."""
+"""The coverage ledger: every expected subject x check has one verdict; a missing one is "not run"."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Coverage, Result, Subject, Verdict
 
 
-def complete(checks: Iterable[Check], evidence: Evidence, results: Sequence[Result]) -> list[Result]:
-    """The results, with a ``not_run`` for every expected cell that has none.
+def add_missing_results(
+    checks: Iterable[Check], evidence: Evidence, results: Sequence[Result]
+) -> list[Result]:
+    """The results, with a ``not_run`` for every expected cell without one.
 
-    Raises ValueError where a cell has two results: that is a fault of a check, and must not be counted away.
+    Raises ValueError if a cell has two results: that is a bug of a check.
     """
     seen = Counter((result.check, result.subject) for result in results)
     if doubled := [cell for cell, count in seen.items() if count > 1]:
@@ -22,11 +24,11 @@ def complete(checks: Iterable[Check], evidence: Evidence, results: Sequence[Resu
     for check in checks:
         for subject in expected_subjects(check, evidence):
             if (check.id, subject) not in seen:
-                whole.append(_missing(check, subject))
+                whole.append(_make_not_run(check, subject))
     return whole
 
 
-def _missing(check: Check, subject: Subject) -> Result:
+def _make_not_run(check: Check, subject: Subject) -> Result:
     return Result(
         check.id,
         check.scope,
@@ -37,8 +39,8 @@ def _missing(check: Check, subject: Subject) -> Result:
     )
 
 
-def count(results: Sequence[Result]) -> Coverage:
-    """What became of every cell."""
+def count_coverage(results: Sequence[Result]) -> Coverage:
+    """The number of cells by verdict."""
     verdicts = Counter(result.verdict for result in results)
     return Coverage(
         expected=len(results),

@@ -1,4 +1,4 @@
-"""What a check and a suite say of themselves, for the reference, for people and for programs."""
+"""Descriptions of checks and suites, for the reference, for people and for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clustercheck.running.suites import Suite
 
 
 def phrases(check: Check) -> tuple[tuple[str, str], ...]:
-    """A check in the words of the reference: what it is asked, and what it answers."""
+    """A check in the words of the reference, as pairs of label and text."""
     return (
         ("measures", check.measures),
         ("how", check.method),

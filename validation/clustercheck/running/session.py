@@ -1,4 +1,4 @@
-"""One validation from beginning to end: collect, judge, run jobs, locate, and put it into a document."""
+"""One validation: probe the nodes, judge, run jobs, isolate faults, and assemble the document."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.model import Launcher
 from clustercheck.launch.transport import Transport
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result
 from clustercheck.result.document import Document
 from clustercheck.result.environment import describe
 from clustercheck.result.gc_pause import gc_paused
-from clustercheck.running.burn_in import passes
-from clustercheck.running.counters import count_again
-from clustercheck.running.coverage import complete, count
-from clustercheck.running.diagnose import diagnose
+from clustercheck.running.burn_in import run_passes
+from clustercheck.running.coverage import add_missing_results, count_coverage
+from clustercheck.running.diagnose import run_dcgm_diagnostic
 from clustercheck.running.suites import Suite, load
 from clustercheck.spec import ClusterSpec, exclusions_in_force, lapsed_exclusions
 
@@ -45,12 +44,12 @@ def validate(
     ended_runs: Sequence[str] = (),
     baseline: Baseline | None = None,
 ) -> Document:
-    """Judge the cluster. Comes back in bounded time whatever the nodes do.
+    """Judge the cluster. Returns in bounded time whatever the nodes do.
 
-    ``on_event`` gets one mapping a change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
+    ``on_event`` gets one mapping per change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
     ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
-    what ``ended_runs`` left behind makes no node busy. Figures are compared with the ``baseline``.
-    With ``checks``, ids or globs, these of the suite alone are judged, and the document says so.
+    what ``ended_runs`` left behind does not make a node busy. Figures are compared with the ``baseline``.
+    With ``checks``, ids or globs, only these of the suite are judged, and the document records that.
     Raises ExplainedError for an unknown suite, check or profile, before any node is touched.
     """
     chosen = load(suite).of_checks(checks)
@@ -61,7 +60,7 @@ def validate(
         {"type": "suite", "suite": chosen.name, "nodes": names, "checks": [c.id for c in chosen.selected()]}
     )
 
-    def look() -> dict[str, NodeEvidence]:
+    def probe_nodes() -> dict[str, NodeEvidence]:
         return collect(
             names,
             transport,
@@ -71,32 +70,32 @@ def validate(
             on_event=on_event,
         )
 
-    evidence = Evidence(spec=spec, nodes=look(), profiles=known, tolerance=chosen.tolerance)
+    evidence = Evidence(spec=spec, nodes=probe_nodes(), profiles=known, tolerance=chosen.tolerance)
     evidence = replace(
-        _compared_with(baseline, evidence),
+        _add_baseline(baseline, evidence),
         exclusions=exclusions_in_force(spec.exclusions, today),
         lapsed=lapsed_exclusions(spec.exclusions, today),
     )
-    evidence = replace(evidence, left_out=_left_out(evidence, busy_policy))
-    evidence = diagnose(chosen, evidence, transport)
+    evidence = replace(evidence, left_out=_find_busy_nodes(evidence, busy_policy))
+    evidence = run_dcgm_diagnostic(chosen, evidence, transport)
     results = _judge(chosen, evidence, on_event, after_jobs=False)
-    evidence, located = passes(chosen, evidence, launcher, on_event)
-    evidence = count_again(chosen, evidence, transport, chosen.probe_limit_s)
+    evidence, isolated = run_passes(chosen, evidence, launcher, on_event)
+    evidence = _reread_counters(chosen, evidence, transport, chosen.probe_limit_s)
     if chosen.repeat_min:
-        evidence = replace(evidence, nodes=look(), earlier=evidence.nodes)
+        evidence = replace(evidence, nodes=probe_nodes(), earlier=evidence.nodes)
         results = _judge(chosen, evidence, on_event, after_jobs=False)
     results += _judge(chosen, evidence, on_event, after_jobs=True)
-    whole = complete(chosen.selected(), evidence, results)
-    slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in whole)
+    results = add_missing_results(chosen.selected(), evidence, results)
+    slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in results)
     document = Document(
         run=run_id,
         started=started,
         finished=_now(),
         cluster=spec.name,
         suite=chosen.name,
-        coverage=count(whole),
-        culprits=tuple(culprits(whole, located, slow)),
-        results=tuple(whole),
+        coverage=count_coverage(results),
+        culprits=tuple(find_culprits(results, isolated, slow)),
+        results=tuple(results),
         environment=describe(evidence, only=chosen.only),
         simulated=evidence.simulated,
         raw={name: node.raw for name, node in evidence.nodes.items()},
@@ -105,7 +104,7 @@ def validate(
     return document
 
 
-def _compared_with(baseline: Baseline | None, evidence: Evidence) -> Evidence:
+def _add_baseline(baseline: Baseline | None, evidence: Evidence) -> Evidence:
     if baseline is None:
         return evidence
     if because := unfit(baseline, simulated=evidence.simulated):
@@ -123,14 +122,14 @@ def _probe_options(spec: ClusterSpec, node: str, ended_runs: Sequence[str]) -> d
     }
 
 
-def _left_out(evidence: Evidence, busy_policy: BusyPolicy) -> dict[str, str]:
+def _find_busy_nodes(evidence: Evidence, busy_policy: BusyPolicy) -> dict[str, str]:
     if busy_policy == "force":
         return {}
-    busy = {name: _busy(evidence.nodes[name]) for name in evidence.reachable}
+    busy = {name: _describe_busy(evidence.nodes[name]) for name in evidence.reachable}
     return {name: f"the node is busy: {reason}" for name, reason in busy.items() if reason}
 
 
-def _busy(node: NodeEvidence) -> str:
+def _describe_busy(node: NodeEvidence) -> str:
     return node.busy() or ("" if "busy" in node.raw else CANNOT_TELL_BUSY)
 
 
@@ -143,6 +142,21 @@ def _judge(suite: Suite, evidence: Evidence, on_event: OnEvent, *, after_jobs: b
                 results += found
                 on_event({"type": "result", "check": check.id, "verdicts": _tally(found)})
     return results
+
+
+def _reread_counters(suite: Suite, evidence: Evidence, transport: Transport, limit_s: float) -> Evidence:
+    """The evidence with the error counters after the jobs: what grew under load is what counts.
+
+    They are read on all nodes on which a job ran, if a check of the suite needs them. ``limit_s`` is that of
+    each command of the probe.
+    """
+    parts = sorted({part for check in suite.selected() for part in check.counters})
+    ran = {node for outcome in evidence.jobs.values() for node in outcome.by_node}
+    names = [name for name in evidence.reachable if name in ran]
+    if not parts or not names:
+        return evidence
+    options = {"parts": parts, "limit_s": limit_s}
+    return replace(evidence, later=collect(names, transport, options=options, limit_s=limit_s * 5))
 
 
 def _tally(results: list[Result]) -> dict[str, int]:

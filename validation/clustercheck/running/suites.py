@@ -1,4 +1,4 @@
-"""Suites: which checks a validation runs, and with what jobs. The data is in suites.yml."""
+"""Suites: which checks a validation runs, with which jobs. The data is in suites.yml."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import TOLERANCE
 from clustercheck.tables import read_table
 
-START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, no rack has been timed
+START_S = 10.0  # a container on each node, its framework, CUDA and NCCL: assumed, not timed on a rack
 BARE_START_S = 3.0  # a container on each node, and Python: assumed
 
 
 class SuiteJob(BaseModel):
-    """One job of a suite. ``nccl_arguments`` are for GPUs: of the collectives for a second run.
+    """One job of a suite. ``nccl_arguments`` are for GPUs; collectives use them in a second run.
 
-    ``alone``: on each GPU by itself, by ``program`` where that has another name than the job. ``bare``: it
-    needs neither framework nor GPU.
-    ``planned_s`` is what all its launches take where nothing is wrong; none of a job that a fault starts.
+    ``alone``: on each GPU by itself, by ``program`` if that differs from the job's name. ``bare``: it needs
+    neither framework nor GPU.
+    ``planned_s`` is the duration of all its launches on a healthy cluster; 0 if only a fault starts it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,12 +41,12 @@ class SuiteJob(BaseModel):
 
     @property
     def start_s(self) -> float:
-        """What one start of it takes."""
+        """The duration of one start of it."""
         return BARE_START_S if self.bare else START_S
 
 
 class Diagnostic(BaseModel):
-    """DCGM's diagnostic: its level, what it takes where nothing is wrong, and when it is ended."""
+    """DCGM's diagnostic: its level, its duration on a healthy node, and its time limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,15 +55,17 @@ class Diagnostic(BaseModel):
     limit_s: float = Field(gt=0)
 
 
-LOOK_S = 20.0  # the probe (nvidia-smi on eight GPUs, a few containers), and its counters once more: assumed
+PROBE_S = (
+    20.0  # the probe (nvidia-smi on eight GPUs, a few containers), and the second one for counters: assumed
+)
 
 
 class Suite(BaseModel):
     """A suite by name. ``probe_limit_s`` is the limit of each command of the probe.
 
-    ``limit_min``: where nothing is wrong it has ended by then, in minutes. For ``repeat_min`` its jobs are
-    run again and again; then the nodes are looked at once more.
-    ``without`` names checks that are left to larger suites; ``only`` what was asked for, where not all was.
+    ``limit_min``: a healthy cluster needs fewer minutes. Its jobs are repeated for ``repeat_min`` minutes;
+    then the nodes are probed again.
+    ``without`` names checks of larger suites; ``only`` the requested checks, if not all were requested.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,19 +83,19 @@ class Suite(BaseModel):
 
     @property
     def tolerance(self) -> float:
-        """How far a loss may be from the reference: what the training job is told, and judged by."""
+        """The allowed difference of a loss from the reference, for the training job and its check."""
         training = self.jobs.get("data_parallel")
         return float(training.arguments.get("tolerance", TOLERANCE)) if training else TOLERANCE
 
     @property
     def planned_s(self) -> float:
-        """What one pass over everything takes where nothing is wrong, in seconds."""
+        """The duration of one pass over everything on a healthy cluster, in seconds."""
         checks = self.selected()
         jobs = [self.jobs[name] for name in {check.job for check in checks if check.job}]
-        start = START_S if any(job.alone for job in jobs) else 0.0  # one launch for all that run alone
+        start = START_S if any(job.alone for job in jobs) else 0.0  # one launch for all single-GPU jobs
         diagnostic = self.dcgm.planned_s if self.dcgm and dcgm_diag.CHECK in checks else 0.0
-        looks = 2 if self.repeat_min else 1
-        return looks * LOOK_S + diagnostic + start + sum(job.planned_s for job in jobs)
+        probes = 2 if self.repeat_min else 1
+        return probes * PROBE_S + diagnostic + start + sum(job.planned_s for job in jobs)
 
     def selected(self) -> tuple[Check, ...]:
         """The suite's checks, in the order of the report."""
@@ -101,10 +103,10 @@ class Suite(BaseModel):
         return tuple(check for check in CHECKS if check.id in chosen and check.id not in self.without)
 
     def of_checks(self, patterns: Sequence[str]) -> Suite:
-        """The suite with these checks alone: ids or globs; all of them where there is none.
+        """The suite with only these checks: ids or globs; all checks if there are none.
 
-        Whether a node answers is always judged, and what leads to the search of pairs comes with it.
-        Raises ExplainedError (``validate.unknown-check``) for one that finds no check of the suite.
+        Whether a node answers is always judged, and the pairs bring the check that starts fault isolation.
+        Raises ExplainedError (``validate.unknown-check``) for one that matches no check of the suite.
         """
         if not patterns:
             return self
@@ -120,22 +122,22 @@ class Suite(BaseModel):
 
 
 def _unknown_check(suite: Suite, pattern: str) -> ExplainedError:
-    having = [
+    others = [
         other.name
         for other in suites().values()
         if any(fnmatchcase(check.id, pattern) for check in other.selected())
     ]
-    where = f"It is in: {', '.join(having)} (--suite). " if having else ""
+    where = f"It is in: {', '.join(others)} (--suite). " if others else ""
     return ExplainedError(
-        f"no check of the suite {suite.name} is called {pattern!r}",
+        f"the suite {suite.name} has no check {pattern!r}",
         code="validate.unknown-check",
-        hint=f"{where}`clusterctl validate --list --suite {suite.name}` names and explains them.",
+        hint=f"{where}`clusterctl validate --list --suite {suite.name}` lists them.",
     )
 
 
 @cache
 def suites() -> dict[str, Suite]:
-    """Every suite there is."""
+    """Every suite."""
     data = read_table(Path(__file__).with_name("suites"))
     found = {name: Suite(name=name, **entry) for name, entry in data.items()}
     for suite in found.values():
@@ -150,7 +152,7 @@ def load(name: str) -> Suite:
     """The suite of that name. Raises ExplainedError (``validate.unknown-suite``)."""
     if name not in suites():
         raise ExplainedError(
-            f"there is no suite {name!r}",
+            f"unknown suite {name!r}",
             code="validate.unknown-suite",
             hint=f"Suites: {', '.join(suites())}",
         )

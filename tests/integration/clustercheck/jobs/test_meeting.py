@@ -279,7 +279,7 @@ def test_a_file_that_cannot_be_read_is_made_up_for_by_what_was_printed() -> None
 def test_one_node_is_judged_by_itself_and_has_nothing_to_cross() -> None:
     one = sample.healthy(nodes=1)
     outcome = one.jobs["nccl_tests"]
-    said = {**(outcome.ranks[0].verdict or {}), "without_mpi": "one node: there is nothing to cross"}
+    said = {**(outcome.ranks[0].verdict or {}), "without_mpi": "only one node takes part"}
     one = seeding.with_job(one, replace(outcome, ranks=(replace(outcome.ranks[0], verdict=said),)))
     results = {r.subject: r.verdict for r in evaluate(BY_ID["nccl-tests-all-reduce"], one)}
     assert results == {Subject("gpu01"): Verdict.PASS, GROUP: Verdict.EXCLUDED}

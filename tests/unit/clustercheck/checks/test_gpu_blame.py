@@ -12,7 +12,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Subject, Verdict
-from clustercheck.running.sizes import fitting
+from clustercheck.running.sizes import limit_sizes
 from clustercheck.samples import sample
 
 GPU = Subject("gpu02", 1)
@@ -110,5 +110,5 @@ def test_no_message_is_larger_than_the_smallest_gpu_can_hold(memory: str | None,
                 if (node, gpu) != ("gpu02", 3):
                     evidence = seeding.smi(node, gpu, "fb_memory_usage/total", None)(evidence)
     asked = {"sizes_bytes": [GIB, 4 * GIB, 8 * GIB], "seed": 1}
-    assert fitting(asked, evidence, ["gpu01", "gpu02"]) == {"sizes_bytes": sizes, "seed": 1}
-    assert fitting({"seed": 1}, evidence, ["gpu01"]) == {"seed": 1}
+    assert limit_sizes(asked, evidence, ["gpu01", "gpu02"]) == {"sizes_bytes": sizes, "seed": 1}
+    assert limit_sizes({"seed": 1}, evidence, ["gpu01"]) == {"seed": 1}

@@ -200,7 +200,7 @@ def test_a_firewall_is_blamed_on_its_node_and_the_others_go_on(closed: int) -> N
     of_node = next(
         r for r in document["results"] if (r["check"], r["subject"]["node"]) == ("all-reduce", node)
     )
-    assert of_node["because"].startswith("left out after peer-ports: 3 of 3 nodes cannot connect to it")
+    assert of_node["because"].startswith("dropped after peer-ports: 3 of 3 nodes cannot connect to it")
 
 
 def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:

@@ -16,7 +16,7 @@ from clustercheck.checks.base import GROUP, Check, evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
 from clustercheck.running import suites
-from clustercheck.running.coverage import complete
+from clustercheck.running.coverage import add_missing_results
 from clustercheck.samples import sample
 from clustercheck.spec import Exclusion
 from clusterctl.report import files
@@ -75,7 +75,7 @@ def test_a_subject_that_is_named_twice_is_the_check_that_fails() -> None:
     results = evaluate(twice, sound)
     assert len(results) == 24 and {result.verdict for result in results} == {Verdict.NOT_RUN}
     assert "more than once" in results[0].because
-    assert complete([twice], sound, results) == results
+    assert add_missing_results([twice], sound, results) == results
 
 
 def test_what_is_excluded_by_name_stays_so() -> None:
@@ -123,7 +123,7 @@ def test_a_job_on_a_node_that_nobody_declared_is_not_run() -> None:
 def test_the_ledger_is_whole_whichever_check_raises(check: Check) -> None:
     evidence = sample.healthy()
     broken = replace(check, subjects=explode)
-    results = complete([broken], evidence, evaluate(broken, evidence))
+    results = add_missing_results([broken], evidence, evaluate(broken, evidence))
     assert {(result.verdict, result.because) for result in results} == {(Verdict.NOT_RUN, SAID)}
 
 

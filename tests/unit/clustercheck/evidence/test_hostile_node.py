@@ -15,7 +15,7 @@ from tests.support.examples import examples
 from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records, run
 
 from clustercheck.launch.agent import Agent, NodeActionError
-from clustercheck.launch.answers import NoAnswer, PrepareAnswer, StartAnswer, WaitAnswer
+from clustercheck.launch.answers import EmptyAnswer, PrepareAnswer, StartAnswer, WaitAnswer
 from clustercheck.launch.transport import Completed
 from clustercheck.parse.document import LARGEST, MAX_DEPTH, read_answer
 from clustercheck.parse.reading import CannotReadError
@@ -104,7 +104,7 @@ class Says:
         return Completed(0, self.said, self.stderr)
 
 
-@pytest.mark.parametrize("kind", [PrepareAnswer, StartAnswer, WaitAnswer, NoAnswer])
+@pytest.mark.parametrize("kind", [PrepareAnswer, StartAnswer, WaitAnswer, EmptyAnswer])
 @pytest.mark.parametrize("said", [*HOSTILE.values(), "{}", '{"ok": 1}', '{"ok": false, "because": [[]]}'])
 def test_an_answer_of_another_kind_is_an_error_of_its_node(kind: Any, said: str) -> None:
     with pytest.raises(NodeActionError):
@@ -123,7 +123,7 @@ def test_an_answer_of_another_kind_is_an_error_of_its_node(kind: Any, said: str)
     ],
 )
 def test_traces_of_ranks_of_another_kind_are_an_error_of_their_node(more: dict[str, Any]) -> None:
-    with pytest.raises(NodeActionError, match="cannot be read"):
+    with pytest.raises(NodeActionError, match="unreadable answer"):
         Agent(Says(json.dumps({"ok": True, "exit_code": 0, **more}))).ask("gpu01", {}, WaitAnswer, 5.0)
 
 

@@ -243,7 +243,7 @@ def test_suites() -> None:
         suite = load(name)
         at_most_s = sum(job.timeout_s for job in suite.jobs.values())
         assert at_most_s <= 60 * (suite.limit_min - suite.repeat_min)
-    with pytest.raises(ExplainedError, match="there is no suite 'x'"):
+    with pytest.raises(ExplainedError, match="unknown suite 'x'"):
         load("x")
 
 

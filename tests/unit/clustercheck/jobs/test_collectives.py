@@ -69,5 +69,5 @@ def test_what_the_backend_cannot_do_is_said_and_the_rest_is_measured():
     world.size = 2
     meeting.exchange = lambda rank, tensor: [tensor, tensor]
     found = collectives.run(world, {"sizes_bytes": [8], "collectives": ["all_to_all"]})
-    assert found["not_done"] == {"all_to_all": "numpy has no all-to-all over threads"}
+    assert found["not_done"] == {"all_to_all": "numpy does not support all-to-all over threads"}
     assert (found["ok"], found["points"]) == (True, [])

@@ -56,7 +56,7 @@ def test_what_is_no_number_is_wrong_wherever_it_stands(bad):
         assert found.wrong == 1
         assert found.largest_error is None
         assert found.largest_part is None
-        assert "where 1 is right" in found.first
+        assert "where 1 is expected" in found.first
 
 
 def test_of_a_product_of_zeros_nothing_but_zero_is_right():

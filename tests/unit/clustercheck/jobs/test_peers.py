@@ -197,12 +197,12 @@ def test_the_program_tells_every_link_and_the_worst_of_them() -> None:
     figures = {each["metric"]: each for each in said["figures"]}
     assert figures["peer_to_peer"]["value"] == pytest.approx((1 << 20) / 0.020 / 1e9)
     assert figures["peer_latency"]["value"] == pytest.approx(20.0)  # 20 ms for a thousand
-    assert "straight" in figures["peer_to_peer"]["method"]
+    assert "direct" in figures["peer_to_peer"]["method"]
 
 
 def test_the_program_says_which_bytes_were_lost_and_refuses_a_time_of_nothing() -> None:
     said = run(Joined(Cuda(loses=4096)))
-    assert said["ok"] is False and f"bytes reached {ADDRESSES[1]} otherwise" in said["because"]
+    assert said["ok"] is False and f"bytes arrived corrupted at {ADDRESSES[1]}" in said["because"]
     with pytest.raises(benches.MeasurementError):
         run(Joined(Cuda(ms=0.0)))
 

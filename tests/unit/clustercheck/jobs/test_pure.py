@@ -74,7 +74,7 @@ def test_training_is_right_only_where_all_three_are():
     good, reference = [1.0, 0.5], [1.0, 0.5]
     assert data_parallel.verdict(good, reference, 0.0, 1e-5) == (True, "")
     assert "parameters differ" in data_parallel.verdict(good, reference, 1e-9, 1e-5)[1]
-    assert "off a single process" in data_parallel.verdict([1.0, 0.51], reference, 0.0, 1e-5)[1]
+    assert "from a single process" in data_parallel.verdict([1.0, 0.51], reference, 0.0, 1e-5)[1]
     assert "did not fall" in data_parallel.verdict([1.0, 1.0], [1.0, 1.0], 0.0, 1e-5)[1]
     assert data_parallel.verdict([float("nan")] * 2, reference, 0.0, 1e-5)[0] is False
     assert data_parallel.verdict(good, reference, float("nan"), 1e-5)[0] is False

@@ -74,5 +74,5 @@ def test_the_parts_make_up_all_parameters_once(
     monkeypatch.setattr(sharding.data_parallel, "compare", compare)
     for verdict in run_ranks(lambda world: sharding.run(world, {}), 2):
         assert verdict["ok"] is ok
-        assert ("do not make up all parameters" in verdict["because"]) is not ok
+        assert ("do not add up to all parameters" in verdict["because"]) is not ok
         assert (verdict["shards"], verdict["copies"], verdict["parameters"]["all"]) == (2, 1, 10)

@@ -29,8 +29,8 @@ CASE = {"losses": [2.0, 1.0], "parameters_spread": 0.0, "repeat_difference": 0.0
         ({"losses": [2.0, 2.0]}, "did not fall"),
         ({"parameters_spread": 1e-9}, "parameters differ"),
         ({"parameters_spread": None}, "parameters differ"),
-        ({"repeat_difference": 0.1}, "computed twice"),
-        ({"fp32_difference": None}, "in float32"),
+        ({"repeat_difference": 0.1}, "from a second computation"),
+        ({"fp32_difference": None}, "from float32's"),
     ],
 )
 def test_a_case_is_right_only_where_all_of_it_is(change, problem):

@@ -42,7 +42,7 @@ def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_an
     ("script", "words"),
     [
         ("echo 'No devices were found'; exit 6", "No devices were found"),
-        ("echo '<nvidia_smi_log><gpu>'", "no whole XML"),
+        ("echo '<nvidia_smi_log><gpu>'", "incomplete XML"),
         ("echo '<nvidia_smi_log/>'", "shows 0 GPUs"),
         ("exec sleep 60", "did not answer"),
     ],

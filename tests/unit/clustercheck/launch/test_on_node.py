@@ -163,11 +163,11 @@ PROBED = {"run": "r1", "image": "i", "framework_name": "paddle"}
 
 def test_the_image_is_asked_what_its_paddle_is(docker):
     (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
-    found = on_node.probe({**PROBED, "container_arguments": ["--gpus", "all"]})
+    found = on_node.inspect_framework({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
     (docker / "answer-run").write_text("nothing of use\n")
-    with pytest.raises(on_node.ActionError, match="did not say what it is"):
-        on_node.probe({**PROBED, "container_arguments": []})
+    with pytest.raises(on_node.ActionError, match="did not report its version"):
+        on_node.inspect_framework({**PROBED, "container_arguments": []})
 
 
 def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):
@@ -179,8 +179,8 @@ def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch
     )
     (tmp_path / "ip").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert on_node.interface_of("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
-    interface, address, how = on_node.interface_of("10.9.9.9")
+    assert on_node.find_interface("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
+    interface, address, how = on_node.find_interface("10.9.9.9")
     assert (interface, address) == ("eth0", "192.0.2.7")
     assert "no interface carries 10.9.9.9" in how
 
@@ -200,7 +200,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     request = {"action": "prepare", "run": "r1", "image": "i", "address": "192.0.2.1", "framework": None}
     answer = ask(capsys, **request)
     assert answer["ok"] is False and answer["busy"] is True
-    assert "run r9 of eve@other is at work on it" in answer["because"]
+    assert "run r9 of eve@other holds it" in answer["because"]
     assert not [call for call in calls(docker) if call[0] == "rm"]
     assert (tmp_path / "jobs" / "r8").is_dir()
     assert on_node.remove_leftovers("r1", ["r9"])[:2] == [

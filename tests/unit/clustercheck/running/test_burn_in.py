@@ -24,7 +24,7 @@ def clock(step_s: float) -> Callable[[], float]:
 def passes_of(suite: str, launcher: FakeLauncher, step_s: float = 1800.0) -> tuple[int, list[Any]]:
     evidence = replace(sample.healthy(), jobs={})
     events: list[Any] = []
-    found, _ = burn_in.passes(load(suite), evidence, launcher, events.append, clock(step_s))
+    found, _ = burn_in.run_passes(load(suite), evidence, launcher, events.append, clock(step_s))
     return found.passes, [event for event in events if event["type"] == "pass"]
 
 
@@ -56,7 +56,7 @@ def test_where_nothing_can_run_it_does_not_wait_for_hours() -> None:
 
 
 def test_nodes_are_looked_at_once_more_for_what_the_hours_brought(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "passes", lambda *given: burn_in.passes(*given, clock=clock(1e6)))
+    monkeypatch.setattr(session, "run_passes", lambda *given: burn_in.run_passes(*given, clock=clock(1e6)))
     looks = itertools.count()
 
     def changing() -> dict[str, Any]:

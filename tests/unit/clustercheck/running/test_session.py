@@ -265,8 +265,8 @@ def test_nodes_may_be_asked_for_different_drivers_and_images() -> None:
     document = run({**records(), "gpu03": newer}, launcher, spec=canary)
     assert verdicts(document, "driver-version") == dict.fromkeys(records(), "pass")
     assert document["verdict"] == "pass"
-    assert launcher.jobs[0].on("gpu01") == (sample.IMAGE, ("--gpus", "all"))
-    assert launcher.jobs[0].on("gpu03") == (hub, ("--gpus", "all"))
+    assert launcher.jobs[0].container_on("gpu01") == (sample.IMAGE, ("--gpus", "all"))
+    assert launcher.jobs[0].container_on("gpu03") == (hub, ("--gpus", "all"))
 
     other = replace(own, image=sample.IMAGE.replace("0" * 64, "1" * 64))
     mixed = replace(spec, nodes=(*spec.nodes[:2], replace(spec.nodes[2], settings=other)))

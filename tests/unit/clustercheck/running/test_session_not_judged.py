@@ -212,6 +212,6 @@ def test_nodes_that_compute_with_different_frameworks_make_no_group() -> None:
     document = run(records(2), launcher, mixed)
     assert (launcher.connections, launcher.jobs) == ([], [])
     because = {r["because"] for r in document["results"] if r["check"] == "all-reduce"}
-    assert because == {"the nodes are to compute with different frameworks: paddle, torch"}
+    assert because == {"the nodes are set to different frameworks: paddle, torch"}
     again = mixed.with_framework("paddle")
     assert {again.settings_of(node.name).framework for node in again.nodes} == {"paddle"}

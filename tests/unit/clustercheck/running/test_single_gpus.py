@@ -12,11 +12,11 @@ from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.launch.blame import RankEvidence, judge_each
+from clustercheck.launch.first_failure import RankEvidence, judge_ranks
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
-from clustercheck.launch.placement import NodeReport, place_alone, without_devices
+from clustercheck.launch.placement import NodeReport, find_nodes_without_devices, place_independent_ranks
 from clustercheck.model import Part, Subject, Verdict
-from clustercheck.running.single import of_job, run_alone
+from clustercheck.running.single import run_single_gpu_jobs, select_job
 from clustercheck.running.suites import load
 from clustercheck.samples import gpus, sample, smi
 from clustercheck.spec import NodeSettings
@@ -31,7 +31,7 @@ def seat(state: RankState, done: tuple[str, ...], because: str = "") -> RankOutc
 
 def parts(rank: RankOutcome) -> dict[str, RankOutcome]:
     whole = JobOutcome("gpu-programs", (rank,), 5.0)
-    return {job: of_job(whole, job, JOBS).ranks[0] for job in JOBS}
+    return {job: select_job(whole, job, JOBS).ranks[0] for job in JOBS}
 
 
 def test_each_program_has_its_own_verdict() -> None:
@@ -48,7 +48,7 @@ def test_a_rank_that_ends_badly_keeps_what_it_had_said_and_fails_the_program_it_
 ) -> None:
     found = parts(seat(state, ("gpu_gemm",), "hung while gpu_memory: timing copies"))
     assert [rank.state for rank in found.values()] == [RankState.OK, state, RankState.KILLED]
-    assert "gpu_memory ended badly before" in found["gpu_launch"].because
+    assert "gpu_memory failed first" in found["gpu_launch"].because
 
 
 class Launcher:
@@ -68,7 +68,7 @@ def fresh() -> Evidence:
 
 def ran(evidence: Evidence, answer: Any, suite: str = "quick") -> tuple[Evidence, Launcher]:
     launcher = Launcher(answer)
-    return run_alone(load(suite), evidence, launcher, lambda event: None), launcher
+    return run_single_gpu_jobs(load(suite), evidence, launcher, lambda event: None), launcher
 
 
 def test_one_launch_has_every_program_of_the_suite_with_its_arguments_and_the_framework() -> None:
@@ -192,7 +192,7 @@ def report(node: str, devices: int, *, cuda: bool = True) -> NodeReport:
 
 
 def test_a_rank_a_gpu_and_a_node_without_gpus_is_refused_by_name() -> None:
-    placement = place_alone([report("gpu01", 2), report("gpu02", 1)])
+    placement = place_independent_ranks([report("gpu01", 2), report("gpu02", 1)])
     assert [(place.node, place.gpu) for place in placement.ranks] == [
         ("gpu01", 0),
         ("gpu01", 1),
@@ -202,9 +202,9 @@ def test_a_rank_a_gpu_and_a_node_without_gpus_is_refused_by_name() -> None:
     assert [each["PADDLE_TRAINER_ID"] for each in environments] == ["0", "1", "2"]
     assert [each["CLUSTERCTL_GPU"] for each in environments] == ["0", "1", "0"]
     assert all(each["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for each in environments)
-    (refused,) = without_devices([report("gpu01", 2), report("gpu02", 0, cuda=False)], "paddle")
+    (refused,) = find_nodes_without_devices([report("gpu01", 2), report("gpu02", 0, cuda=False)], "paddle")
     assert refused.node == "gpu02"
-    assert refused.because == "a container of the image sees no GPU: its paddle 3.3.1 has no CUDA"
+    assert refused.because == "a container of the image sees no GPU: its paddle 3.3.1 lacks CUDA"
 
 
 def left(rank: int, **more: Any) -> RankEvidence:
@@ -213,7 +213,7 @@ def left(rank: int, **more: Any) -> RankEvidence:
 
 def test_ranks_without_peers_are_judged_each_for_itself() -> None:
     killed = {"exit_code": -9, "killed": "stalled", "state": "S"}
-    ranks, first = judge_each(
+    ranks, first = judge_ranks(
         [
             left(0, verdict={"ok": True}, end={"exit_code": 0}),
             left(1, end={"exit_code": -11}, progress={"phase": "timing fp16"}),
@@ -225,13 +225,13 @@ def test_ranks_without_peers_are_judged_each_for_itself() -> None:
     states = [rank.state for rank in ranks]
     assert states == [RankState.OK, RankState.CRASHED, RankState.HUNG, RankState.KILLED, RankState.HUNG]
     assert ranks[2].because == "hung while timing copies"
-    assert "waits in the kernel" in ranks[4].because
+    assert "is blocked in the kernel" in ranks[4].because
     assert first is not None and first.rank == 1
 
 
 def test_what_ends_a_rank_that_waits_for_its_turn_is_no_word_on_its_gpu() -> None:
     waiting = {"phase": "gpu_transfer: waiting for its turn on NUMA node 0", "collective": True}
-    ranks, first = judge_each(
+    ranks, first = judge_ranks(
         [
             left(0, end={"exit_code": -9}, progress=waiting),
             left(1, end={"exit_code": -9}, progress={"phase": "gpu_transfer: timing", "collective": False}),

@@ -14,7 +14,7 @@ from clustercheck.expect import profiles
 from clustercheck.jobs.gpu_memory import patterns
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.running import burn_in
-from clustercheck.running.suites import LOOK_S, START_S, Suite, SuiteJob, load, suites
+from clustercheck.running.suites import PROBE_S, START_S, Suite, SuiteJob, load, suites
 from clustercheck.samples import sample
 
 SLOWEST_BUSBW = 25e9  # bytes/s: gate in use for 4 x A100 over PCIe [azurehpc-health-checks]
@@ -47,7 +47,7 @@ def launches(suite: Suite) -> Counter[str]:
     """How often one pass launches each program where nothing is wrong."""
     launcher = Counting()
     once = suite.model_copy(update={"repeat_min": 0})
-    burn_in.passes(once, replace(sample.healthy(2), jobs={}), launcher, lambda event: None)
+    burn_in.run_passes(once, replace(sample.healthy(2), jobs={}), launcher, lambda event: None)
     return launcher.launched
 
 
@@ -99,8 +99,8 @@ def test_diagnostics_of_dcgm_are_in_the_sum() -> None:
 
 def test_of_some_checks_their_own_jobs_are_in_the_sum() -> None:
     full = load("full")
-    assert full.of_checks(["clock"]).planned_s == LOOK_S
-    assert full.of_checks(["gpu-gemm"]).planned_s == LOOK_S + START_S + full.jobs["gpu_gemm"].planned_s
+    assert full.of_checks(["clock"]).planned_s == PROBE_S
+    assert full.of_checks(["gpu-gemm"]).planned_s == PROBE_S + START_S + full.jobs["gpu_gemm"].planned_s
 
 
 @pytest.mark.parametrize("name", suites())

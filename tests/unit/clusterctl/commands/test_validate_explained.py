@@ -52,7 +52,7 @@ def test_the_list_for_programs_has_all_that_a_check_says(
 
 def test_an_unknown_suite_is_a_wrong_request(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["validate", "--list", "--suite", "thorough"]) == 2
-    assert "there is no suite 'thorough'" in capsys.readouterr().err
+    assert "unknown suite 'thorough'" in capsys.readouterr().err
     assert main.run(["validate", "--list", "--self-test"]) == 2
 
 

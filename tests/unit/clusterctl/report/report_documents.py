@@ -9,7 +9,7 @@ from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Culprit
 from clustercheck.result.document import Document
-from clustercheck.running.coverage import complete, count
+from clustercheck.running.coverage import add_missing_results, count_coverage
 from clustercheck.samples.sample import healthy
 
 
@@ -24,14 +24,14 @@ def document(
 ) -> dict[str, Any]:
     """A whole document, as validate writes it."""
     known = evidence or healthy()
-    results = complete(CHECKS, known, [r for check in CHECKS for r in evaluate(check, known)])
+    results = add_missing_results(CHECKS, known, [r for check in CHECKS for r in evaluate(check, known)])
     made = Document(
         run="20261120T195700-validate-3fa2",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T19:58:12Z",
         cluster="mysite",
         suite="quick",
-        coverage=count(results),
+        coverage=count_coverage(results),
         culprits=culprits,
         results=tuple(results),
         environment={"image": "registry01:5000/paddle@sha256:0", "nodes": {"gpu01": {"kernel": "6.1"}}},

@@ -16,7 +16,7 @@ from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.model import Direction, Part, Scope, Severity, Verdict
 from clustercheck.result.document import Document
-from clustercheck.running.coverage import count
+from clustercheck.running.coverage import count_coverage
 from clustercheck.samples.sample import healthy
 from clusterctl.report import files
 
@@ -58,7 +58,9 @@ def test_every_state_of_a_result_and_of_each_part_is_as_the_schema_says(schema):
     validator = Draft202012Validator({"$defs": schema["$defs"], "$ref": "#/$defs/result"})
     good, seen, parts = healthy(), set(), set()
     made = [
-        Document("", "", "", "", "", count([]), (), tuple(evaluate(check, fault.inject(good))), {}).as_json()
+        Document(
+            "", "", "", "", "", count_coverage([]), (), tuple(evaluate(check, fault.inject(good))), {}
+        ).as_json()
         for check in CHECKS
         for fault in check.faults
     ]

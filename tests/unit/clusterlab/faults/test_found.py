@@ -16,7 +16,7 @@ from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
 from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
@@ -111,7 +111,7 @@ def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case
     place = Subject(case.node, case.gpu)
     assert {subject for _, subject in failed(results)} == {place}
     assert {check for check, _ in failed(results)} >= set(case.fault.caught_by)
-    (culprit,) = culprits(results, None, group_is_slow=False)
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
     assert (culprit.node, culprit.gpu) == (case.node, case.gpu)
     assert case.because in culprit.because and case.remedy in culprit.remedy, culprit
     case.fault.clear(target)

@@ -91,7 +91,7 @@ def test_it_keeps_the_contract_of_a_device() -> None:
     ("program", "performance", "words"),
     [
         ("gpu_gemm", {"wrong_products": True}, "fp64: 1 of"),
-        ("gpu_burn", {"wrong_products": True}, "elements of the first"),
+        ("gpu_burn", {"wrong_products": True}, "elements of the first product wrong"),
         ("gpu_memory", {"stuck_bits": 3}, "words of memory did not hold the written data"),
         ("gpu_transfer", {"wrong_copies": True}, "bytes"),
     ],

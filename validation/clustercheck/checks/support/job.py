@@ -53,7 +53,7 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
     Raises NotDoneError where the job did not run, or not on this node.
     """
     for earlier in evidence.attempts.get(job, ()):
-        if subject.node in earlier.blamed:
+        if subject.node in earlier.suspects:
             return broken(earlier, subject)
     ran = evidence.jobs.get(job)
     if subject.node in evidence.dropped and (ran is None or not ranks_of(ran, str(subject.node))):
@@ -107,7 +107,7 @@ def has_mig(evidence: Evidence, node: str) -> bool:
 
 def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     """The finding on a subject of a job that did not end well."""
-    blamed = outcome.blamed
+    blamed = outcome.suspects
     names = _some(blamed) or "no single node"
     if subject.node is None:
         return not_run(f"the job failed because of {names}: {reason(outcome)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.launch.first_failure import RankEvidence, judge_group
 from clustercheck.launch.model import JobOutcome, RankState
 
 GOOD = {"ok": True, "because": ""}
@@ -32,20 +32,20 @@ def states(outcomes):
 
 
 def test_all_good_blames_nobody():
-    outcomes, first = judge([rank(0, verdict=GOOD, end=ENDED), rank(1, verdict=GOOD, end=ENDED)], False)
+    outcomes, first = judge_group([rank(0, verdict=GOOD, end=ENDED), rank(1, verdict=GOOD, end=ENDED)], False)
     assert states(outcomes) == [RankState.OK, RankState.OK]
     assert first is None
 
 
 def test_wrong_values_are_a_verdict_that_may_be_believed():
     wrong = {"ok": False, "because": "wrong sums at 8 bytes"}
-    outcomes, first = judge([rank(0, verdict=wrong, end=ENDED)], False)
+    outcomes, first = judge_group([rank(0, verdict=wrong, end=ENDED)], False)
     assert states(outcomes) == [RankState.OK]
     assert first is None
 
 
 def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
             rank(1, end={**ENDED, "exit_code": -11}, progress=at("step 3", 9, collective=False), arrival=1),
@@ -62,7 +62,7 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
     aborted = {**ENDED, "exit_code": -6}
     stopped = {**TOLD, "state": "T"}
     meeting = at("wrapping the model", 0, collective=True)
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, end=stopped, progress=meeting, arrival=1),
             rank(1, end=aborted, progress=meeting, arrival=0, log_tail="TIMEOUT self_rank = none\n\nabort"),
@@ -73,7 +73,7 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
     assert first.node == "gpu01"
     assert first.because == "its process is stopped while wrapping the model"
     assert outcomes[1].because == "gave up on a peer while wrapping the model: abort"
-    assert set(JobOutcome("job", outcomes, 1.0, first).blamed) == {"gpu01"}
+    assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
 def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
     """Its abort may be heard first, and another rank may be ended with the job."""
     aborted = {**ENDED, "exit_code": -6}
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, arrival=1, **cause),
             rank(1, end={**TOLD, "state": "T"}, progress=at("all-reduce", 3, collective=True), arrival=2),
@@ -98,13 +98,13 @@ def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
     )
     assert states(outcomes)[1:] == [RankState.KILLED, RankState.LOST_PEER]
     assert first.node == "gpu01"
-    assert set(JobOutcome("job", outcomes, 1.0, first).blamed) == {"gpu01"}
+    assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
 def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():
     stopped = {**TOLD, "exit_code": -6, "state": "T"}
     meeting = at("all-reduce", 3, collective=True)
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, end=stopped, progress=meeting, log_tail="connect timed out, trying again"),
             rank(1, verdict=lost_its_peers(), end=FAILED, progress=meeting),
@@ -119,13 +119,13 @@ def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():
 def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():
     waited = "TIMEOUT self_rank = none"
     for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):
-        _, first = judge([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
+        _, first = judge_group([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
         assert first.node == "gpu02", log
 
 
 def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():
     memory = {"ok": False, "because": "MemoryError while step: x", "phase": "step", "collective": False}
-    _, first = judge(
+    _, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
             rank(1, verdict=memory, end=FAILED, arrival=1),
@@ -136,7 +136,7 @@ def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():
 
 
 def test_a_hung_rank_is_found_behind_the_peers_that_gave_up():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED),
             rank(1, end=TOLD, progress=at("making data", 4, collective=False), stack="File x"),
@@ -151,7 +151,7 @@ def test_a_hung_rank_is_found_behind_the_peers_that_gave_up():
 
 
 def test_a_stopped_process_is_the_hung_one_even_inside_a_collective():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, end=LATE, progress=at("all-reduce", 5, collective=True)),
             rank(1, end={**LATE, "state": "T"}, progress=at("all-reduce", 5, collective=True)),
@@ -163,7 +163,7 @@ def test_a_stopped_process_is_the_hung_one_even_inside_a_collective():
 
 
 def test_who_is_behind_is_the_hung_one():
-    _, first = judge(
+    _, first = judge_group(
         [
             rank(0, end=LATE, progress=at("iteration 3", 7, collective=True)),
             rank(1, end=LATE, progress=at("iteration 2", 6, collective=True)),
@@ -175,7 +175,7 @@ def test_who_is_behind_is_the_hung_one():
 
 
 def test_when_all_hang_alike_nobody_is_picked():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [rank(n, end=LATE, progress=at("all-reduce", 5, collective=True)) for n in range(3)], True
     )
     assert set(states(outcomes)) == {RankState.HUNG}
@@ -183,7 +183,7 @@ def test_when_all_hang_alike_nobody_is_picked():
 
 
 def test_a_lost_node_is_blamed_first_of_all():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
             rank(1, missing="the SSH connection was lost", arrival=1),
@@ -196,18 +196,20 @@ def test_a_lost_node_is_blamed_first_of_all():
 
 
 def test_a_container_that_left_nothing_says_its_last_words():
-    outcomes, first = judge([rank(0, container="starting\nno Python with Paddle in this image\n")], False)
+    outcomes, first = judge_group(
+        [rank(0, container="starting\nno Python with Paddle in this image\n")], False
+    )
     assert outcomes[0].state is RankState.CRASHED
     assert first.because.endswith("no Python with Paddle in this image")
 
 
 def test_a_rank_ended_while_it_waited_for_others_keeps_its_verdict():
-    outcomes, _ = judge([rank(0, verdict=GOOD, end=TOLD), rank(1, missing="gone")], False)
+    outcomes, _ = judge_group([rank(0, verdict=GOOD, end=TOLD), rank(1, missing="gone")], False)
     assert outcomes[0].state is RankState.OK
 
 
 def test_an_interrupt_blames_nobody():
-    outcomes, first = judge(
+    outcomes, first = judge_group(
         [
             rank(0, end=TOLD, progress=at("all-reduce", 5, collective=True)),
             rank(1, end=TOLD, progress=at("making data", 4, collective=False)),

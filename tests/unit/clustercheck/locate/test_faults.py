@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from clustercheck.locate.located import Located, Named
+from clustercheck.locate.faults import IsolationResult, LocatedFault
 
-LOCATED = Located(
+LOCATED = IsolationResult(
     (
-        Named("node", ("gpu01",), "slow with every partner"),
-        Named("gpu", ("gpu02",), "GPU 3 is slow", gpu=3),
-        Named("rail", ("gpu03",), "rail 5 is slow", rail=5),
-        Named("rail", (), "slow for all nodes", rail=2),
-        Named("link", ("gpu04", "gpu05"), "only this pair"),
-        Named("switch", ("gpu06", "gpu07"), "all of it", block="leaf3"),
-        Named("node", ("gpu08",), "not measured", sure=False),
+        LocatedFault("node", ("gpu01",), "slow with every partner"),
+        LocatedFault("gpu", ("gpu02",), "GPU 3 is slow", gpu=3),
+        LocatedFault("rail", ("gpu03",), "rail 5 is slow", rail=5),
+        LocatedFault("rail", (), "slow for all nodes", rail=2),
+        LocatedFault("link", ("gpu04", "gpu05"), "only this pair"),
+        LocatedFault("switch", ("gpu06", "gpu07"), "all of it", block="leaf3"),
+        LocatedFault("node", ("gpu08",), "not measured", sure=False),
     ),
 )
 
@@ -28,10 +28,10 @@ def test_every_kind_becomes_a_culprit_that_names_its_place() -> None:
 
 
 def test_of_many_nodes_of_which_one_is_slow_none_is_named_alone() -> None:
-    many = Named("node", tuple(f"gpu{n:02d}" for n in range(20)), "every pair is slow", sure=False)
-    assert [(c.scope, c.node) for c in Located((many,)).as_culprits()] == [("switch", "")]
-    few = Named("node", ("gpu01", "gpu02"), "one of two", sure=False)
-    assert [c.node for c in Located((few,)).as_culprits()] == ["gpu01", "gpu02"]
+    many = LocatedFault("node", tuple(f"gpu{n:02d}" for n in range(20)), "every pair is slow", sure=False)
+    assert [(c.scope, c.node) for c in IsolationResult((many,)).as_culprits()] == [("switch", "")]
+    few = LocatedFault("node", ("gpu01", "gpu02"), "one of two", sure=False)
+    assert [c.node for c in IsolationResult((few,)).as_culprits()] == ["gpu01", "gpu02"]
 
 
 def test_a_remedy_is_of_what_is_named_and_of_what_cannot_be_told_its_own() -> None:

@@ -17,12 +17,12 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.rails import adapters_of
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
 from clustercheck.locate.culprits import NOT_MEASURED_REMEDY
-from clustercheck.locate.launches import IB_HCA, Seats, launches
-from clustercheck.locate.located import Located
-from clustercheck.locate.trials import Layout, Trial, trial_of
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.launches import IB_HCA, RankLayout, plan_launches
+from clustercheck.locate.trials import GroupLayout, Trial, make_pair_trial
 from clustercheck.model import Subject, Verdict
-from clustercheck.running import suspects
-from clustercheck.running.suspects import RankEnvironment, Rounds
+from clustercheck.running import isolation
+from clustercheck.running.isolation import RankEnvironment, Rounds
 from clustercheck.samples import sample, smi
 
 GPUS = 8
@@ -89,7 +89,7 @@ class Cluster:
         fail: Callable[[int, Sequence[str]], str] = lambda launch, nodes: "",
     ) -> None:
         self.evidence = cluster(count, gpus, rails)
-        self.layout = Layout(nodes_of(count), gpus or 1, rails)
+        self.layout = GroupLayout(nodes_of(count), gpus or 1, rails)
         self.gpus, self.change, self.fail = gpus, change, fail
         self.fabric = Fabric(self.layout, faults, QUIET, random.Random(1))  # noqa: S311
         self.launched: list[tuple[tuple[str, ...], Rounds, RankEnvironment]] = []
@@ -124,24 +124,26 @@ class Cluster:
         """What these ranks measure together."""
         nodes = tuple(dict.fromkeys(node for node, _ in seats))
         if len(seats) == len(nodes) * (self.gpus or 1):
-            return trial_of(*nodes) if len(nodes) == 2 else Trial(nodes)
+            return make_pair_trial(*nodes) if len(nodes) == 2 else Trial(nodes)
         gpu = seats[0][1]
         assert gpu is not None and {each for _, each in seats} == {gpu}
         held = {environment.get(seat, {}).get(IB_HCA, "") for seat in seats}
         assert len(held) == 1
         (adapter,) = held
         rail = int(adapter.removeprefix("=mlx5_").removesuffix(":1")) if adapter else self.layout.rail_of(gpu)
-        return trial_of(*nodes, gpu, rail)
+        return make_pair_trial(*nodes, gpu, rail)
 
-    def search(self, **more: Any) -> tuple[Evidence, Located]:
-        evidence, located = suspects.search(self.evidence, self, self.events.append, launch_s=150.0, **more)
-        assert located is not None
-        return evidence, located
+    def search(self, **more: Any) -> tuple[Evidence, IsolationResult]:
+        evidence, isolated = isolation.isolate_fault(
+            self.evidence, self, self.events.append, launch_s=150.0, **more
+        )
+        assert isolated is not None
+        return evidence, isolated
 
 
-def named(located: Located) -> set[tuple[str, tuple[str, ...], int | None, int | None]]:
-    assert all(one.sure for one in located.named), located
-    return {one.place[:4] for one in located.named}
+def named(isolated: IsolationResult) -> set[tuple[str, tuple[str, ...], int | None, int | None]]:
+    assert all(one.sure for one in isolated.faults), isolated
+    return {one.place[:4] for one in isolated.faults}
 
 
 NODE = Fault("node", ("gpu02",), 0.3)
@@ -152,8 +154,8 @@ LINK = Fault("link", ("gpu01", "gpu03"), 0.3)
 @pytest.mark.parametrize("gpus", [0, GPUS])
 def test_a_slow_node_is_named_in_few_launches(count: int, gpus: int) -> None:
     played = Cluster(count, NODE, gpus=gpus)
-    evidence, located = played.search()
-    assert named(located) == {("node", ("gpu02",), None, None)}
+    evidence, isolated = played.search()
+    assert named(isolated) == {("node", ("gpu02",), None, None)}
     assert len(played.launched) <= (3 if gpus else 2)
     failed = [r.subject for r in evaluate(CHECK, evidence) if r.verdict is Verdict.FAIL]
     assert len(failed) == count - 1 and all("gpu02" in (s.node, s.peer) for s in failed)
@@ -179,9 +181,9 @@ def test_two_faults_are_both_named() -> None:
 @pytest.mark.parametrize("count", [3, 8, 20])
 def test_a_slow_gpu_of_eight_is_named_by_its_number(count: int) -> None:
     played = Cluster(count, Fault("gpu", ("gpu02",), 0.3, gpu=3), gpus=GPUS)
-    evidence, located = played.search()
-    assert named(located) == {("gpu", ("gpu02",), 3, None)}
-    assert "adapter" not in located.named[0].because
+    evidence, isolated = played.search()
+    assert named(isolated) == {("gpu", ("gpu02",), 3, None)}
+    assert "adapter" not in isolated.faults[0].because
     pairs = {(r.subject.node, r.subject.peer) for r in evaluate(CHECK, evidence)}
     assert all("gpu02" in pair for pair in evidence.pairs.bandwidths if evidence.pairs.bandwidths[pair] < 100)
     assert set(evidence.pairs.bandwidths) == pairs  # those of one GPU each are no pairs of nodes
@@ -202,21 +204,21 @@ def test_where_the_rails_are_not_known_the_adapter_is_suspected_with_its_gpu(top
     for node in played.evidence.nodes.values():
         node.raw["topology"]["stdout"] = topology if "\t" in topology else topology_text(16, 4)
     played.layout = replace(played.layout, rails=1)
-    _, located = played.search()
-    assert located.named[0].gpu == 3
-    assert located.named[0].because.endswith("it or the adapter that it uses")
+    _, isolated = played.search()
+    assert isolated.faults[0].gpu == 3
+    assert isolated.faults[0].because.endswith("or the adapter it uses")
 
 
 def test_over_rdma_a_quarter_less_is_slow_and_over_sockets_it_is_how_they_vary() -> None:
     fault = Fault("node", ("gpu02",), 0.75)
-    evidence, located = Cluster(6, fault, gpus=GPUS).search()
-    assert named(located) == {("node", ("gpu02",), None, None)}
+    evidence, isolated = Cluster(6, fault, gpus=GPUS).search()
+    assert named(isolated) == {("node", ("gpu02",), None, None)}
     assert {r.subject for r in evaluate(CHECK, evidence) if r.verdict is Verdict.FAIL} == {
         Subject(*pair)
         for pair in [("gpu01", None, "gpu02"), *(("gpu02", None, f"gpu0{n}") for n in range(3, 7))]
     }
-    evidence, located = Cluster(6, fault).search()
-    assert not located.named
+    evidence, isolated = Cluster(6, fault).search()
+    assert not isolated.faults
     assert {r.verdict for r in evaluate(CHECK, evidence)} == {Verdict.PASS}
 
 
@@ -232,10 +234,10 @@ def in_leaves(evidence: Evidence, size: int) -> Evidence:
 def test_a_bad_block_is_its_leaf_switch_where_the_site_says_who_hangs_on_it(kind: str) -> None:
     nodes = nodes_of(16)[4:8]
     played = Cluster(16, Fault(kind, nodes, 0.3), gpus=GPUS)
-    unknown = {(one.scope, one.sure, len(one.nodes)) for one in played.search()[1].named}
+    unknown = {(one.scope, one.sure, len(one.nodes)) for one in played.search()[1].faults}
     assert unknown == {("switch", False, 4) if kind == "uplink" else ("node", True, 1)}
     played.evidence = in_leaves(played.evidence, 4)
-    (one,) = played.search()[1].named
+    (one,) = played.search()[1].faults
     assert (one.scope, one.nodes, one.block, one.sure) == ("switch", nodes, "leaf02", True)
 
 
@@ -243,8 +245,8 @@ def test_wrong_sums_are_a_nodes_with_which_they_are_wrong() -> None:
     def spoil(trial: Trial, point: dict[str, Any]) -> None:
         point["correct"] = "gpu03" not in trial.nodes
 
-    evidence, located = Cluster(4, change=spoil).search()
-    assert named(located) == {("node", ("gpu03",), None, None)}
+    evidence, isolated = Cluster(4, change=spoil).search()
+    assert named(isolated) == {("node", ("gpu03",), None, None)}
     assert evidence.pairs.bandwidths["gpu01", "gpu03"] == 0.0
 
 
@@ -252,11 +254,11 @@ def test_a_node_that_crashes_in_the_first_launch_leaves_everyone_suspected_and_i
     None
 ):
     played = Cluster(4, NODE, fail=lambda launch, nodes: "gpu03")
-    evidence, located = played.search()
-    (everyone,) = located.named
+    evidence, isolated = played.search()
+    (everyone,) = isolated.faults
     assert everyone.nodes == nodes_of(4) and not everyone.sure
     assert everyone.because == "the pairs could not be measured: killed by SIGBUS (on gpu03)"
-    assert located.remedy == NOT_MEASURED_REMEDY
+    assert isolated.remedy == NOT_MEASURED_REMEDY
     results = evaluate(CHECK, evidence)
     assert len(results) == 6 and {r.verdict for r in results} == {Verdict.NOT_RUN}
     assert all("killed by SIGBUS" in r.because for r in results)
@@ -266,14 +268,14 @@ def test_a_node_that_crashes_later_leaves_what_was_measured() -> None:
     def fail(launch: int, nodes: Sequence[str]) -> str:
         return "gpu02" if launch == 2 else ""
 
-    evidence, located = Cluster(4, NODE, fail=fail).search()
-    assert named(located) == {("node", ("gpu02",), None, None)}
-    assert located.because == "the search ended early: killed by SIGBUS (on gpu02)"
+    evidence, isolated = Cluster(4, NODE, fail=fail).search()
+    assert named(isolated) == {("node", ("gpu02",), None, None)}
+    assert isolated.because == "fault isolation stopped early: killed by SIGBUS (on gpu02)"
     assert {r.verdict for r in evaluate(CHECK, evidence)} == {Verdict.PASS, Verdict.FAIL}
     assert not evidence.jobs["pairs"].good
     _, many = Cluster(20, NODE, fail=fail).search()
-    (one,) = many.named
-    assert one.nodes == ("gpu02",) and not one.sure and "ended early: killed by SIGBUS" in one.because
+    (one,) = many.faults
+    assert one.nodes == ("gpu02",) and not one.sure and "stopped early: killed by SIGBUS" in one.because
 
 
 def test_ranks_that_are_not_those_of_the_group_are_not_believed() -> None:
@@ -284,23 +286,23 @@ def test_ranks_that_are_not_those_of_the_group_are_not_believed() -> None:
             moved = [replace(rank, gpu=(rank.gpu or 0) + (rank.node == "gpu02")) for rank in outcome.ranks]
             return replace(outcome, ranks=tuple(moved))
 
-    _, located = Fewer(3, NODE, gpus=2).search()
-    assert not located.sure and "not those of the group" in located.named[0].because
+    _, isolated = Fewer(3, NODE, gpus=2).search()
+    assert not isolated.sure and "are not those of the group" in isolated.faults[0].because
 
 
 def test_what_it_takes_is_told_beforehand_and_the_time_limit_ends_it() -> None:
     played = Cluster(8, NODE)
     played.search()
     first, last = played.events[0], played.events[-1]
-    assert (first["type"], first["rounds"], first["launches"]) == ("search", 21, suspects.MOST_LAUNCHES)
+    assert (first["type"], first["rounds"], first["launches"]) == ("search", 21, isolation.MAX_LAUNCHES)
     assert first["limit_s"] == 450.0 and first["nodes"] == list(nodes_of(8))
     assert last["type"] == "search_finished" and last["launches"] == len(played.launched) == 2
     assert last["rounds"] == sum(len(rounds) for _, rounds, _ in played.launched) <= first["rounds"]
 
     times = iter([0.0, 10.0, 301.0])
     late = Cluster(20, NODE)
-    _, located = late.search(clock=lambda: next(times))
-    assert len(late.launched) == 1 and located.because == "the search ended early: its time was over"
+    _, isolated = late.search(clock=lambda: next(times))
+    assert len(late.launched) == 1 and isolated.because == "fault isolation stopped early: time limit reached"
 
 
 def test_a_launch_has_the_nodes_that_it_needs_and_no_more() -> None:
@@ -312,20 +314,20 @@ def test_a_launch_has_the_nodes_that_it_needs_and_no_more() -> None:
 
 def test_two_nodes_are_not_measured_and_both_suspected() -> None:
     played = Cluster(2, NODE)
-    evidence, located = played.search()
+    evidence, isolated = played.search()
     assert not played.launched and not played.events and "pairs" not in evidence.jobs
-    assert [one.sure for one in located.named] == [False]
+    assert [one.sure for one in isolated.faults] == [False]
 
 
 def test_ranks_held_to_two_adapters_are_two_launches() -> None:
-    seats = Seats(cluster(3, GPUS, GPUS).jobs[GROUP_JOB])
+    seats = RankLayout(cluster(3, GPUS, GPUS).jobs[GROUP_JOB])
     adapters = {node: [f"mlx5_{n}:1" for n in range(GPUS)] for node in nodes_of(3)}
-    whole = trial_of("gpu01", "gpu02")
-    over = [trial_of("gpu01", other, 0, rail) for other, rail in (("gpu02", 1), ("gpu03", 2))]
-    found = launches([[whole], over], seats, adapters)
+    whole = make_pair_trial("gpu01", "gpu02")
+    over = [make_pair_trial("gpu01", other, 0, rail) for other, rail in (("gpu02", 1), ("gpu03", 2))]
+    found = plan_launches([[whole], over], seats, adapters)
     assert [launch.rounds for launch in found] == [{0: (whole,)}, {1: (over[0],)}, {1: (over[1],)}]
     assert [len(launch.environment) for launch in found] == [0, 2, 2]
-    assert len(launches([[whole], over], seats, {})) == 1
+    assert len(plan_launches([[whole], over], seats, {})) == 1
 
 
 @pytest.mark.parametrize(("gpus", "rails"), [(8, 8), (8, 4), (4, 1)])
