@@ -13,9 +13,10 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import plan as plan_command
 from clusterctl.commands.preflight import show
+from clusterctl.commands.runner import pass_runner
 from clusterctl.engine import mutex
 from clusterctl.engine.ledger import HostState
-from clusterctl.engine.playbook import TIME_LIMIT_S
+from clusterctl.engine.playbook import TIME_LIMIT_S, Runner
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.recovery import left_behind, recover
 from clusterctl.engine.silence import SILENCE_LIMIT_S
@@ -62,6 +63,7 @@ NOT_RECORDED = "how it ended is not in the run's record"
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
     named: Path | None,
@@ -80,6 +82,7 @@ def command(
     yes: bool,
     as_json: bool,
     passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Bring hosts to what the settings declare: registry first, then a canary, then the rest.
 
@@ -97,7 +100,7 @@ def command(
     if check and offline:
         raise click.UsageError("--offline watches what apply changes, and --check changes nothing")
     if check:
-        return plan_command.run(named, asked, as_json=as_json, passwords=passwords)
+        return plan_command.run(named, asked, as_json=as_json, passwords=passwords, runner=runner)
     if not yes and not asked.preflight_alone:
         _refuse_without_terminal()
     chosen = opening.select(named, limit)
@@ -109,7 +112,7 @@ def command(
     declined, limits = False, Limits(wave_h * 3600, silence_min * 60)
     with mutex.held(chosen.directory, "apply"), calls_put_away(chosen.directory):
         with opening.session(chosen, "apply", asked.arguments, passwords=passwords, as_json=as_json,
-                             extra_vars=asked.extra_vars) as session:  # fmt: skip
+                             extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip
             _recover(store, session, chosen)
             looks = Looks.of_run(session, chosen, asked, passwords)
             first = looks.first()
@@ -220,6 +223,7 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
         run_directory=session.run.directory,
         say=console.say,
         secret_vars=session.secret_vars,
+        runner=session.runner,
     )
     leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
 

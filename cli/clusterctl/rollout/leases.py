@@ -105,7 +105,13 @@ def recover(session: Session, hosts: Collection[str], declared: Collection[str])
 
 def nodes_of(session: Session) -> LeaseNodes:
     """The nodes of a session's cluster, to ask about leases."""
-    return LeaseNodes(session.directory.hosts_file, session.run.directory, session.secret_vars, session.forks)
+    return LeaseNodes(
+        session.directory.hosts_file,
+        session.run.directory,
+        session.secret_vars,
+        session.forks,
+        runner=session.runner,
+    )
 
 
 def refusal(refused: Mapping[str, Lease]) -> ClusterctlError:

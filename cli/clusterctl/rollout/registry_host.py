@@ -13,7 +13,7 @@ from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.failure import Failure
-from clusterctl.engine.playbook import PlaybookOutcome
+from clusterctl.engine.playbook import PlaybookOutcome, Runner, run_playbook
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.rollout import leases, opening
@@ -77,14 +77,20 @@ def harbor_host(chosen: opening.Selection) -> Host:
 
 
 def carry_out(
-    chosen: opening.Selection, host: Host, work: Work, *, passwords: Passwords, as_json: bool
+    chosen: opening.Selection,
+    host: Host,
+    work: Work,
+    *,
+    passwords: Passwords,
+    as_json: bool,
+    runner: Runner = run_playbook,
 ) -> Done:
     """Run it on the registry's host, as a run that is kept. Raises ClusterctlError where it cannot begin."""
     arguments = [f"{name}={value}" for name, value in work.extra_vars.items()]
     with (
         mutex.held(chosen.directory, work.kind),
         opening.session(chosen, work.kind, arguments, passwords=passwords, as_json=as_json,
-                        extra_vars=work.extra_vars) as session,
+                        extra_vars=work.extra_vars, runner=runner) as session,
     ):  # fmt: skip
         held = work.lasting and not work.check
         holding = leases.held(session, (host.name,)) if held else contextlib.nullcontext(leases.Holding(None))

@@ -8,6 +8,7 @@ from pathlib import Path
 from clusterctl import console
 from clusterctl.cluster.access import Passwords
 from clusterctl.commands.hosts.options import agreed
+from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.rollout import opening, registry_host, tables
 from clusterctl.rollout.registry_host import Done, Work
@@ -20,7 +21,14 @@ FILES = "filesystem"
 
 
 def run(
-    named: Path | None, work: Work, question: str, *, yes: bool, as_json: bool, passwords: Passwords
+    named: Path | None,
+    work: Work,
+    question: str,
+    *,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Ask, do it, tell how it ended. ``question`` may name {host}; empty asks nothing."""
     chosen = opening.select_for_registry(named)
@@ -29,7 +37,7 @@ def run(
         if not yes:
             console.say("nothing was changed")
         return EXIT_CLUSTER_BAD
-    done = registry_host.carry_out(chosen, host, work, passwords=passwords, as_json=as_json)
+    done = registry_host.carry_out(chosen, host, work, passwords=passwords, as_json=as_json, runner=runner)
     tables.tell_failures(done.failures)
     if as_json:
         console.emit(done.as_record())
