@@ -9,6 +9,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
+from clusterctl.commands.options import site_options
 from clusterctl.commands.runner import pass_runner
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.playbook import Runner
@@ -21,7 +22,7 @@ from clusterctl.runs.store import RunStore
 
 
 @click.command("plan")
-@parts.options
+@site_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
 @pass_runner
@@ -29,12 +30,7 @@ from clusterctl.runs.store import RunStore
 def command(
     named: Path | None,
     *,
-    only: str | None,
-    limit: str | None,
-    reboot: bool,
-    force_busy: bool,
-    full: bool,
-    wave: int,
+    asked: parts.Asked,
     as_json: bool,
     passwords: Passwords,
     runner: Runner,
@@ -43,7 +39,6 @@ def command(
 
     Like apply it looks first, in one probe, at each host that the same settings have made good before.
     """
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
     return run(named, asked, as_json=as_json, passwords=passwords, runner=runner)
 
 
@@ -87,7 +82,7 @@ def run(
         if state in BAD and outcome.records[name].failure is None:
             console.say(f"{name}: {state.value}: {outcome.reasons[name]}")
     for name, why in outcome.reboots.items():
-        console.say(f"{name} would want a reboot: {why}")
+        console.say(f"{name} would need a reboot: {why}")
     would = sum(1 for one in good.values() if one.changes)
     console.RESULTS.print(
         f"plan for {counted(len(hosts), 'host')}: "

@@ -80,7 +80,7 @@ class SiteOutcome:
 
     @property
     def reboots(self) -> dict[str, str]:
-        """Hosts that want a reboot, with the reason."""
+        """Hosts that need a reboot, with the reason."""
         return {name: one.reboot for name, one in self.records.items() if one.reboot}
 
 

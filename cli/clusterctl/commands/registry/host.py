@@ -44,7 +44,7 @@ def run(
     else:
         _tell(done, check=work.check)
     if done.exit_code != EXIT_GOOD:
-        console.say(f"the whole of what Ansible said: {registry_host.log_of(chosen, done)}")
+        console.say(f"full Ansible log: {registry_host.log_of(chosen, done)}")
     return done.exit_code
 
 
