@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry import at_once
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
@@ -100,7 +100,7 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Where one fails, or the person interrupts, none is begun any more, and none is tried again.
     """
-    return at_once.each(function, items, at_once=CONNECTIONS, stop=site.client.stop)
+    return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
 
 
 def by_name(found: Iterable[Found]) -> dict[str, Found]:

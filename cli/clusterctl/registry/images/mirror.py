@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import Outcome, State
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Content, Registry
 from clusterctl.registry.oci.manifest import Blob, Manifest
-
-TICK_S = 0.5
 
 Opened = Callable[[LockedImage], Registry]
 
@@ -112,9 +110,9 @@ def survey(
     A registry goes on naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
     stop = destination.patience.stop
-    looked = each(lambda image: _looked(image, origin, destination), images, at_once=jobs, stop=stop)
+    looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)
     pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
-    there = each(lambda pair: _has(destination, *pair), pairs, at_once=jobs, stop=stop)
+    there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
     has = dict(zip(pairs, there, strict=True))
     if deep:
         _read_through(looked, has, destination, jobs)
@@ -148,8 +146,6 @@ def carry_out(
     """
     course = Course(len(plan.errands), 0, plan.bytes, 0)
     lock, left = threading.Lock(), {id(w): _count(plan.errands, w) for w in plan.wanted}
-    pool = ThreadPoolExecutor(jobs, thread_name_prefix="mirror")
-    pending: set[Future[None]] = set()
 
     def done(errand: Errand) -> list[Wanted]:
         with lock:
@@ -165,19 +161,12 @@ def carry_out(
         for image in done(errand):
             _finish(image, destination, on_writing)
 
-    try:
-        pending = {pool.submit(run, errand) for errand in plan.errands}
-        pending |= {pool.submit(_finish, w, destination, on_writing) for w in plan.wanted if left[id(w)] == 0}
-        while pending:
-            finished, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
-            on_tick(course)
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    described = [image for image in plan.wanted if left[id(image)] == 0]
+    calls = [
+        *(partial(run, errand) for errand in plan.errands),
+        *(partial(_finish, image, destination, on_writing) for image in described),
+    ]
+    parallel_map(lambda call: call(), calls, limit=jobs, stop=stop, on_tick=lambda: on_tick(course))
     return [
         *(Outcome(image, State.THERE) for image in plan.there),
         *(Outcome(w.image, State.FAILED if w.error else State.COPIED, w.error, w.moved) for w in plan.wanted),
@@ -213,8 +202,8 @@ def _read_through(
     """Read each blob that is said to be there: what does not come is not there, what is wrong is told."""
     blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
     read = {digest: (target, blobs[digest]) for (target, digest), there in has.items() if there}
-    found = each(
-        lambda one: damage(destination, *one), read.values(), at_once=jobs, stop=destination.patience.stop
+    found = parallel_map(
+        lambda one: damage(destination, *one), read.values(), limit=jobs, stop=destination.patience.stop
     )
     bad = {digest: error for digest, error in zip(read, found, strict=True) if error is not None}
     has |= {pair: False for pair in has if pair[1] in bad}

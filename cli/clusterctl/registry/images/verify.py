@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import Outcome, State, looked_at
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.oci.client import Registry
@@ -26,21 +26,21 @@ def presence(images: Sequence[LockedImage], registry: Registry) -> list[Outcome]
             return Outcome(image, State.UNKNOWN, error)
         return Outcome(image, State.THERE if there else State.MISSING)
 
-    return each(look, images, at_once=LOOKS_AT_ONCE, stop=registry.patience.stop)
+    return parallel_map(look, images, limit=LOOKS_AT_ONCE, stop=registry.patience.stop)
 
 
 def verify(images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool) -> list[Outcome]:
     """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
     stop = registry.patience.stop
-    found = each(lambda image: _blobs(image, registry), images, at_once=jobs, stop=stop)
+    found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
     whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
     wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}
     looks = dict.fromkeys((image.target, blob.digest) for image, blobs in whole for blob in blobs)
-    missing = each(lambda look: _missing(registry, *look), looks, at_once=jobs, stop=stop)
+    missing = parallel_map(lambda look: _missing(registry, *look), looks, limit=jobs, stop=stop)
     looked = dict(zip(looks, missing, strict=True))
     read: dict[str, ExplainedError | None] = {}
     if deep:
-        damages = each(lambda one: damage(registry, *one), wanted.values(), at_once=jobs, stop=stop)
+        damages = parallel_map(lambda one: damage(registry, *one), wanted.values(), limit=jobs, stop=stop)
         read = dict(zip(wanted, damages, strict=True))
     outcomes = []
     for image, blobs in zip(images, found, strict=True):
