@@ -14,11 +14,11 @@ import httpx
 import pytest
 import yaml
 from cryptography import x509
+from pydantic import SecretStr
 from tests.support.certificates import DAY, own_authority
 from tests.support.registries import Running, bytes_of, put_image, registry
 
 from clusterctl.registry.harbor import vault
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.way import Way
 
@@ -116,7 +116,7 @@ def test_images_go_into_harbor_as_the_robot_that_the_reconciler_made(tmp_path: P
         nobody = call(directory, "images", "mirror")
         assert error(nobody).code == "images.no-robot"
         kept = vault.Vault(directory / ".clusterctl/secrets" / vault.FILE)
-        kept.begin("golden+push", SecretText(PASSWORD), now=vault.now())
+        kept.begin("golden+push", SecretStr(PASSWORD), now=vault.now())
         kept.save()
         # Harbor has not been told of it yet.
         assert error(call(directory, "images", "mirror")).code == "images.no-robot"

@@ -136,7 +136,7 @@ def log_in(
     if passwords.ssh is not None:
         tried.append("password")
         try:
-            if not transport.auth_password(endpoint.user, passwords.ssh.reveal()):
+            if not transport.auth_password(endpoint.user, passwords.ssh.get_secret_value()):
                 return
         except (paramiko.SSHException, EOFError, OSError) as error:
             offered = getattr(error, "allowed_types", offered)

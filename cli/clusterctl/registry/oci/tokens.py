@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
@@ -48,13 +49,13 @@ class Tokens:
         self._credentials = credentials
         self._plain = plain
         self._towards = towards
-        self._headers: dict[str, str] = {}
+        self._headers: dict[str, SecretStr] = {}
         self._lock = threading.Lock()
 
     def header(self, scope: str) -> str:
         """What to send now; empty where nothing is known yet."""
         with self._lock:
-            return self._headers.get(scope, "")
+            return self._known(scope)
 
     def renew(self, client: httpx.Client, answer: httpx.Response, scope: str, used: str) -> bool:
         """After a 401: get what it asks for. False where there is nothing better than what was sent.
@@ -62,17 +63,20 @@ class Tokens:
         Raises RegistryError where the realm refuses, or is not to be trusted.
         """
         with self._lock:
-            known = self._headers.get(scope, "")
-            if known != used:
+            if self._known(scope) != used:
                 return True  # another thread has just renewed it
             asked = challenge(answer.headers.get("www-authenticate", ""))
             if asked.scheme == "basic" and self._credentials is not None and used != self._credentials.basic:
-                self._headers[scope] = self._credentials.basic
+                self._headers[scope] = SecretStr(self._credentials.basic)
                 return True
             if asked.scheme == "bearer":
-                self._headers[scope] = f"Bearer {self._token(client, asked, scope)}"
-                return self._headers[scope] != used
+                self._headers[scope] = SecretStr(f"Bearer {self._token(client, asked, scope)}")
+                return self._known(scope) != used
             return False
+
+    def _known(self, scope: str) -> str:
+        kept = self._headers.get(scope)
+        return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
         realm = self._towards(place(asked.realm, self._host))

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
@@ -31,7 +32,7 @@ from clusterctl.registry.oci.tokens import Tokens
 from clusterctl.registry.oci.way import Way, trust
 
 QUICK = Patience(attempts=3, first_s=0, most_s=0)
-WHO = Credentials("robot$pull", "s3cret")
+WHO = Credentials("robot$pull", SecretStr("s3cret"))
 CONTENT = b"a configuration"
 BLOB = Blob(f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", len(CONTENT))
 
@@ -115,7 +116,7 @@ def test_a_token_is_for_one_repository():
 
 
 def test_wrong_credentials_are_said_and_not_shown():
-    with server(bearer([])) as (host, _), client(host, Credentials("x", "wr0ng")) as registry:
+    with server(bearer([])) as (host, _), client(host, Credentials("x", SecretStr("wr0ng"))) as registry:
         with pytest.raises(RegistryError) as refused:
             registry.has_blob("a/b", BLOB.digest)
         assert refused.value.code == "images.login-refused"
