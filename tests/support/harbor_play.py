@@ -76,7 +76,7 @@ def everything(upstream: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def site_of(url: str, directory: Path, *, password: str = PASSWORD, **options: Any) -> Iterator[Site]:
-    """Harbor at ``url``, without patience between two tries."""
+    """Harbor at ``url``, without pauses between retries."""
     access = Access(url, "admin", SecretStr(password))
     with Client(access, wait=lambda _: None) as client:
         yield Site(client, Vault(directory / "robots.json"), directory, **options)

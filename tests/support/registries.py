@@ -23,10 +23,10 @@ from tests.support.programs import require_program
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Blob
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.way import Way
 
-QUICK = Patience(attempts=4, first_s=0.01, most_s=0.05)
+QUICK = RetryPolicy(attempts=4, first_s=0.01, most_s=0.05)
 START_S = 20.0
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 

@@ -28,7 +28,7 @@ from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.places import Sources, writable
 from clusterctl.registry.images.trees import Tree
 from clusterctl.registry.images.unbundling import Carried, check, put_files
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.rollout import tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -97,7 +97,7 @@ def create(
         part_size=int(part_size * MB),
     )
     wanted = _packages(inventory, apt_sources, packages)
-    with options.stoppable() as stop, Sources(inventory, Patience(stop=stop)) as sources:
+    with options.stoppable() as stop, Sources(inventory, RetryPolicy(stop=stop)) as sources:
         bundler = Bundler(directory, sources.of, stop, jobs)
         with bundler.spool.held():
             if wanted is not None:
@@ -177,7 +177,7 @@ def load(
     with (
         options.stoppable() as stop,
         mutex.held(inventory.directory, "images bundle load"),
-        writable(inventory, passwords, to, Patience(stop=stop)) as destination,
+        writable(inventory, passwords, to, RetryPolicy(stop=stop)) as destination,
     ):
         lock = _accepted(inventory, bundle)
         origin = Carried(media, bundle)

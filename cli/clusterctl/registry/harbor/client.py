@@ -1,4 +1,4 @@
-"""Harbor's API: requests with patience, lists page by page, and errors in Harbor's own words."""
+"""Harbor's API: requests with retries, lists page by page, and errors in Harbor's own words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
-from clusterctl.registry.oci.patience import retry_after
+from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100

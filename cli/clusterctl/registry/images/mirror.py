@@ -109,7 +109,7 @@ def survey(
 
     A registry goes on naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
-    stop = destination.patience.stop
+    stop = destination.retry.stop
     looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)
     pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
     there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
@@ -203,7 +203,7 @@ def _read_through(
     blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
     read = {digest: (target, blobs[digest]) for (target, digest), there in has.items() if there}
     found = parallel_map(
-        lambda one: damage(destination, *one), read.values(), limit=jobs, stop=destination.patience.stop
+        lambda one: damage(destination, *one), read.values(), limit=jobs, stop=destination.retry.stop
     )
     bad = {digest: error for digest, error in zip(read, found, strict=True) if error is not None}
     has |= {pair: False for pair in has if pair[1] in bad}

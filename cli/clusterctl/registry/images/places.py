@@ -25,8 +25,8 @@ from clusterctl.registry.images.collecting import collect
 from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials, credentials_for
-from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.way import Way
 
 EMBEDDED = "embedded"
@@ -54,9 +54,9 @@ class Destination:
 class Sources:
     """The registries that images come from, each opened once. Safe from many threads; a context manager."""
 
-    def __init__(self, inventory: Inventory, patience: Patience | None = None) -> None:
+    def __init__(self, inventory: Inventory, retry: RetryPolicy | None = None) -> None:
         self._inventory = inventory
-        self._patience = patience
+        self._retry = retry
         self._opened: dict[str, Registry] = {}
         self._lock = threading.Lock()
         self._stack = contextlib.ExitStack()
@@ -77,7 +77,7 @@ class Sources:
             key = reference.host
             if key not in self._opened:
                 way = source_way(self._inventory, reference)
-                self._opened[key] = self._stack.enter_context(Registry(way, self._patience))
+                self._opened[key] = self._stack.enter_context(Registry(way, self._retry))
             return self._opened[key]
 
 
@@ -108,19 +108,19 @@ def proxy_for(host: Host, asked: str) -> str:
 
 @contextlib.contextmanager
 def writable(
-    inventory: Inventory, passwords: Passwords, to: str = "", patience: Patience | None = None
+    inventory: Inventory, passwords: Passwords, to: str = "", retry: RetryPolicy | None = None
 ) -> Iterator[Destination]:
     """The cluster's registry, or that named by ``to``, to write into.
 
     Raises ClusterctlError (``images.no-registry``, ``images.no-way``).
     """
     if to:
-        with Registry(named_way(inventory, to), patience) as registry:
+        with Registry(named_way(inventory, to), retry) as registry:
             yield Destination(registry, to, unseen="it is not the cluster's own")
         return
     if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
         node = next((one for one in inventory.registry_hosts if one.quarantined is None), None)
-        with Registry(harbor_way(inventory), patience) as registry:
+        with Registry(harbor_way(inventory), retry) as registry:
             found = Destination(registry, _name(inventory))
             if node is None:
                 yield replace(found, unseen="no host of it is in the inventory")
@@ -147,7 +147,7 @@ def writable(
         OpenSshTransport(inventory.directory, inventory.hosts, passwords) as transport,
         forwarded(transport, node.name, port) as socket,
         Registry(
-            Way(local, plain=True, socket=socket, credentials=credentials_for(file, local)), patience
+            Way(local, plain=True, socket=socket, credentials=credentials_for(file, local)), retry
         ) as registry,
     ):
         directory = str(setting(node, "registry_data_dir"))

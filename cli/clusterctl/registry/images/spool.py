@@ -202,7 +202,7 @@ class Spool:
 
     def _coming(self, registry: Registry, repository: str, blob: Blob, size: int) -> Iterator[bytes]:
         """The rest from the source, asked for again where it was cut off."""
-        patience, failures = registry.patience, 0
+        retry, failures = registry.retry, 0
         while size < blob.size:
             before = size
             try:
@@ -217,10 +217,10 @@ class Spool:
                 raise _ended_early(registry, repository, blob)
             except RegistryError as error:
                 failures = 0 if size - before >= LEAST_PROGRESS else failures + 1
-                if error.lasting or failures >= patience.attempts:
+                if error.lasting or failures >= retry.attempts:
                     raise
                 self.note("cut-off", blob.digest, offset=size, because=error.what)
-                patience.pause(max(1, failures), error.after)
+                retry.pause(max(1, failures), error.after)
 
     def _go_on(self) -> None:
         if self.stop.is_set():

@@ -26,12 +26,12 @@ def presence(images: Sequence[LockedImage], registry: Registry) -> list[Outcome]
             return Outcome(image, State.UNKNOWN, error)
         return Outcome(image, State.THERE if there else State.MISSING)
 
-    return parallel_map(look, images, limit=LOOKS_AT_ONCE, stop=registry.patience.stop)
+    return parallel_map(look, images, limit=LOOKS_AT_ONCE, stop=registry.retry.stop)
 
 
 def verify(images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool) -> list[Outcome]:
     """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
-    stop = registry.patience.stop
+    stop = registry.retry.stop
     found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
     whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
     wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}

@@ -1,4 +1,4 @@
-"""One registry, asked over HTTP: manifests and blobs, with patience, and errors that say who and what."""
+"""One registry, asked over HTTP: manifests and blobs, with retries, and errors that say who and what."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import httpx
 from clusterctl.registry.oci import errors, manifest
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import DIGEST
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.tokens import Tokens
 from clusterctl.registry.oci.way import TAKING_S, Way, transport
 
@@ -36,12 +36,12 @@ Content = Callable[[], Iterator[bytes]]
 class Registry:
     """One registry. Safe from many threads; a context manager.
 
-    What it raises are RegistryErrors, and ClusterctlError (``images.stopped``) once patience is at its end.
+    What it raises are RegistryErrors, and ClusterctlError (``images.stopped``) after the last retry.
     """
 
-    def __init__(self, way: Way, patience: Patience | None = None) -> None:
+    def __init__(self, way: Way, retry: RetryPolicy | None = None) -> None:
         self.way = way
-        self.patience = patience or Patience()
+        self.retry = retry or RetryPolicy()
         self._tokens = Tokens(way.host, way.credentials, plain=way.plain, towards=way.towards)
         self._client = httpx.Client(
             transport=transport(way),
@@ -75,7 +75,7 @@ class Registry:
 
         def note(event: str, about: dict[str, Any]) -> None:
             if event.endswith(CONNECTED):
-                self.patience.stop.watch(about["return_value"].get_extra_info("socket"))
+                self.retry.stop.watch(about["return_value"].get_extra_info("socket"))
 
         request.extensions = {**request.extensions, "trace": note}
 
@@ -148,9 +148,9 @@ class Registry:
                         found.update(piece)
                         size += len(piece)
             except RegistryError as error:
-                if error.lasting or attempt >= self.patience.attempts:
+                if error.lasting or attempt >= self.retry.attempts:
                     raise
-                self.patience.pause(attempt, error.after)
+                self.retry.pause(attempt, error.after)
                 attempt += 1
             else:
                 return f"sha256:{found.hexdigest()}", size
@@ -177,9 +177,9 @@ class Registry:
             try:
                 return self._upload(repository, blob, content, what)
             except RegistryError as error:
-                if error.lasting or attempt >= self.patience.attempts:
+                if error.lasting or attempt >= self.retry.attempts:
                     raise
-                self.patience.pause(attempt, error.after)
+                self.retry.pause(attempt, error.after)
             attempt += 1
             if self.has_blob(repository, blob.digest):
                 return None
@@ -243,8 +243,8 @@ class Registry:
         content: bytes | None = None,
         also: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """Ask until there is an answer that will not change, or patience ends."""
-        for attempt in range(1, self.patience.attempts + 1):
+        """Ask until there is an answer that will not change, or retries end."""
+        for attempt in range(1, self.retry.attempts + 1):
             try:
                 response = self._once(method, self.way.base + path, scope, headers=headers, content=content)
             except httpx.HTTPError as error:
@@ -257,8 +257,8 @@ class Registry:
                 failure = errors.refused(response, self.way.host, what)
             if failure.lasting:
                 break
-            if attempt < self.patience.attempts:
-                self.patience.pause(attempt, failure.after)
+            if attempt < self.retry.attempts:
+                self.retry.pause(attempt, failure.after)
         raise failure from None
 
     def _once(
@@ -278,7 +278,7 @@ class Registry:
         """
         ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.way.base).copy_with(path="/")
         for _ in range(2):
-            if self.patience.stop.is_set():
+            if self.retry.stop.is_set():
                 raise errors.stopped(self.way.host)
             used = self._tokens.header(scope) if ours else ""
             sent = {**(headers or {}), **({"Authorization": used} if used else {})}

@@ -21,17 +21,17 @@ from clusterctl.registry.images.building import there_already
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.places import proxy_for
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci import manifest, patience
+from clusterctl.registry.oci import manifest, retry
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
-from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.tokens import Tokens
 from clusterctl.registry.oci.way import Way, trust
 
-QUICK = Patience(attempts=3, first_s=0, most_s=0)
+QUICK = RetryPolicy(attempts=3, first_s=0, most_s=0)
 WHO = Credentials("robot$pull", SecretStr("s3cret"))
 CONTENT = b"a configuration"
 BLOB = Blob(f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", len(CONTENT))
@@ -262,7 +262,7 @@ def test_a_configuration_that_is_none_is_said(raw: bytes):
 @pytest.mark.parametrize("trouble", ["429", "503", "a cut connection"])
 def test_who_gives_tokens_is_asked_again_and_when_it_says(trouble: str, monkeypatch: pytest.MonkeyPatch):
     waited: list[float] = []
-    monkeypatch.setattr(patience, "_wait", lambda _, seconds: waited.append(seconds))
+    monkeypatch.setattr(retry, "_wait", lambda _, seconds: waited.append(seconds))
     good, refusals = bearer([]), iter([True, True])
 
     def answer(method: str, path: str, headers: dict[str, str]) -> Answer:

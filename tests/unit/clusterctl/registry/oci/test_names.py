@@ -18,8 +18,8 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.gate import unserved
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.credentials import credentials_for
-from clusterctl.registry.oci.patience import retry_after
 from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.retry import retry_after
 from clusterctl.registry.oci.tokens import Challenge, challenge
 
 A = f"sha256:{'a' * 64}"
