@@ -56,7 +56,7 @@ def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
     """What is wrong with the tag that people look for, or None. Raises RegistryError where nobody can say."""
     if not image.tag:
         return None
-    where = f"{registry.way.host}: manifest {image.target}:{image.tag}"
+    where = f"{registry.endpoint.host}: manifest {image.target}:{image.tag}"
     hint = "clusterctl images mirror sets it again."
     try:
         tagged = registry.manifest(image.target, image.tag).digest
@@ -82,7 +82,7 @@ def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | 
     return RegistryError(
         f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
         code="images.corrupt",
-        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+        where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
         hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "
         "(registry_data_dir; Harbor: harbor_data_dir/registry), then: clusterctl images mirror --deep",
     )
@@ -115,6 +115,6 @@ def _missing(registry: Registry, repository: str, digest: str) -> ExplainedError
     return RegistryError(
         "a blob of it is missing",
         code="images.not-found",
-        where=f"{registry.way.host}: blob {repository}@{digest}",
+        where=f"{registry.endpoint.host}: blob {repository}@{digest}",
         hint="The registry's storage has lost it: clusterctl images mirror brings it again.",
     )

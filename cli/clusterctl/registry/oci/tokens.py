@@ -43,12 +43,12 @@ class Tokens:
         credentials: Credentials | None,
         *,
         plain: bool,
-        towards: Callable[[httpx.URL], httpx.URL] = lambda url: url,
+        resolve_redirect: Callable[[httpx.URL], httpx.URL] = lambda url: url,
     ) -> None:
         self._host = host
         self._credentials = credentials
         self._plain = plain
-        self._towards = towards
+        self._resolve_redirect = resolve_redirect
         self._headers: dict[str, SecretStr] = {}
         self._lock = threading.Lock()
 
@@ -79,7 +79,7 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = self._towards(place(asked.realm, self._host))
+        realm = self._resolve_redirect(place(asked.realm, self._host))
         if realm.scheme != "https" and not (self._plain and realm.scheme == "http"):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
