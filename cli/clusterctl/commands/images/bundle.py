@@ -27,7 +27,7 @@ from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.places import Sources, writable
 from clusterctl.registry.images.trees import Tree
-from clusterctl.registry.images.unbundling import Carried, check, put_files
+from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
 from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.rollout import tables
 
@@ -180,7 +180,7 @@ def load(
         writable(inventory, passwords, to, RetryPolicy(stop=stop)) as destination,
     ):
         lock = _accepted(inventory, bundle)
-        origin = Carried(media, bundle)
+        origin = BundleOrigin(media, bundle)
         plan = survey(lock.images, origin, destination.registry, jobs, deep=deep)
         bringing.require_room(plan, destination)
         work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
