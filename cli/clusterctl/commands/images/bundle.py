@@ -183,8 +183,10 @@ def load(
         origin = BundleOrigin(media, bundle)
         plan = survey(lock.images, origin, destination.registry, jobs, deep=deep)
         bringing.require_room(plan, destination)
-        work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
-        code = bringing.bring(work, as_json=as_json)
+        job = bringing.TransferJob(
+            "bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json
+        )
+        code = bringing.bring(job, as_json=as_json)
     if files_to is not None:
         new = put_files(media, bundle, files_to)
         console.say(f"{counted(len(bundle.files), 'file')} in {files_to}, {new} of them new")

@@ -69,5 +69,7 @@ def command(
             return bringing.planned(plan, destination, as_json=as_json)
         place.room_for(plan.to_fetch, jobs, kept=False)
         bringing.require_room(plan, destination)
-        work = bringing.Work("mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json)
-        return bringing.bring(work, as_json=as_json)
+        job = bringing.TransferJob(
+            "mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json
+        )
+        return bringing.bring(job, as_json=as_json)

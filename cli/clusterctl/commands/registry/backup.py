@@ -11,7 +11,7 @@ from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
 from clusterctl.commands.runner import pass_runner
 from clusterctl.engine.playbook import Runner
-from clusterctl.rollout.registry_host import Work
+from clusterctl.rollout.registry_host import RegistryOperation
 
 PLAYBOOK = "registry_backup.yml"
 QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dumped."
@@ -51,7 +51,7 @@ def command(
         host.require_name(name)
     if verify:
         told = {"clusterctl_registry_backup": "verify_backup", "harbor_backup_name": name}
-        work = Work("registry backup --verify", PLAYBOOK, lasting=False, extra_vars=told)
-        return host.run(named, work, "", yes=True, as_json=as_json, passwords=passwords, runner=runner)
-    work = Work("registry backup", PLAYBOOK, check=check)
-    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)
+        operation = RegistryOperation("registry backup --verify", PLAYBOOK, lasting=False, extra_vars=told)
+        return host.run(named, operation, "", yes=True, as_json=as_json, passwords=passwords, runner=runner)
+    operation = RegistryOperation("registry backup", PLAYBOOK, check=check)
+    return host.run(named, operation, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

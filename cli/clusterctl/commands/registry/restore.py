@@ -11,7 +11,7 @@ from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
 from clusterctl.commands.runner import pass_runner
 from clusterctl.engine.playbook import Runner
-from clusterctl.rollout.registry_host import Work
+from clusterctl.rollout.registry_host import RegistryOperation
 
 QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 
@@ -43,6 +43,6 @@ def command(
     if name:
         host.require_name(name)
     told = {"harbor_backup_name": name} if name else {}
-    work = Work("registry restore", "registry_restore.yml", check=check, extra_vars=told)
+    operation = RegistryOperation("registry restore", "registry_restore.yml", check=check, extra_vars=told)
     question = QUESTION.replace("{backup}", name or "the newest backup there")
-    return host.run(named, work, question, yes=yes, as_json=as_json, passwords=passwords, runner=runner)
+    return host.run(named, operation, question, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

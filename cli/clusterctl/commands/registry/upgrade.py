@@ -11,7 +11,7 @@ from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
 from clusterctl.commands.runner import pass_runner
 from clusterctl.engine.playbook import Runner
-from clusterctl.rollout.registry_host import Work
+from clusterctl.rollout.registry_host import RegistryOperation
 
 QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is down for minutes."
 
@@ -46,5 +46,5 @@ def command(
     restore.
     """
     told = {"harbor_database_backed_up": True} if database_backed_up else {}
-    work = Work("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
-    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)
+    operation = RegistryOperation("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
+    return host.run(named, operation, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)
