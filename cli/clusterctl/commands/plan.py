@@ -15,7 +15,7 @@ from clusterctl.engine.ledger import BAD
 from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import counted
 from clusterctl.rollout import opening, parts, pulls, site, tables
-from clusterctl.rollout.probe.look import Looks
+from clusterctl.rollout.probe.drift import DriftProbe
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.waves import Wave, WavePlan, plan_waves
 from clusterctl.runs.store import RunStore
@@ -55,7 +55,7 @@ def run(
     hosts = tuple(name for name in chosen.names if name not in chosen.outside)
     with opening.session(chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json,
                          extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip
-        first = Looks.of_run(session, chosen, asked, passwords).first()
+        first = DriftProbe.of_run(session, chosen, asked, passwords).first()
         rest = first.rest(hosts)
         waves = (Wave("check", rest),) if rest else ()
         plan = WavePlan(waves, {**chosen.quarantined, **chosen.outside})

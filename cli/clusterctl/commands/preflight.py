@@ -12,7 +12,7 @@ from clusterctl.commands.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
 from clusterctl.rollout import opening, tables
-from clusterctl.rollout.preflight import PreflightReport, look
+from clusterctl.rollout.preflight import PreflightReport, run_preflight
 from clusterctl.runs.store import RunStore
 
 
@@ -39,7 +39,7 @@ def run(named: Path | None, limit: str | None, *, as_json: bool, passwords: Pass
     with opening.session(
         chosen, "preflight", arguments, passwords=passwords, as_json=as_json, runner=runner
     ) as session:
-        report = look(session, chosen.names)
+        report = run_preflight(session, chosen.names)
         code = EXIT_INTERRUPTED if report.interrupted else EXIT_CLUSTER_BAD if report.errors else EXIT_GOOD
         findings = [finding.as_record() for finding in report.findings]
         RunStore(chosen.directory).finish(session.run, code, {"findings": findings, "busy": report.busy})

@@ -18,7 +18,7 @@ from clusterctl.rollout import leases, offline, opening, pulls, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
 from clusterctl.rollout.change import Change, Changing
 from clusterctl.rollout.preflight import PreflightReport
-from clusterctl.rollout.probe.look import Look, Looks, calls_put_away, in_short
+from clusterctl.rollout.probe.drift import DriftProbe, DriftReport, calls_put_away, in_short
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.unfinished import Unfinished
@@ -67,15 +67,15 @@ def apply(
                              as_json=request.as_json, extra_vars=asked.extra_vars,
                              runner=runner) as session:  # fmt: skip
             _recover(store, session, chosen)
-            looks = Looks.of_run(session, chosen, asked, request.passwords)
-            first = looks.first()
+            probe = DriftProbe.of_run(session, chosen, asked, request.passwords)
+            first = probe.first()
             _say_looked(first)
-            change = Changing(request, looks, first, allowed, caller).run()
+            change = Changing(request, probe, first, allowed, caller).run()
             result = _result(request, session, chosen, change)
             kept = {**result.summary, **_ended(change)}
             _keep(store, session.run, result.exit_code, kept, unfinished)
         on_result(result)
-        _remember(looks, first.rest(chosen.names), change.outcome, unfinished)
+        _remember(probe, first.rest(chosen.names), change.outcome, unfinished)
         if unfinished.sentences:
             _keep(store, session.run, result.exit_code, kept, unfinished)
     return replace(result, summary={**result.summary, **unfinished.as_record()})
@@ -124,7 +124,7 @@ def _keep(store: RunStore, run: Run, code: int, summary: dict[str, Any], unfinis
         store.finish(run, code, {**summary, **unfinished.as_record()})
 
 
-def _say_looked(first: Look) -> None:
+def _say_looked(first: DriftReport) -> None:
     if first.quiet:
         number = counted(len(first.quiet), "host")
         console.say(f"{number}, each looked at in one probe: as the last apply left them")
@@ -133,7 +133,7 @@ def _say_looked(first: Look) -> None:
 
 
 def _remember(
-    looks: Looks, hosts: Collection[str], outcome: site.SiteOutcome, unfinished: Unfinished
+    probe: DriftProbe, hosts: Collection[str], outcome: site.SiteOutcome, unfinished: Unfinished
 ) -> None:
     """Of those of ``hosts`` that are good now: so that the next apply can look at them in one probe."""
     if outcome.interrupted:
@@ -146,7 +146,7 @@ def _remember(
         unfinished.instead_of_failing("the next apply looks at nothing in one probe"),
         terminated_like_interrupted(),
     ):
-        not_kept = looks.settle(ok)
+        not_kept = probe.settle(ok)
     for why, alike in hosts_by(not_kept).items():
         console.say(f"{listed(alike)}: the next apply cannot look at it in one probe: {why}")
 

@@ -11,8 +11,8 @@ from clusterctl.engine.wording import counted, listed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, worst
 from clusterctl.rollout import leases, offline, parts, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
-from clusterctl.rollout.preflight import PreflightReport, look
-from clusterctl.rollout.probe.look import Look, Looks
+from clusterctl.rollout.preflight import PreflightReport, run_preflight
+from clusterctl.rollout.probe.drift import DriftProbe, DriftReport
 from clusterctl.rollout.waiting import until_free
 from clusterctl.rollout.waves import WavePlan, plan_waves
 
@@ -33,14 +33,14 @@ class Changing:
     """Preflight and the change itself."""
 
     request: ApplyRequest
-    looks: Looks
-    first: Look
+    probe: DriftProbe
+    first: DriftReport
     allowed: offline.Allowed | None
     caller: Caller
 
     def run(self) -> Change:
         """Change the hosts on which preflight finds no error, once they are free; wait for that if asked."""
-        report = self.first.merged(look(self.looks.told, self.first.rest(self.looks.chosen.names)))
+        report = self.first.merged(run_preflight(self.probe.told, self.first.rest(self.probe.chosen.names)))
         if not self.request.wait.limit_s:
             self._require_no_leases(report)
         self.caller.show(report)
@@ -60,9 +60,9 @@ class Changing:
                 report = self._free_again(report, error)
 
     def _free(self, report: PreflightReport) -> PreflightReport:
-        # Not ``looks.told``: what preflight asks of these hosts is written down already.
+        # Not ``probe.told``: what preflight asks of these hosts is written down already.
         return until_free(
-            self.looks.session, report, self.request.wait, in_use=self._in_use, show=self.caller.show
+            self.probe.session, report, self.request.wait, in_use=self._in_use, show=self.caller.show
         )
 
     def _free_again(self, report: PreflightReport, error: leases.HostsInUseError) -> PreflightReport:
@@ -73,7 +73,7 @@ class Changing:
                     raise error
         except KeyboardInterrupt:
             return replace(report, interrupted=True)
-        fresh = look(self.looks.session, tuple(error.hosts))
+        fresh = run_preflight(self.probe.session, tuple(error.hosts))
         self.caller.show(fresh)
         report = self._free(report.updated(fresh))
         self._require_no_leases(report)
@@ -86,7 +86,7 @@ class Changing:
 
     def _busy(self, report: PreflightReport) -> dict[str, str]:
         """Hosts that are not changed because of what runs on them."""
-        chosen, asked = self.looks.chosen, self.request.asked
+        chosen, asked = self.probe.chosen, self.request.asked
         return {
             host.name: f"busy: {report.busy[host.name]}"
             for host in chosen.hosts
@@ -99,7 +99,7 @@ class Changing:
         return {**self._busy(report), **{host: one.holder for host, one in report.leases.items()}}
 
     def _plan(self, report: PreflightReport) -> WavePlan:
-        chosen, inventory = self.looks.chosen, self.looks.chosen.inventory
+        chosen, inventory = self.probe.chosen, self.probe.chosen.inventory
         return plan_waves(
             self.first.rest(chosen.names),
             registry=[host.name for host in inventory.registry_hosts],
@@ -111,7 +111,7 @@ class Changing:
 
     def _announce(self, plan: WavePlan, report: PreflightReport) -> None:
         """One line of what is about to be done to how many hosts; then who stays out, who may reboot."""
-        chosen, asked = self.looks.chosen, self.request.asked
+        chosen, asked = self.probe.chosen, self.request.asked
         what = ", ".join(asked.tags or parts.TAGS)
         waves = "; ".join(f"{wave.name}: {listed(wave.hosts)}" for wave in plan.waves) or "none"
         hosts, number = counted(len(plan.hosts), "host"), counted(len(plan.waves), "wave")
@@ -131,18 +131,18 @@ class Changing:
 
     def _change(self, plan: WavePlan, report: PreflightReport) -> Change:
         """The waves, while their hosts are held, and watched where that is asked."""
-        looks, session, watching = self.looks, self.looks.session, offline.Watching()
+        probe, session, watching = self.probe, self.probe.session, offline.Watching()
         with leases.held(session, plan.hosts) as ours:
-            looks.forget(() if ours.failures else plan.hosts)
+            probe.forget(() if ours.failures else plan.hosts)
             if ours.failures:
                 outcome = site.not_begun(session, plan, ours.failures)
             else:
                 with offline.watched(session, plan.hosts, self.allowed) as watching:
                     tags, limits = self.request.asked.tags, self.request.limits
-                    outcome = site.apply_waves(looks.told, plan, tags=tags, limits=limits, again=ours.again)
+                    outcome = site.apply_waves(probe.told, plan, tags=tags, limits=limits, again=ours.again)
         outcome.add_leases(ours)
         outcome.add_quiet(self.first.quiet, self.first.reasons)
-        outside = looks.chosen.outside
+        outside = probe.chosen.outside
         outcome.busy |= {host: why for host, why in plan.left_out.items() if host not in outside}
         outcome.states |= dict.fromkeys(outside, HostState.UNTOUCHED)
         outcome.reasons |= outside

@@ -91,7 +91,7 @@ class PreflightReport:
         )
 
 
-def look(session: Session, hosts: Sequence[str]) -> PreflightReport:
+def run_preflight(session: Session, hosts: Sequence[str]) -> PreflightReport:
     """Run the preflight playbook on all hosts at once; on none it has nothing to say."""
     if not hosts:
         return PreflightReport((), {}, {}, {})

@@ -11,7 +11,7 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import elapsed, hosts_by, listed
-from clusterctl.rollout.preflight import PLAYBOOK, TIME_LIMIT_S, PreflightReport, look, report_of
+from clusterctl.rollout.preflight import PLAYBOOK, TIME_LIMIT_S, PreflightReport, report_of, run_preflight
 from clusterctl.rollout.session import Session
 
 # Nobody tells us when a job or another controller's run ends: hosts are asked again, ever less often.
@@ -77,7 +77,7 @@ def until_free(
                 free = tuple(host for host in waiting if host not in taken and host not in mute)
                 if free:
                     console.say(f"{listed(free)}: no longer in use")
-                    fresh = look(session, free)
+                    fresh = run_preflight(session, free)
                     show(fresh)
                     report = report.updated(fresh)
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ import pytest
 
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe.look import Look
+from clusterctl.rollout.probe.drift import DriftReport
 from clusterctl.runs.store import RunStore
 
 from .played import records
@@ -84,8 +84,8 @@ def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
     offline, cluster, ansible, capsys, monkeypatch
 ):
     def left_as_they_were(*names):
-        look = Look({name: HostRecord(name) for name in names})
-        monkeypatch.setattr("clusterctl.rollout.probe.look.Looks.first", lambda _self: look)
+        look = DriftReport({name: HostRecord(name) for name in names})
+        monkeypatch.setattr("clusterctl.rollout.probe.drift.DriftProbe.first", lambda _self: look)
 
     left_as_they_were("gpu02", "gpu03")
     assert offline("--json") == 0

@@ -13,7 +13,7 @@ from clusterctl.cluster.spec import cluster_spec
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import opening
 from clusterctl.rollout.probe.decided import inputs
-from clusterctl.rollout.probe.look import Looks
+from clusterctl.rollout.probe.drift import DriftProbe
 from clusterctl.rollout.training import pinned
 
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -55,7 +55,9 @@ def test_what_decides_an_apply_is_the_same_before_and_after_it(cluster, listing)
     lock(cluster)
     chosen = opening.select(cluster.root, None)
     session = SimpleNamespace(extra_vars=dict(chosen.locked))
-    looks = Looks(session, chosen, None, inputs(chosen.inventory, session.extra_vars), whole=True, full=False)
+    looks = DriftProbe(
+        session, chosen, None, inputs(chosen.inventory, session.extra_vars), whole=True, full=False
+    )
     assert looks._decided_now() == looks.decided
     lock(cluster, digest=OTHER)
     assert looks._decided_now() != looks.decided

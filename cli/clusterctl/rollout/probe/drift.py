@@ -35,7 +35,7 @@ DIFFERENCES_SAID = 3
 
 
 @dataclass(frozen=True)
-class Look:
+class DriftReport:
     """What one look at hosts has shown. Who is not in ``quiet`` goes the whole road.
 
     ``quiet`` holds a record a host on which nothing is to be done, ``differing`` what is other than it was
@@ -64,7 +64,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Looks:
+class DriftProbe:
     """What one run may ask of its hosts before it changes them, and remember of them afterwards."""
 
     session: Session
@@ -75,7 +75,7 @@ class Looks:
     full: bool
 
     @classmethod
-    def of_run(cls, session: Session, chosen: Selection, asked: Asked, passwords: Passwords) -> Looks:
+    def of_run(cls, session: Session, chosen: Selection, asked: Asked, passwords: Passwords) -> DriftProbe:
         """Those of a run of ``asked``; its inputs are read here, before Ansible reads them."""
         decided = inputs(chosen.inventory, session.extra_vars)
         return cls(session, chosen, passwords, decided, whole=not asked.only, full=asked.full)
@@ -85,20 +85,20 @@ class Looks:
         """The session in which is written down what hosts are asked, where that is the whole site."""
         return replace(self.session, calls=self.session.run.path(CALLS)) if self.whole else self.session
 
-    def first(self) -> Look:
+    def first(self) -> DriftReport:
         """Ask every host of which an apply by the same inputs is remembered; changes nothing.
 
         Raises ClusterctlError (``access.sudo-password``) where sudo refuses the password: whoever goes on
         tries it on every host.
         """
         if self.full or not self.whole:
-            return Look()
+            return DriftReport()
         directory = self.chosen.directory
         digest = with_secrets(self.decided, directory)
         known = {name: records.load(directory, name) for name in self.chosen.names}
         same = {name: one for name, one in known.items() if one is not None and one.inputs == digest}
         if not same:
-            return Look()
+            return DriftReport()
         here, answers = self._answers({name: one.calls for name, one in same.items()})
         look = judged(same, here, answers)
         for name, record in same.items():
@@ -202,7 +202,7 @@ def in_short(differs: Sequence[str]) -> str:
     return "; ".join(differs[:DIFFERENCES_SAID]) + more
 
 
-def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Answers]) -> Look:
+def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Answers]) -> DriftReport:
     """Pure: which hosts are quiet, by what was remembered and what was answered."""
     quiet, differing, findings = {}, {}, []
     for name, record in known.items():
@@ -212,7 +212,7 @@ def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Ans
             continue
         quiet[name] = HostRecord(name, ok=record.tasks, aimed=True, heard=True)
         findings += _findings(record, answers[name])
-    return Look(quiet, differing, tuple(findings))
+    return DriftReport(quiet, differing, tuple(findings))
 
 
 def differences(record: Record, answers: Mapping[str, Answers]) -> tuple[str, ...]:
