@@ -200,7 +200,7 @@ def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
         return socket.create_connection((address, endpoint.port), timeout=deadline.left())
     except (socket.gaierror, UnicodeError):
         raise ReachError(
-            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or mend DNS."
+            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or fix DNS."
         ) from None
     except ConnectionRefusedError:
         raise ReachError(

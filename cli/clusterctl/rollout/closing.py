@@ -42,7 +42,7 @@ def _tell_hosts(result: ApplyResult, *, as_json: bool) -> None:
                 console.say(f"{one.name}: job {job.job_id} goes on by itself; the next apply waits for it")
     elif outcome.stopped:
         later = any(not outcome.states.keys() & set(wave.hosts) for wave in outcome.plan.waves)
-        console.say(f"stopped: {outcome.stopped}" + ("; later waves were not begun" if later else ""))
+        console.say(f"stopped: {outcome.stopped}" + ("; later waves were not started" if later else ""))
     for host, why in outcome.reboots.items():
         console.say(f"{host} needs a reboot: {why} (clusterctl apply --reboot)")
     if outcome.exit_code == EXIT_INCOMPLETE:

@@ -108,7 +108,7 @@ def recover(session: Session, hosts: Collection[str], declared: Collection[str])
         reachable = [host for host in entry.hosts if host in hosts]
         elsewhere = [host for host in entry.hosts if host in declared and host not in hosts]
         if reachable:
-            console.say(f"giving back {', '.join(reachable)}, left by {entry.lease.holder}")
+            console.say(f"releasing the lease on {', '.join(reachable)}, left by {entry.lease.holder}")
         _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do).left)
 
 
@@ -185,10 +185,10 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
 
 def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
     for host, why in left.items():
-        console.say(f"{host}: the lease could not be given back: {why}")
+        console.say(f"{host}: the lease could not be released: {why}")
     if left:
         console.say(
-            f"the next apply from here gives it back; from elsewhere: clusterctl leases release {lease.run}"
+            f"the next apply from here releases it; from elsewhere: clusterctl leases release {lease.run}"
         )
 
 

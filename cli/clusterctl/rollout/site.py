@@ -18,7 +18,7 @@ from clusterctl.rollout.session import Limits, Session, note, play
 from clusterctl.rollout.waves import WavePlan
 
 PLAYBOOK = "site.yml"
-NOT_BEGUN = "not begun"
+NOT_STARTED = "not started"
 
 
 @dataclass

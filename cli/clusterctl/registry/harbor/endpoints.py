@@ -17,7 +17,7 @@ from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make,
 
 KIND = "endpoint"
 PATH = "/registries"
-# Refusals that are ours to mend: all others may come from the upstream.
+# Refusals that are ours to fix: all others may come from the upstream.
 OF_THE_REQUEST = (400, 409, 422)
 UNHEALTHY = "unhealthy"
 BEYOND = "Harbor does not reach the upstream, or is refused there: {words}"

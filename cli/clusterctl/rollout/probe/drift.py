@@ -36,10 +36,10 @@ DIFFERENCES_SAID = 3
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What one look at hosts has shown. Who is not in ``quiet`` goes the whole road.
+    """What one probe of hosts has found. Hosts that are not in ``quiet`` go through all of the apply.
 
-    ``quiet`` holds a record a host on which nothing is to be done, ``differing`` what is other than it was
-    on hosts of which something is known, ``findings`` those of preflight on quiet hosts.
+    ``quiet`` holds one record per host on which nothing is to be done, ``differing`` how other known hosts
+    differ from what the last apply left, ``findings`` those of preflight on quiet hosts.
     """
 
     quiet: Mapping[str, HostRecord] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class DriftReport:
     findings: tuple[Finding, ...] = ()
 
     def rest(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Those of ``hosts`` that go the whole road."""
+        """Those of ``hosts`` that go through all of the apply."""
         return tuple(host for host in hosts if host not in self.quiet)
 
     def merged(self, report: PreflightReport) -> PreflightReport:
@@ -138,7 +138,7 @@ class DriftProbe:
         """Ask the hosts, and remember those that answer well; why it was not to be, of the others."""
         if not calls:
             return {}
-        console.say(f"looking once more at {counted(len(calls), 'host')}, so that the next apply need not")
+        console.say(f"recording the state of {counted(len(calls), 'host')} to speed up the next apply")
         not_kept: dict[str, str] = {}
         here, answers = self._answers(calls)
         digest = with_secrets(self.decided, self.chosen.directory)

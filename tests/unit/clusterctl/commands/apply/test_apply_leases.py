@@ -98,7 +98,7 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(clusterctl, cluster, ansibl
     ansible.says = {"gpu01": {"facts": {"jobs": [{"id": "j1.2", "state": "finished", "rc": 0}]}}}
     assert clusterctl("apply", *ONE_WAVE) == 0
     messages = capsys.readouterr().err
-    assert f"giving back gpu01, gpu02, left by run {run_id}" in messages
+    assert f"releasing the lease on gpu01, gpu02, left by run {run_id}" in messages
     assert (ansible.holds, lease_book.entries(cluster)) == ({}, [])
 
 
@@ -192,7 +192,7 @@ def test_what_a_dead_run_of_this_directory_holds_is_given_back_by_the_next(
     lease_book.note(cluster, dead, ["gpu01", "gpu02", "gone01"])
     ansible.holds |= dict.fromkeys(("gpu01", "gpu02"), dead.as_record())
     assert clusterctl("apply", "--yes", "--limit", "gpu01") == 0
-    assert f"giving back gpu01, left by {dead.holder}" in capsys.readouterr().err
+    assert f"releasing the lease on gpu01, left by {dead.holder}" in capsys.readouterr().err
     assert list(ansible.holds) == ["gpu02"], "it was not asked yet"
     assert clusterctl("apply", "--yes") == 0
     assert ansible.holds == {}

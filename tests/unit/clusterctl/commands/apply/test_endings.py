@@ -44,7 +44,7 @@ def test_what_goes_wrong_with_giving_back_takes_no_outcomes_place(
     assert clusterctl("apply", "--yes", "--json", "--limit", "gpu01,gpu02", runner=breaking) == 0
     lines, messages = records(capsys)
     why = "interrupted" if isinstance(breaks, KeyboardInterrupt) else "No space left on device"
-    assert f"gpu01: the lease could not be given back: {why}" in messages
+    assert f"gpu01: the lease could not be released: {why}" in messages
     assert lines[-1]["leased"] == dict.fromkeys(("gpu01", "gpu02"), why)
     assert lines[-1]["changed"] == 2
     (entry,) = lease_book.entries(cluster)
