@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from tests.support.harbor_play import PASSWORD, applied, changes, everything, site_of, states
 from tests.support.tree import ROOT
 
@@ -20,7 +21,6 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import client, reconcile
 from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import Declared
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots, system
 from clusterlab.simulated.harbor.api.faults import Fault
@@ -39,7 +39,7 @@ def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
 def secrets_serve(harbor: StandIn, directory: Path) -> bool:
     vault = Vault(directory / "robots.json")
     return all(
-        robots.who(harbor.store, entry["user"], entry["secret"])
+        robots.who(harbor.store, entry["user"], entry["secret"].get_secret_value())
         for key in ("pull", "ops")
         for entry in [vault.robot(key)]
     )
@@ -64,7 +64,7 @@ def test_what_is_worth_another_try_is_tried_again(
 
 def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -> None:
     waited: list[float] = []
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(429, retry_after="7"))
     harbor.faults.add(Fault(503, times=4))
     with Client(access, wait=waited.append) as asked:
@@ -76,7 +76,7 @@ def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -
 
 def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) -> None:
     waited: list[float] = []
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"))
     with Client(access, wait=waited.append) as asked:
         asked.get("health", "/health")
@@ -84,7 +84,7 @@ def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) 
 
 
 def test_it_does_not_try_for_ever_and_says_harbors_words(harbor: StandIn) -> None:
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(429, times=99))
     with Client(access, wait=lambda _: None) as asked, pytest.raises(Refused) as caught:
         asked.get("robots", "/robots")
@@ -300,7 +300,7 @@ def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> 
 def test_a_harbor_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     with serving(tmp_path / "state.sqlite") as first:
         port = first.server_address[1]
-    access = Access(f"http://127.0.0.1:{port}", "admin", SecretText(PASSWORD))
+    access = Access(f"http://127.0.0.1:{port}", "admin", SecretStr(PASSWORD))
     waited = threading.Event()
     up = threading.Event()
 

@@ -19,7 +19,7 @@ from tests.support.registries import (
     put_image,
 )
 
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 
 from .driving import MB, call, good, journal, locked_site, mirror, records, site, spooled
 
@@ -141,7 +141,7 @@ def test_a_source_that_drips_is_not_asked_for_ever(
     done = mirror(directory, destination)
     assert (done.return_value, records(done)[0]["code"]) == (1, "images.unreachable")
     asked = [path for method, path, _ in before_source.seen if method == "GET" and layer in path]
-    assert len(asked) <= 2 * Patience().attempts
+    assert len(asked) <= 2 * RetryPolicy().attempts
 
 
 def test_a_source_that_gives_next_to_nothing_is_left(

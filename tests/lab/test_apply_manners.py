@@ -87,7 +87,9 @@ def test_a_controller_that_ends_in_the_middle_finds_its_job_again(without_image,
     again = without_image.clusterctl("apply", "--yes", "--json", *part)
     assert again.returncode == 0, again.stderr
     assert f"{NODE}: job {job['job_id']} of the earlier run succeeded" in again.stderr
-    assert f"giving back {NODE}, left by run " in again.stderr, "its work went on there: nobody else came in"
+    assert f"releasing the lease on {NODE}, left by run " in again.stderr, (
+        "its work went on there: nobody else came in"
+    )
     assert not [line for line in lines(again) if line["type"] == "job_started"], "no second pull was begun"
     assert image_is_there(without_image)
     assert "earlier run" not in without_image.clusterctl("apply", "--yes", *part).stderr

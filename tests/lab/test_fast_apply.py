@@ -15,7 +15,7 @@ from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.rollout.probe import records
 from clusterctl.rollout.probe.ask import ask, ask_here
 from clusterctl.rollout.probe.calls import HERE
-from clusterctl.rollout.probe.look import Look, judged
+from clusterctl.rollout.probe.drift import DriftReport, judged
 
 pytestmark = pytest.mark.lab
 
@@ -69,7 +69,7 @@ def mended(remembered: Any) -> Iterator[Any]:
     remembered.done("apply", "--yes")
 
 
-def look(lab: Any, *names: str) -> Look:
+def look(lab: Any, *names: str) -> DriftReport:
     """One look at hosts, as apply takes it."""
     directory = ClusterDirectory(lab.cluster)
     inventory.forget_cached()

@@ -138,7 +138,7 @@ def log_in(
     if passwords.ssh is not None:
         tried.append("password")
         try:
-            if not transport.auth_password(endpoint.user, passwords.ssh.reveal()):
+            if not transport.auth_password(endpoint.user, passwords.ssh.get_secret_value()):
                 return
         except (paramiko.SSHException, EOFError, OSError) as error:
             offered = getattr(error, "allowed_types", offered)
@@ -202,7 +202,7 @@ def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
         return socket.create_connection((address, endpoint.port), timeout=deadline.left())
     except (socket.gaierror, UnicodeError):
         raise ReachError(
-            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or mend DNS."
+            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or fix DNS."
         ) from None
     except ConnectionRefusedError:
         raise ReachError(

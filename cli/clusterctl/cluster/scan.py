@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +32,7 @@ from clusterctl.cluster.reach import (
 )
 from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
 from clusterctl.errors import ClusterctlError
+from clusterctl.parallel import parallel_map
 
 OK = "ok"
 UNPINNED = "unpinned"
@@ -121,7 +121,6 @@ def scan(
 
     A host whose key is not pinned is asked for its keys, and for nothing else.
     """
-    chosen = list(hosts)
     agent_keys = _agent_keys()
     gates: defaultdict[str, threading.Semaphore] = defaultdict(
         lambda: threading.BoundedSemaphore(AT_ONCE_THROUGH_A_JUMP)
@@ -147,13 +146,7 @@ def scan(
                 _Look(directory, way, agent_keys, passwords or Passwords(), Deadline(limit_s)), found
             )
 
-    results: dict[str, Reached] = {}
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen))), thread_name_prefix="scan") as pool:
-        for future in as_completed([pool.submit(look, host) for host in chosen]):
-            reached = future.result()
-            results[reached.node] = reached
-            on_host(reached)
-    return [results[host.name] for host in chosen]
+    return parallel_map(look, hosts, limit=AT_ONCE, on_result=on_host)
 
 
 def _reach(look: _Look, found: Reached) -> Reached:
@@ -309,8 +302,7 @@ def pins(directory: ClusterDirectory, hosts: Iterable[Host]) -> dict[str, bool |
             return None
         return bool(trusted.keys or trusted.authorities)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen)))) as pool:
-        return dict(zip([host.name for host in chosen], pool.map(look, chosen), strict=True))
+    return dict(zip((host.name for host in chosen), parallel_map(look, chosen, limit=AT_ONCE), strict=True))
 
 
 def forget_keys(directory: ClusterDirectory, host: Host) -> bool:

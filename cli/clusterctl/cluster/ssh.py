@@ -21,8 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pydantic import SecretStr
+
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
-from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
@@ -128,7 +130,8 @@ class OpenSshTransport:
     def _run(self, host: Host, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
         node, become = host.name, self._passwords.become
         # Once for the trial, and once for sudo proper, which may not ask for it at all.
-        given = stdin if become is None else f"{become.reveal()}\n{become.reveal()}\n{START}\n{stdin}"
+        password = "" if become is None else f"{become.get_secret_value()}\n"
+        given = f"{password}{password}{START}\n{stdin}" if password else stdin
         command = [
             "ssh",
             *self._options(host),
@@ -290,12 +293,12 @@ class OpenSshTransport:
         return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
 
 
-def _serve(listener: socket.socket, password: Password) -> None:
+def _serve(listener: socket.socket, password: SecretStr) -> None:
     """Give the password to each who asks: it never lies on the disk, and goes with this process."""
     while True:
         asking, _ = listener.accept()
         with asking, contextlib.suppress(OSError):
-            asking.sendall(password.reveal().encode() + b"\n")
+            asking.sendall(password.get_secret_value().encode() + b"\n")
 
 
 def remote_command(argv: Sequence[str], timeout_s: float, with_password: bool) -> str:

@@ -15,7 +15,7 @@ from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import (
     TRAINING,
@@ -26,7 +26,7 @@ from clusterctl.registry.images.declared import (
 )
 from clusterctl.registry.images.places import Sources
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 
 AT_ONCE = 8
 
@@ -64,9 +64,9 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
         for image in declared
         if not image.built and _is_asked(image, before, names, anew=upgrade or check)
     ]
-    patience = Patience()
-    with Sources(inventory, patience) as sources:
-        found = each(lambda image: _resolved(image, sources), anew, at_once=AT_ONCE, stop=patience.stop)
+    retry = RetryPolicy()
+    with Sources(inventory, retry) as sources:
+        found = parallel_map(lambda image: _resolved(image, sources), anew, limit=AT_ONCE, stop=retry.stop)
     resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
         image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)

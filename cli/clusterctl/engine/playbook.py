@@ -88,6 +88,10 @@ class PlaybookOutcome:
         return not self.interrupted and not any(state in BAD for state in self.states.values())
 
 
+# `run_playbook`, or what stands in for it.
+Runner = Callable[..., PlaybookOutcome]
+
+
 def run_playbook(
     request: PlaybookRequest,
     on_event: Callable[[Event, Ledger], None],

@@ -12,7 +12,7 @@ from clusterctl.engine.events import JobFinished, JobStarted, is_job_id
 from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
-from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.runs.store import Run, RunStore
@@ -66,6 +66,7 @@ def recover(
     secret_vars: bytes = b"",
     extra_vars: Mapping[str, Any] | None = None,
     wait_limit_s: float = 2 * 3600.0,
+    runner: Runner = run_playbook,
 ) -> list[JobFinished]:
     """Ask ``hosts`` for the outcome of what earlier runs left; wait for what still runs, and say so.
 
@@ -96,6 +97,7 @@ def recover(
             secret_vars=secret_vars,
             extra_vars=variables,
             forks=forks,
+            runner=runner,
         )
         running: dict[str, list[str]] = {}
         for host, found in answers.items():
@@ -130,6 +132,7 @@ def _ask(
     secret_vars: bytes,
     extra_vars: Mapping[str, Any],
     forks: int,
+    runner: Runner = run_playbook,
 ) -> dict[str, list[dict[str, Any]]]:
     """Each reachable host's jobs; waits on the nodes for a while, so that this is not asked too often.
 
@@ -145,7 +148,7 @@ def _ask(
         time_limit_s=WAIT_A_ROUND_S + 300,
         forks=forks,
     )
-    outcome = run_playbook(request, lambda _event, _ledger: None)
+    outcome = runner(request, lambda _event, _ledger: None)
     if outcome.interrupted:
         raise KeyboardInterrupt
     mute = [name for name, state in outcome.states.items() if state in (HostState.FAILED, HostState.SILENT)]

@@ -276,7 +276,7 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
             f"{listed(silent)} cannot be watched, and nothing was changed: {because}",
             code="offline.not-watched",
             where=listed(silent),
-            hint="Mend what the message names, or apply without --offline: then nothing is proved.",
+            hint="Fix what the message names, or apply without --offline: then nothing is proved.",
             exit_code=EXIT_INCOMPLETE,
         )
 

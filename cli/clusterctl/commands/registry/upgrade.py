@@ -9,7 +9,9 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
-from clusterctl.rollout.registry_host import Work
+from clusterctl.commands.runner import pass_runner
+from clusterctl.engine.playbook import Runner
+from clusterctl.rollout.registry_host import RegistryOperation
 
 QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is down for minutes."
 
@@ -24,6 +26,7 @@ QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
     named: Path | None,
@@ -33,6 +36,7 @@ def command(
     yes: bool,
     as_json: bool,
     passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Bring Harbor to the release that harbor_version declares, with its installer declared beside it.
 
@@ -42,5 +46,5 @@ def command(
     restore.
     """
     told = {"harbor_database_backed_up": True} if database_backed_up else {}
-    work = Work("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
-    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)
+    operation = RegistryOperation("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
+    return host.run(named, operation, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

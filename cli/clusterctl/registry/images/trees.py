@@ -67,5 +67,5 @@ def _refusal(because: str, path: object) -> ClusterctlError:
         f"what --include names cannot go along: {because}",
         code="images.bundle-tree",
         where=str(path),
-        hint="Mend or remove it; nothing was written.",
+        hint="Fix or remove it; nothing was written.",
     )

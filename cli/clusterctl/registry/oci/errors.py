@@ -9,7 +9,7 @@ import httpx
 
 from clusterctl.console import printable
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.patience import may_pass, retry_after
+from clusterctl.registry.oci.retry import may_pass, retry_after
 
 LONGEST_MESSAGE = 300
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes

@@ -21,7 +21,7 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
-from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.progress import PlainLines
 from clusterctl.engine.recovery import _ask, left_behind, recover
 from clusterctl.errors import ClusterctlError
@@ -165,7 +165,13 @@ def begun(cluster: ClusterDirectory, host: str, summary: dict | None = None) -> 
     return store
 
 
-def settle(cluster: ClusterDirectory, store: RunStore, hosts: tuple[str, ...], declared: tuple[str, ...]):
+def settle(
+    cluster: ClusterDirectory,
+    store: RunStore,
+    hosts: tuple[str, ...],
+    declared: tuple[str, ...],
+    runner: Runner = run_playbook,
+):
     ours = session(cluster)
     return recover(
         store,
@@ -177,6 +183,7 @@ def settle(cluster: ClusterDirectory, store: RunStore, hosts: tuple[str, ...], d
         run_directory=ours.run.directory,
         say=lambda _: None,
         extra_vars=ours.extra_vars,
+        runner=runner,
     )
 
 
@@ -222,10 +229,8 @@ def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_nam
     outcome = run_playbook(request, lambda _event, _ledger: None)
     jobs = [{"id": pipe, "state": "running"}, 7, {"id": "j1.2"}, {"id": "j1.2", "state": "running"}]
     outcome.ledger.hosts["gpu01"].facts["jobs"] = jobs
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterctl.engine.recovery.run_playbook", lambda *_: outcome)
-        said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
-                    extra_vars={}, forks=1)  # fmt: skip
+    said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
+                extra_vars={}, forks=1, runner=lambda *_: outcome)  # fmt: skip
     assert said == {"gpu01": [{"id": "j1.2", "state": "running"}]}
     asked = {"clusterctl_jobs": {"gpu01": [pipe]}, **ours.extra_vars}
     _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
@@ -233,7 +238,7 @@ def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_nam
     assert not pwned.exists()
 
 
-def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):
+def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster):
     store = begun(cluster, "gpu01")
     broken = json.dumps({"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.fail": {}}]})
     path = playbook(cluster, f"[{broken}]")
@@ -243,9 +248,8 @@ def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):
         asked.append(request)
         return run_playbook(replace(request, playbook=path), on_event)
 
-    monkeypatch.setattr("clusterctl.engine.recovery.run_playbook", ask)
     with pytest.raises(ClusterctlError) as caught:
-        settle(cluster, store, ("gpu01",), ("gpu01",))
+        settle(cluster, store, ("gpu01",), ("gpu01",), runner=ask)
     assert (caught.value.code, caught.value.exit_code) == ("engine.job-unknown", 3)
     assert caught.value.what.startswith("gpu01 cannot determine whether a job of an earlier run still runs")
     assert asked[0].forks == 1

@@ -17,8 +17,8 @@ from clustercheck.samples import sample
 from clusterctl import main
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.commands.validate import acknowledged_in
 from clusterctl.errors import ClusterctlError
+from clusterctl.validation import acknowledged_in
 
 HOSTS = "all: {children: {gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}}}}}\n"
 SAID = datetime(2026, 11, 20, 10, tzinfo=UTC)  # the time in the lines of seeding

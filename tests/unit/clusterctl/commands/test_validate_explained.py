@@ -1,11 +1,10 @@
-"""`validate --list`, `--self-test` and `--framework` as a person and a script call them: no host is asked."""
+"""`validate --list` and `--self-test` as a person and a script call them: no host is asked."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,9 +13,7 @@ from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import passed
 from clustercheck.model import Severity
 from clustercheck.running.suites import suites
-from clustercheck.spec import ClusterSpec
 from clusterctl import main
-from clusterctl.commands import validate
 from clusterctl.report import checks, validate_explained
 
 
@@ -83,21 +80,3 @@ def test_a_check_that_cannot_fail_is_named_and_turns_the_exit_code(
     assert "proofs failed" in said.splitlines()[-1]
     assert main.run(["validate", "--self-test", "--json"]) == 1
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["exit"] == 1
-
-
-@pytest.mark.parametrize(("asked", "framework"), [([], "paddle"), (["--framework", "torch"], "torch")])
-def test_the_framework_that_is_named_is_what_a_run_computes_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], framework: str
-) -> None:
-    seen: list[str] = []
-
-    def ended(_directory: Any, _inventory: Any, spec: ClusterSpec, _run: Any, **_more: Any) -> None:
-        seen.append(spec.settings_of("gpu01").framework)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(validate, "_validate", ended)
-    hosts = "all: {children: {gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}}}}}\n"
-    (tmp_path / "hosts.yml").write_text(hosts, encoding="utf-8")
-    assert main.run(["-C", str(tmp_path), "validate", *asked]) == 130
-    assert seen == [framework]
-    assert main.run(["-C", str(tmp_path), "validate", "--framework", "jax"]) == 2

@@ -17,10 +17,10 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     registry_image,
     registry_trust,
 )
+from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import vault as harbor_vault
-from clusterctl.registry.harbor.secret_text import SecretText
 
 CA = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 DIGEST = "sha256:" + "ab" * 32
@@ -93,7 +93,7 @@ def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path
     with pytest.raises(ValueError, match="registry apply makes the robots"):
         registry_credentials.robot_of(vault, "nodes")
     kept = harbor_vault.Vault(vault)
-    kept.begin("nodes", SecretText("Made0ByUs-yes"), now=harbor_vault.now())
+    kept.begin("nodes", SecretStr("Made0ByUs-yes"), now=harbor_vault.now())
     kept.save()
     with pytest.raises(ValueError, match="not told the secret"):
         registry_credentials.robot_of(vault, "nodes")
@@ -114,7 +114,7 @@ def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path
     assert ensure() == []
     auths = json.loads((tmp_path / "registry-robot.auth.json").read_text(encoding="utf-8"))["auths"]
     assert base64.b64decode(auths["harbor.lan"]["auth"]).decode() == "robot$nodes:Made0ByUs-yes"
-    kept.begin("nodes", SecretText("Rotated0-yes"), now=harbor_vault.now())
+    kept.begin("nodes", SecretStr("Rotated0-yes"), now=harbor_vault.now())
     kept.done("nodes", "robot$nodes", 7)
     kept.save()
     assert "registry-robot.auth.json" in ensure()

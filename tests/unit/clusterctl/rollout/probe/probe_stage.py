@@ -11,8 +11,8 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.rollout.probe import records
 from clusterctl.rollout.probe.calls import Call, of_host
 from clusterctl.rollout.probe.decided import inputs, with_secrets
+from clusterctl.rollout.probe.drift import DriftProbe
 from clusterctl.rollout.probe.judge import decisive
-from clusterctl.rollout.probe.look import Looks
 from clusterctl.rollout.probe.records import Record
 
 
@@ -58,7 +58,9 @@ def looks_at(inventory, hosts):
         records.save(inventory.directory, replace(record, inputs=with_secrets(digest, inventory.directory)))
     names = tuple(host.name for host in hosts)
     chosen = Bare(directory=inventory.directory, inventory=inventory, names=names, hosts=hosts)
-    return Looks(Bare(directory=inventory.directory, extra_vars={}), chosen, Passwords(), digest, True, False)
+    return DriftProbe(
+        Bare(directory=inventory.directory, extra_vars={}), chosen, Passwords(), digest, True, False
+    )
 
 
 def answering(monkeypatch, run):
@@ -77,4 +79,4 @@ def answering(monkeypatch, run):
         def run(self, node, _argv, *, stdin, timeout_s):
             return run(node, stdin)
 
-    monkeypatch.setattr("clusterctl.rollout.probe.look.OpenSshTransport", Transport)
+    monkeypatch.setattr("clusterctl.rollout.probe.drift.OpenSshTransport", Transport)

@@ -13,7 +13,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import records
 from clusterctl.rollout.probe.calls import CannotAskError
 from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
-from clusterctl.rollout.probe.look import Looks
+from clusterctl.rollout.probe.drift import DriftProbe
 from clusterctl.rollout.probe.steady import is_steady
 from clusterctl.rollout.probe.written import Written
 
@@ -154,11 +154,11 @@ def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inve
     calls.touch()
     listing = {"gpu_nodes": {"hosts": ["gpu01"]}, "_meta": {"hostvars": {"gpu01": {"a": how}}}}
     session = Bare(directory=directory, extra_vars={}, run=Bare(id="r", path=lambda _name: calls), calls=None)
-    looks = Looks(
+    looks = DriftProbe(
         session, Bare(directory=directory, inventory=inventory), None, inputs(inventory, {}), True, False
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Looks, "told", Bare(calls=calls))
+        patch.setattr(DriftProbe, "told", Bare(calls=calls))
         patch.setattr(Written, "is_whole", lambda *_: True)
         patch.setattr(
             "clusterctl.cluster.inventory._listing", lambda _d: listing if how == "other" else _unreadable()

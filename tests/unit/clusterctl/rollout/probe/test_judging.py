@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clusterctl.rollout.probe.calls import HERE, CannotAskError, of_host
+from clusterctl.rollout.probe.drift import differences, judged
 from clusterctl.rollout.probe.judge import decisive, wanting
-from clusterctl.rollout.probe.look import differences, judged
 
 from .probe_stage import asked_of, call, remembered, told
 

@@ -15,7 +15,7 @@ from clusterctl.cluster.ssh import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe import ask, records
 from clusterctl.rollout.probe.calls import HERE
-from clusterctl.rollout.probe.look import Looks
+from clusterctl.rollout.probe.drift import DriftProbe
 
 from .probe_stage import answering, call, looks_at, remembered, two_hosts
 
@@ -35,8 +35,8 @@ def test_a_disk_that_is_full_is_said_of_the_host_that_cannot_be_remembered(inven
     monkeypatch.setattr(records, "save", full)
     asked = call("debian_packages")
     answers = {name: {asked.identity: {"changed": False}} for name in ("gpu01", "gpu02")}
-    monkeypatch.setattr(Looks, "_answers", lambda *_: ({}, answers))
-    looks = Looks(
+    monkeypatch.setattr(DriftProbe, "_answers", lambda *_: ({}, answers))
+    looks = DriftProbe(
         Bare(run=Bare(id="r")), Bare(directory=inventory.directory), Passwords(), "digest", True, False
     )
     said = looks._look_again(dict.fromkeys(answers, (asked,)))
@@ -94,7 +94,7 @@ def test_the_first_look_puts_the_code_where_it_is_missing(inventory, monkeypatch
         return Completed(0, json.dumps({"missing": True} if missing else {"answers": answers}), "")
 
     answering(monkeypatch, answered)
-    monkeypatch.setattr("clusterctl.rollout.probe.look.note", lambda *_: None)
+    monkeypatch.setattr("clusterctl.rollout.probe.drift.note", lambda *_: None)
     look = looks_at(inventory, inventory.hosts).first()
     assert set(look.quiet) == {"gpu01", "gpu02"}
     assert sorted(sent) == [("gpu01", False), ("gpu02", False), ("gpu02", True)]

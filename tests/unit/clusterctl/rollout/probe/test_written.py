@@ -13,7 +13,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.probe.calls import CannotAskError
-from clusterctl.rollout.probe.look import calls_put_away
+from clusterctl.rollout.probe.drift import calls_put_away
 from clusterctl.rollout.probe.written import Written, read
 
 from .probe_stage import asked_of, told

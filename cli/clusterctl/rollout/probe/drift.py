@@ -35,11 +35,11 @@ DIFFERENCES_SAID = 3
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look at hosts has shown. Who is not in ``quiet`` goes the whole road.
+class DriftReport:
+    """What one probe of hosts has found. Hosts that are not in ``quiet`` go through all of the apply.
 
-    ``quiet`` holds a record a host on which nothing is to be done, ``differing`` what is other than it was
-    on hosts of which something is known, ``findings`` those of preflight on quiet hosts.
+    ``quiet`` holds one record per host on which nothing is to be done, ``differing`` how other known hosts
+    differ from what the last apply left, ``findings`` those of preflight on quiet hosts.
     """
 
     quiet: Mapping[str, HostRecord] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Look:
     findings: tuple[Finding, ...] = ()
 
     def rest(self, hosts: Sequence[str]) -> tuple[str, ...]:
-        """Those of ``hosts`` that go the whole road."""
+        """Those of ``hosts`` that go through all of the apply."""
         return tuple(host for host in hosts if host not in self.quiet)
 
     def merged(self, report: PreflightReport) -> PreflightReport:
@@ -64,7 +64,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Looks:
+class DriftProbe:
     """What one run may ask of its hosts before it changes them, and remember of them afterwards."""
 
     session: Session
@@ -75,7 +75,7 @@ class Looks:
     full: bool
 
     @classmethod
-    def of_run(cls, session: Session, chosen: Selection, asked: Asked, passwords: Passwords) -> Looks:
+    def of_run(cls, session: Session, chosen: Selection, asked: Asked, passwords: Passwords) -> DriftProbe:
         """Those of a run of ``asked``; its inputs are read here, before Ansible reads them."""
         decided = inputs(chosen.inventory, session.extra_vars)
         return cls(session, chosen, passwords, decided, whole=not asked.only, full=asked.full)
@@ -85,20 +85,20 @@ class Looks:
         """The session in which is written down what hosts are asked, where that is the whole site."""
         return replace(self.session, calls=self.session.run.path(CALLS)) if self.whole else self.session
 
-    def first(self) -> Look:
+    def first(self) -> DriftReport:
         """Ask every host of which an apply by the same inputs is remembered; changes nothing.
 
         Raises ClusterctlError (``access.sudo-password``) where sudo refuses the password: whoever goes on
         tries it on every host.
         """
         if self.full or not self.whole:
-            return Look()
+            return DriftReport()
         directory = self.chosen.directory
         digest = with_secrets(self.decided, directory)
         known = {name: records.load(directory, name) for name in self.chosen.names}
         same = {name: one for name, one in known.items() if one is not None and one.inputs == digest}
         if not same:
-            return Look()
+            return DriftReport()
         here, answers = self._answers({name: one.calls for name, one in same.items()})
         look = judged(same, here, answers)
         for name, record in same.items():
@@ -138,7 +138,7 @@ class Looks:
         """Ask the hosts, and remember those that answer well; why it was not to be, of the others."""
         if not calls:
             return {}
-        console.say(f"looking once more at {counted(len(calls), 'host')}, so that the next apply need not")
+        console.say(f"recording the state of {counted(len(calls), 'host')} to speed up the next apply")
         not_kept: dict[str, str] = {}
         here, answers = self._answers(calls)
         digest = with_secrets(self.decided, self.chosen.directory)
@@ -202,7 +202,7 @@ def in_short(differs: Sequence[str]) -> str:
     return "; ".join(differs[:DIFFERENCES_SAID]) + more
 
 
-def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Answers]) -> Look:
+def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Answers]) -> DriftReport:
     """Pure: which hosts are quiet, by what was remembered and what was answered."""
     quiet, differing, findings = {}, {}, []
     for name, record in known.items():
@@ -212,7 +212,7 @@ def judged(known: Mapping[str, Record], here: Answers, answers: Mapping[str, Ans
             continue
         quiet[name] = HostRecord(name, ok=record.tasks, aimed=True, heard=True)
         findings += _findings(record, answers[name])
-    return Look(quiet, differing, tuple(findings))
+    return DriftReport(quiet, differing, tuple(findings))
 
 
 def differences(record: Record, answers: Mapping[str, Answers]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 
-class Stop(threading.Event):
+class CancelEvent(threading.Event):
     """Set, it ends every pause, and cuts every connection: nobody waits for one who is silent."""
 
     def __init__(self) -> None:
@@ -45,13 +45,13 @@ def _cut(connection: socket.socket) -> None:
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """``attempts`` in all; the pause doubles from ``first_s`` up to ``most_s``. ``stop`` ends every pause."""
 
     attempts: int = 6
     first_s: float = 1.0
     most_s: float = 30.0
-    stop: Stop = field(default_factory=Stop, compare=False)
+    stop: CancelEvent = field(default_factory=CancelEvent, compare=False)
 
     def pause(self, attempt: int, asked: float | None = None) -> None:
         """Wait after the attempt of that number (from 1), or as long as the registry asked, within reason."""

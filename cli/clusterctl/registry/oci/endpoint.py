@@ -24,7 +24,7 @@ NOTICED = (
 
 
 @dataclass(frozen=True)
-class Way:
+class RegistryEndpoint:
     """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
 
     ``name`` is what it calls itself, where it is asked by its address: its certificate need bear no other.
@@ -43,21 +43,21 @@ class Way:
         """Where its API begins."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
 
-    def towards(self, url: httpx.URL) -> httpx.URL:
+    def resolve_redirect(self, url: httpx.URL) -> httpx.URL:
         """A place that the registry sends us to: by its address, where it names itself."""
         here = httpx.URL(self.base)
         own = httpx.URL(scheme=here.scheme, host=self.name or here.host)
         return url.copy_with(host=here.host, port=here.port) if url.host == own.host else url
 
 
-def transport(way: Way) -> httpx.HTTPTransport:
-    """Connections of that way. Raises RegistryError (``images.certificate``)."""
+def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
+    """Connections to that endpoint. Raises RegistryError (``images.certificate``)."""
     return httpx.HTTPTransport(
-        uds=None if way.socket is None else str(way.socket),
-        verify=trust(way.authorities),
-        proxy=(way.proxy or None) if way.socket is None else None,
+        uds=None if endpoint.socket is None else str(endpoint.socket),
+        verify=trust(endpoint.authorities),
+        proxy=(endpoint.proxy or None) if endpoint.socket is None else None,
         limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
-        socket_options=NOTICED if way.socket is None else (),
+        socket_options=NOTICED if endpoint.socket is None else (),
         trust_env=False,
     )
 
