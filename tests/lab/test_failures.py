@@ -177,7 +177,7 @@ def in_group(group: str, *values: Any) -> Any:
         ),
         in_group("other people's hosts", sudo_wants_a_password, "driver", "host.sudo-password", "password"),
         in_group("packages and images", disk_full, "runtime", "host.disk-full", "Free disk space"),
-        in_group("packages and images", read_only, "runtime", "host.read-only", "Mend it"),
+        in_group("packages and images", read_only, "runtime", "host.read-only", "Fix it"),
         in_group("packages and images", lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
         in_group(
             "packages and images", registry_stopped, "images", "registry.unreachable", "apply --only registry"

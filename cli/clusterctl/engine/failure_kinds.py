@@ -43,7 +43,7 @@ OTHER = Kind(code="task.failed", remedy="")
 KINDS: tuple[Kind, ...] = (
     Kind(
         code="harbor.refused",
-        remedy="Mend what is said on {host}, or set it otherwise, and run it again.",
+        remedy="Fix what the message names on {host}, or change the setting, then run it again.",
     ),
     Kind(
         code="harbor.installer",
@@ -51,18 +51,18 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         code="harbor.certificate",
-        remedy="Bring a certificate that fits (harbor_certificate), or none, for one of clusterctl's own.",
+        remedy="Set harbor_certificate to a matching certificate, or to none for one that clusterctl issues.",
     ),
     Kind(
         code=ssh_failures.KEY_UNKNOWN,
         says=ssh_failures.patterns_of(ssh_failures.KEY_UNKNOWN),
-        remedy="Look at the host's key and keep it: clusterctl hosts scan.",
+        remedy="Check the host's key and pin it: clusterctl hosts scan.",
     ),
     Kind(
         code=ssh_failures.KEY_CHANGED,
         says=ssh_failures.patterns_of(ssh_failures.KEY_CHANGED),
-        remedy="If the host was re-imaged: clusterctl hosts replace {host}; if it was not, somebody else "
-        "answers at its address: do not go on.",
+        remedy="If the host was re-imaged: clusterctl hosts replace {host}; if it was not, another "
+        "machine answers at its address: do not continue.",
     ),
     Kind(
         code=ssh_failures.LOGIN_REFUSED,
@@ -93,7 +93,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code=ssh_failures.ADDRESS_UNKNOWN,
         says=ssh_failures.patterns_of(ssh_failures.ADDRESS_UNKNOWN),
-        remedy="Set ansible_host of {host} to an address, or mend the DNS of this machine.",
+        remedy="Set ansible_host of {host} to an address, or fix the DNS of this machine.",
     ),
     Kind(
         code="host.disk-full",
@@ -103,17 +103,17 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="host.read-only",
         says=r"Read-only file ?system",
-        remedy="Look at the kernel's log and the disk of {host} (dmesg, mount): a filesystem turns read-only "
-        "after errors. Mend it, then run the same command again.",
+        remedy="Check the kernel log and the disk of {host} (dmesg, mount): a filesystem turns read-only "
+        "after errors. Fix it, then run the same command again.",
     ),
     Kind(
         code="registry.certificate",
-        remedy="Do what the message says of the certificate. clusterctl apply --only registry renews the "
-        "cluster's own, and has {host} trust it.",
+        remedy="Follow the message about the certificate. clusterctl apply --only registry renews the "
+        "cluster's own, and makes {host} trust it.",
     ),
     Kind(
         code="registry.too-many-requests",
-        remedy="Apply again later; or come to the source as a user whom it allows more: "
+        remedy="Apply again later, or pull from the source as a user with a higher limit: "
         "training_image_source_auth_file.",
     ),
     Kind(
@@ -124,22 +124,22 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="packages.interrupted",
         says=r"dpkg was interrupted",
-        remedy="Run dpkg --configure -a on {host}, mend what it says, then run the same command again.",
+        remedy="Run dpkg --configure -a on {host}, fix what it reports, then run the same command again.",
     ),
     Kind(
         code="packages.locked",
         says=r"Could not get lock|is another process using it|(dpkg|frontend) lock",
-        remedy="Another package run holds {host}: wait for it (unattended-upgrades?), then run this again.",
+        remedy="Another package operation runs on {host}: wait for it (unattended-upgrades?), then run this "
+        "again.",
     ),
     Kind(
         code="packages.held",
-        remedy="Lift the hold on {host} (apt-mark unhold), or declare the version that is there.",
+        remedy="Lift the hold on {host} (apt-mark unhold), or declare the installed version.",
     ),
     Kind(
         code="packages.untrusted",
         says=r"NO_PUBKEY|EXPKEYSIG|BADSIG|is not signed|Hash Sum mismatch|couldn't be verified",
-        remedy="See the repository's key in the settings; a mirror in the middle of its own update mends "
-        "itself.",
+        remedy="See the repository's key in the settings; a mirror that is being updated recovers by itself.",
     ),
     Kind(
         code="host.dns",
@@ -152,7 +152,7 @@ KINDS: tuple[Kind, ...] = (
         says=r"Failed to fetch|Unable to fetch|^Err:\d",
         general=True,
         remedy="See that {host} reaches its package sources (site_http_proxy, site_no_proxy) and that they "
-        "serve, then run the same command again: it goes on from where it stopped.",
+        "serve, then run the same command again: it resumes where it stopped.",
     ),
     Kind(
         code="packages.not-offered",
@@ -179,18 +179,18 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         code="harbor.backup",
         general=True,
-        remedy="Mend what is said on {host}, then run it again; what was not whole is no backup, and goes.",
+        remedy="Fix what the message names on {host}, then run it again; an incomplete backup is removed.",
     ),
     Kind(
         code="harbor.restore",
         general=True,
         remedy="See that {host} is empty and has the backup, and that harbor_version is its release; "
-        "one that was begun goes on with the next `clusterctl registry restore`.",
+        "an interrupted restore resumes with the next `clusterctl registry restore`.",
     ),
     Kind(
         code="harbor.install-failed",
         general=True,
-        remedy="Mend what its own words name on {host}, and apply again: it is done again from its start.",
+        remedy="Fix what the installer names on {host}, and apply again: the installation restarts.",
     ),
     Kind(
         code="harbor.unhealthy",

@@ -133,7 +133,7 @@ def test_the_picture_fits_its_window_names_what_failed_and_leaves_a_whole_screen
     said = " ".join(terminal.screen.everything())
     assert re.search(rf"{alive} ok, .*\b{len(case.failing)} failed", said)
     assert f"{case.title} ·" not in said, "the picture is gone"
-    assert "hint:  Another package run holds" in said
+    assert "hint:  Another package operation runs on" in said
     assert "main.yml:2" in said
     assert not case.dead or "Connection refused" in said
     assert terminal.modes == termios.tcgetattr(terminal.child.child_fd)

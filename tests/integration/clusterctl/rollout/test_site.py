@@ -141,10 +141,10 @@ def test_a_silent_or_dead_host_is_a_finding_of_its_own():
     ledger = Ledger(("gpu01", "gpu03", "dead01"))
     ledger.record(TaskResult(1.0, "dead01", "t", "unreachable", "Connection refused"))
     states = dict(zip(ledger.hosts, (HostState.GOOD, HostState.SILENT, HostState.UNREACHABLE), strict=True))
-    reasons = {"gpu01": "", "gpu03": "nothing was heard of it", "dead01": "refused"}
+    reasons = {"gpu01": "", "gpu03": "no result was received from it", "dead01": "refused"}
     report = preflight.report_of(PlaybookOutcome(states, reasons, ledger, 4, False, False, 1.0))
     assert [(f.host, f.subject, f.severity, f.found) for f in report.findings] == [
-        ("gpu03", "answer", Severity.ERROR, "nothing was heard of it"),
+        ("gpu03", "answer", Severity.ERROR, "no result was received from it"),
         ("dead01", "reach", Severity.ERROR, "it cannot be reached: Connection refused"),
     ]
 

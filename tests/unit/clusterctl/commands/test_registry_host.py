@@ -29,7 +29,7 @@ class Ansible:
         self.requests: list[PlaybookRequest] = []
         self.leases: list[str] = []
         self.said: dict[str, Any] = SAID
-        self.fails = ""
+        self.fails = self.code = ""
 
     def __call__(self, request: PlaybookRequest, on_event: Any, on_tick: Any = None) -> PlaybookOutcome:
         if request.playbook == "leases.yml":
@@ -43,7 +43,9 @@ class Ansible:
         for event in (
             PlayStarted(1.0, "play", request.hosts),
             TaskStarted(1.0, "t", "Back Harbor up", "harbor", "harbor_backup", "x.yml:1"),
-            TaskResult(2.0, host, "t", status, self.fails, clusterctl={"facts": {"backup": self.said}}),
+            TaskResult(
+                2.0, host, "t", status, self.fails, self.code, clusterctl={"facts": {"backup": self.said}}
+            ),
             Stats(3.0, {host: counts}),
         ):
             ledger.record(event)
@@ -145,6 +147,7 @@ def test_a_failure_is_told_in_the_modules_words_with_its_code(
     registry: Callable[..., int], ansible: Ansible, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ansible.fails = "Harbor's backup could not be taken: the database's dump was cut off."
+    ansible.code = "harbor.backup"
     assert registry("backup", "--yes") == 1
     err = capsys.readouterr().err
     assert "the database's dump was cut off" in err

@@ -88,6 +88,7 @@ class FakeAnsible:
                 continue
             if host in self.breaks:
                 states[host] = HostState.FAILED
+                ledger.record(TaskResult(2.0, host, "t", "failed", self.breaks[host]))
                 continue
             jobs = self.jobs.get(host, []) if state == "shown" or host not in self.holds else []
             free = host not in self.holds and not jobs
