@@ -1,4 +1,4 @@
-"""The models that are trained and asked, in the words of either framework.
+"""The models for training and inference, independent of the framework.
 
 ``nn`` is a framework of `frameworks/`: layers to build with and functions to compute with. ResNet-50 is that
 of He et al. (CVPR 2016) with the stride in the 3x3 convolution, as torchvision has it; BERT that of Devlin
