@@ -31,13 +31,13 @@ class Event:
         assert enable_timing
 
     def record(self) -> None:
-        self.set_phase = time.perf_counter()
+        self.at = time.perf_counter()
 
     def synchronize(self) -> None:
         pass
 
     def elapsed_time(self, end: Event) -> float:
-        return (end.set_phase - self.set_phase) * 1000
+        return (end.at - self.at) * 1000
 
 
 class Over:

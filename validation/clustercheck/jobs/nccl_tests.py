@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 else:  # on a node they are single files, not a package
     meeting = importlib.import_module(f"{__package__}.meeting" if __package__ else "meeting")
 
-REASON_FILE = Path(
-    "/usr/local/share/clusterctl/nccl-tests.off"
-)  # where the image's build left the reason for having none
+# Where the image's build left the reason for having none.
+REASON_FILE = Path("/usr/local/share/clusterctl/nccl-tests.off")
 MAX_OUTPUT = 512 * 1024  # characters of what a program printed or wrote
 ASK_S = 30.0
 

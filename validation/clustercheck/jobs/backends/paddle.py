@@ -88,7 +88,7 @@ class PaddleDevice:
         return self._paddle.device.cuda.Event(enable_timing=True)
 
     def _has_events(self) -> bool:
-        """Whether this Paddle's events tell the time between them, with a fraction."""
+        """Whether this Paddle's events measure the time between them, with a fraction."""
         start, end = self._event(), self._event()
         if not hasattr(start, "elapsed_time"):
             return False
@@ -223,7 +223,7 @@ class PaddleDevice:
         return count, first
 
     def address(self, buffer: Any) -> int:
-        """Where it begins."""
+        """Its address."""
         return int(buffer.data_ptr())
 
     def host_bytes(self, count: int, seed: int) -> Any:
@@ -272,7 +272,7 @@ class PaddleDevice:
 
 
 def _name_sibling(name: str) -> str:
-    """A module that lies beside this package: shipped to a node it is in none."""
+    """The name of a module beside this package; on a node it is not in a package."""
     parent = str(__package__).rpartition(".")[0]
     return f"{parent}.{name}" if parent else name
 

@@ -181,7 +181,7 @@ class TorchDevice:
         return count, first
 
     def address(self, buffer: Any) -> int:
-        """Where it begins."""
+        """Its address."""
         return int(buffer.data_ptr())
 
     def host_bytes(self, count: int, seed: int) -> Any:
@@ -219,7 +219,7 @@ class TorchDevice:
             self._torch.cuda.synchronize(self._place)
 
     def elapsed_s(self, work: Callable[[], None], repeat: int) -> float:
-        """Between two events on the current stream, or by the host's clock where there are none."""
+        """Between two events on the current stream, or by the host's clock on a CPU."""
         self.synchronize()
         if not self._cuda:
             started_at = time.perf_counter()
