@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from clustercheck.locate.pairs import find_better_gbps
 from clustercheck.locate.trials import GroupLayout, Trial, TrialLimits
 
-ALIKE_FACTOR = 0.8  # of the reference: a trial above that is like the reference ones, whatever the floor
+ALIKE_FACTOR = 0.8  # of the reference: a trial above that is good, even below the floor
 
 
 class Measurements:

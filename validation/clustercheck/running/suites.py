@@ -55,9 +55,7 @@ class Diagnostic(BaseModel):
     limit_s: float = Field(gt=0)
 
 
-PROBE_S = (
-    20.0  # the probe (nvidia-smi on eight GPUs, a few containers), and the second one for counters: assumed
-)
+PROBE_S = 20.0  # nvidia-smi on eight GPUs, a few containers, and the counters a second time: assumed
 
 
 class Suite(BaseModel):

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from clustercheck.jobs.operation import FACTORS
-from clustercheck.jobs.peer_ports import partners
+from clustercheck.jobs.peer_ports import list_partners
 
 PEERS = 32  # as in every suite
 
 
 def peer_ports_verdict(rank: int, world: int) -> dict[str, Any]:
     """What a rank says of whom it could connect to, and who connected to it."""
-    after, before = partners(rank, world, PEERS)
+    after, before = list_partners(rank, world, PEERS)
     return {
         "rank": rank,
         "world": world,

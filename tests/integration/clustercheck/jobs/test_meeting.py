@@ -72,7 +72,7 @@ def test_a_stranger_is_not_heard_and_holds_nobody_up() -> None:
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
-    with pytest.raises(meeting.MeetingError, match="rank 1 did not come"):
+    with pytest.raises(meeting.MeetingError, match="rank 1 did not connect"):
         meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), "s3cret")
     with pytest.raises(meeting.MeetingError, match="cannot be reached"):
         meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), "s3cret")
@@ -82,7 +82,7 @@ def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> No
     port, said = free_port(), tmp_path / "said"
     os.mkfifo(said)
     hears = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
-    starter = meeting.Starter(ADDRESSES[0], port, "s3cret")
+    starter = meeting.CommandServer(ADDRESSES[0], port, "s3cret")
     line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {said}; sleep 600; exit 3")
     assert select.select([hears], [], [], 60)[0], "it was not started"
     process = int(os.read(hears, 32))

@@ -31,7 +31,7 @@ ON_CPU = (
 class World(SimpleNamespace):
     """What the program needs of a rank."""
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
         self.phase = phase
 
 

@@ -94,7 +94,7 @@ def test_who_cannot_be_connected_to_is_named_by_all_others_and_connects_itself(t
 
 @given(st.integers(2, 200), st.integers(1, 40))
 def test_who_connects_to_a_rank_is_known_to_it(size: int, most: int) -> None:
-    pairs = [peer_ports.partners(rank, size, most) for rank in range(size)]
+    pairs = [peer_ports.list_partners(rank, size, most) for rank in range(size)]
     for rank, (after, before) in enumerate(pairs):
         assert len(set(after)) == len(after) == min(most, size - 1)
         assert rank not in after
@@ -126,7 +126,7 @@ def outcome(size: int, failed: Ways, most: int = 32) -> JobOutcome:
             "ok": True,
             "reached": {
                 str(peer): SAID if (rank, peer) in failed else ""
-                for peer in peer_ports.partners(rank, size, most)[0]
+                for peer in peer_ports.list_partners(rank, size, most)[0]
             },
         }
         for rank in range(size)

@@ -200,11 +200,11 @@ def test_a_burn_tells_throughput_over_time_and_counts_errors():
     assert [window["wrong"] for window in found["windows"]] == [0] * len(found["windows"])
     assert len(found["windows"]) >= 10
     assert found["windows"][0]["tflops"] == pytest.approx(played_device.TFLOPS)
-    assert len(verdict("gpu_burn", seconds=600)["burn"]["windows"]) <= gpu_burn.MOST_WINDOWS + 1
+    assert len(verdict("gpu_burn", seconds=600)["burn"]["windows"]) <= gpu_burn.MAX_WINDOWS + 1
     with pytest.MonkeyPatch.context() as patch:  # products so short that no window is filled
-        patch.setattr(gpu_burn.benches, "repeats", lambda _least_s, _once_s: 1)
+        patch.setattr(gpu_burn.benches, "count_repeats", lambda _least_s, _once_s: 1)
         short = verdict("gpu_burn", "wrong-once", seconds=0.004, gemm_size=16)["burn"]
-    assert 1 < len(short["windows"]) <= gpu_burn.MOST_WINDOWS
+    assert 1 < len(short["windows"]) <= gpu_burn.MAX_WINDOWS
     assert sum(each["wrong"] for each in short["windows"]) == short["errors"] == 1
     assert verdict("gpu_burn", "stumbles", steady=0.2)["ok"] is True
     assert verdict("gpu_burn", "wrong-once")["burn"]["errors"] == 1
@@ -218,17 +218,17 @@ def test_memory_is_taken_near_the_device(tmp_path, monkeypatch):
     place.mkdir()
     (place / "numa_node").write_text("1\n")
     (place / "local_cpulist").write_text("2-3,8-11\n")
-    with gpu_transfer.near("0000:17:00.0", tmp_path) as where:
+    with gpu_transfer.run_near("0000:17:00.0", tmp_path) as where:
         assert where == "on NUMA node 1"
         assert chosen == [{2, 3}]
     assert chosen == [{2, 3}, {0, 1, 2, 3}]
     (place / "local_cpulist").write_text("8-11\n")
-    with gpu_transfer.near("0000:17:00.0", tmp_path) as where:
+    with gpu_transfer.run_near("0000:17:00.0", tmp_path) as where:
         assert where == "not on NUMA node 1: none of its CPUs is allowed here"
     (place / "numa_node").write_text("-1\n")
-    with gpu_transfer.near("0000:17:00.0", tmp_path) as where:
+    with gpu_transfer.run_near("0000:17:00.0", tmp_path) as where:
         assert where == "no NUMA nodes"
-    with gpu_transfer.near(None, tmp_path) as where:
+    with gpu_transfer.run_near(None, tmp_path) as where:
         assert where == "NUMA node unknown"
     assert len(chosen) == 2
 
@@ -236,18 +236,18 @@ def test_memory_is_taken_near_the_device(tmp_path, monkeypatch):
 def test_figures_that_are_no_numbers_are_refused():
     for values in ([], [math.nan], [1.0, math.inf]):
         with pytest.raises(benches.MeasurementError):
-            benches.figure("x", values, "us", "median")
+            benches.make_figure("x", values, "us", "median")
 
 
 def test_gpus_that_share_a_way_take_turns_and_say_so_while_they_wait(tmp_path):
     way, says, came = "transfers on NUMA node 0", Phases(), threading.Event()
 
     def take_turn():
-        with benches.Bench(PlayedDevice(), says, place="gpu:1").turn(way, tmp_path):
+        with benches.Bench(PlayedDevice(), says, place="gpu:1").take_turn(way, tmp_path):
             came.set()
 
     other = threading.Thread(target=take_turn, daemon=True)
-    with bench_of(PlayedDevice()).turn(way, tmp_path):
+    with bench_of(PlayedDevice()).take_turn(way, tmp_path):
         other.start()
         assert not came.wait(0.3)
         assert says.phases == [f"waiting for its turn on {way}"]

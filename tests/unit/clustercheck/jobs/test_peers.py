@@ -263,18 +263,18 @@ def test_the_node_is_taken_when_all_others_have_ended_and_is_nobody_elses_then(t
     first, second = (benches.Bench(PlayedDevice(), Phases(), place=f"gpu:{n}") for n in (0, 1))  # type: ignore[arg-type]
 
     @contextmanager
-    def told(name: str) -> Iterator[None]:
+    def note(name: str) -> Iterator[None]:
         order.append(f"{name} begins")
         yield
         order.append(f"{name} ends")
 
     def busy() -> None:
-        with first.in_use(tmp_path), told("own work"):
+        with first.use_device(tmp_path), note("own work"):
             at_work.set()
             assert end.wait(30)
 
     def whole() -> None:
-        with second.whole_node(tmp_path), told("whole node"):
+        with second.take_node(tmp_path), note("whole node"):
             pass
 
     threads = [threading.Thread(target=busy), threading.Thread(target=whole)]

@@ -27,9 +27,9 @@ def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_an
         f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncat {tmp_path}/$(wc -l < {tmp_path}/asked).xml\n'
     )
     script.chmod(0o755)
-    with watch.Watch("0000:07:00.0", str(script)) as watching:
+    with watch.GpuWatch("0000:07:00.0", str(script)) as watching:
         pass
-    told = watching.told()
+    told = watching.summarize()
     assert (told["samples"], told["because"]) == (2, "")
     assert (told["pcie_generation"], told["pcie_generation_possible"], told["pcie_width"]) == (4, 4, 16)
     assert (told["uncorrected_before"], told["uncorrected_after"]) == (0, 2)
@@ -52,10 +52,10 @@ def test_a_watch_that_sees_nothing_says_why_and_holds_nobody_up(tmp_path, monkey
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    with watch.Watch("0000:07:00.0", str(program)) as watching:
+    with watch.GpuWatch("0000:07:00.0", str(program)) as watching:
         pass
-    assert watching.told()["samples"] == 0
-    assert words in watching.told()["because"]
-    with watch.Watch(None) as blind:
+    assert watching.summarize()["samples"] == 0
+    assert words in watching.summarize()["because"]
+    with watch.GpuWatch(None) as blind:
         pass
-    assert blind.told() == {"samples": 0, "because": "the device's PCI address is not known"}
+    assert blind.summarize() == {"samples": 0, "because": "the device's PCI address is not known"}

@@ -49,7 +49,7 @@ OF_RECORDS: dict[str, tuple[Callable[[Any], object], Any]] = {
 OF_TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "cpu_list": (lambda text: cpu_list(text, "the list"), "0-63,128-191"),
     "container_gpus": (listed, str(RECORD["container_gpus"]["stdout"])),
-    "watch": (watch.read, smi.smi_xml(1, gpus=1)),
+    "watch": (watch.parse_gpu, smi.smi_xml(1, gpus=1)),
     "limits": (of_process, "Max open files            1048576              1048576              files\n"),
     "ulimits": (
         default_ulimits,
@@ -66,7 +66,7 @@ def reads(reader: Callable[[Any], object], given_: Any) -> None:
     except CannotReadError:
         pass
     except ValueError:
-        assert reader is watch.read
+        assert reader is watch.parse_gpu
 
 
 @pytest.mark.parametrize("name", OF_RECORDS)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clustercheck.expect import profiles
-from clustercheck.jobs.gpu_memory import patterns
+from clustercheck.jobs.gpu_memory import list_patterns
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.running import burn_in
 from clustercheck.running.suites import PROBE_S, START_S, Suite, SuiteJob, load, suites
@@ -135,5 +135,5 @@ def least_s(name: str, job: SuiteJob, times: int) -> float:
     if name == "gpu_pattern":
         a100 = profiles.load("hgx-a100-80gb")
         gigabytes = given["pattern_part"] * a100.memory_gib * 1.074
-        return PASSES * len(list(patterns())) * gigabytes / a100.memory_bandwidth.value
+        return PASSES * len(list(list_patterns())) * gigabytes / a100.memory_bandwidth.value
     return float(given.get("seconds", 0))

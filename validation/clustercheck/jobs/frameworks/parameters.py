@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def drawn(shapes: Iterable[tuple[str, Sequence[int]]], seed: int) -> Iterable[Any]:
+def draw(shapes: Iterable[tuple[str, Sequence[int]]], seed: int) -> Iterable[Any]:
     """An array of float32 for each named shape, in their order: weights normal, biases 0, scales 1.
 
     Convolutions (4 dimensions) as He et al. (ICCV 2015) by their inputs, matrices as BERT with 0.02. A
     matrix is drawn as (inputs, outputs).
     """
-    numpy: Any = importlib.import_module("numpy")  # comes with the framework, on the node alone
+    numpy: Any = importlib.import_module("numpy")  # comes with the framework, only on nodes
 
     generator = numpy.random.default_rng(seed)
     for name, shape in shapes:
