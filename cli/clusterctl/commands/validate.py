@@ -13,6 +13,7 @@ import click
 
 from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
+from clustercheck.result.document import Document, coverage_json
 from clustercheck.running import session, suites
 from clustercheck.spec import ClusterSpec
 from clusterctl import console
@@ -29,20 +30,18 @@ from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import listed
 from clusterctl.errors import (
-    EXIT_CLUSTER_BAD,
     EXIT_GOOD,
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     ClusterctlError,
 )
-from clusterctl.report import announcement, baselines, files, terminal, validate_explained, view
+from clusterctl.report import announcement, baselines, files, terminal, validate_explained
 from clusterctl.report.progress import ValidationProgress
+from clusterctl.report.subjects import culprit_name
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import Run, RunStore
-
-EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EXIT_INCOMPLETE}
 
 
 @click.command("validate")
@@ -150,10 +149,10 @@ def command(
         except KeyboardInterrupt:
             console.say(f"interrupted: no verdict; {_left_on_nodes(run)}")
             return EXIT_INTERRUPTED
-        code = EXIT_OF_VERDICT[str(document["verdict"])]
+        code = document.exit_code
         store.finish(run, code, summary_of(document))
     if as_json:
-        console.emit(document)
+        console.emit(document.as_json())
     else:
         console.write(terminal.render(document, colour=console.has_colours()))
         console.write(f"report: {page}\n")
@@ -162,9 +161,9 @@ def command(
     return code
 
 
-def _save(directory: ClusterDirectory, document: Mapping[str, Any]) -> None:
-    if document["verdict"] != "pass":
-        console.say(f"not saved as the baseline: the verdict is {document['verdict']}")
+def _save(directory: ClusterDirectory, document: Document) -> None:
+    if document.verdict != "pass":
+        console.say(f"not saved as the baseline: the verdict is {document.verdict}")
         return
     console.say(f"saved as the baseline: {baselines.save(directory, document)}")
 
@@ -224,13 +223,13 @@ def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> Clust
     return replace(spec, nodes=nodes)
 
 
-def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+def summary_of(document: Document) -> dict[str, Any]:
     """What `runs list` shows of a validation."""
     return {
-        "verdict": document["verdict"],
-        "simulated": bool(document["simulated"]),
-        "coverage": document["coverage"],
-        "culprits": [view.culprit_name(culprit) for culprit in document["culprits"]],
+        "verdict": document.verdict,
+        "simulated": document.simulated,
+        "coverage": coverage_json(document.coverage),
+        "culprits": [culprit_name(culprit) for culprit in document.culprits],
     }
 
 
@@ -246,7 +245,7 @@ def _validate(
     as_json: bool,
     passwords: Passwords,
     baseline: Baseline | None,
-) -> dict[str, Any]:
+) -> Document:
     addresses = {node.name: node.address for node in spec.nodes}
     lock = lock_file.read(directory)
     with (
@@ -280,9 +279,8 @@ def _validate(
                 log.write({"type": "job_removed", "node": node})
             raise
     replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
-    made = document.as_json()
-    made["environment"]["lock"] = lock_file.summary(lock) if lock else None
-    return made
+    environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
+    return replace(document, environment=environment, raw={})
 
 
 def _ended_with_containers(directory: ClusterDirectory) -> list[str]:

@@ -29,9 +29,9 @@ all:
 """
 
 
-def result(verdict: str = "pass") -> dict:
+def result(verdict: str = "pass") -> Document:
     failed = int(verdict == "fail")
-    made = Document(
+    return Document(
         run="r",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T19:58:12Z",
@@ -42,7 +42,6 @@ def result(verdict: str = "pass") -> dict:
         results=(),
         environment={},
     )
-    return made.as_json()
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_a_run_leaves_its_result_and_every_report(site):
     run = RunStore(site).get(validated(site))
     names = {path.name for path in run.directory.iterdir()}
     assert {"run.json", "result.json", "report.html", "junit.xml", "report.md", "metrics.prom"} <= names
-    assert files.load(run)["verdict"] == "pass"
+    assert files.load(run) == result()
 
 
 @pytest.mark.parametrize(
