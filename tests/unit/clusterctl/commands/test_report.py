@@ -222,7 +222,7 @@ class TestValidate:
         page = Path(said.out.splitlines()[-1].removeprefix("report: "))
         assert page.name == "report.html"
         assert page.is_file()
-        assert "gpu01: looked at" in said.err
+        assert "gpu01: probed" in said.err
         run = RunStore(site).get("last")
         assert run.exit_code == 0
         assert run.summary["verdict"] == "pass"
