@@ -13,6 +13,7 @@ from clustercheck.expect.baseline import Baseline
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import Launcher
 from clustercheck.launch.transport import Transport
+from clustercheck.result.document import Document, coverage_json
 from clustercheck.running import session, suites
 from clustercheck.running.suites import Suite
 from clustercheck.spec import ClusterSpec
@@ -28,20 +29,16 @@ from clusterctl.cluster.state_files import replace_file
 from clusterctl.engine import mutex
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.errors import (
-    EXIT_CLUSTER_BAD,
-    EXIT_GOOD,
-    EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     ClusterctlError,
 )
-from clusterctl.report import baselines, files, view
+from clusterctl.report import baselines, files
 from clusterctl.report.progress import ValidationProgress
+from clusterctl.report.subjects import culprit_name
 from clusterctl.rollout.training import pinned, warn
 from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import Run, RunStore
-
-EXIT_OF_VERDICT = {"pass": EXIT_GOOD, "fail": EXIT_CLUSTER_BAD, "incomplete": EXIT_INCOMPLETE}
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class ValidateResult:
     the containers that could not be ended (``left``)."""
 
     exit_code: int
-    document: Mapping[str, Any] | None = None
+    document: Document | None = None
     page: Path | None = None
     left: Sequence[Mapping[str, Any]] = ()
 
@@ -150,12 +147,11 @@ def validate(
                 page = files.write_all(run, document)
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
-        code = EXIT_OF_VERDICT[str(document["verdict"])]
-        store.finish(run, code, summary_of(document))
-    return ValidateResult(code, document, page)
+        store.finish(run, document.exit_code, summary_of(document))
+    return ValidateResult(document.exit_code, document, page)
 
 
-def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect: Connect) -> dict[str, Any]:
+def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect: Connect) -> Document:
     lock, ended = lock_file.read(plan.directory), _ended_with_containers(plan.directory)
     with (
         terminated_like_interrupted(),
@@ -186,9 +182,8 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
                 log.write({"type": "job_removed", "node": node})
             raise
     replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
-    made = document.as_json()
-    made["environment"]["lock"] = lock_file.summary(lock) if lock else None
-    return made
+    environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
+    return replace(document, environment=environment)
 
 
 def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:
@@ -216,13 +211,13 @@ def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> Clust
     return replace(spec, nodes=nodes)
 
 
-def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+def summary_of(document: Document) -> dict[str, Any]:
     """What `runs list` shows of a validation."""
     return {
-        "verdict": document["verdict"],
-        "simulated": bool(document["simulated"]),
-        "coverage": document["coverage"],
-        "culprits": [view.culprit_name(culprit) for culprit in document["culprits"]],
+        "verdict": document.verdict,
+        "simulated": document.simulated,
+        "coverage": coverage_json(document.coverage),
+        "culprits": [culprit_name(culprit) for culprit in document.culprits],
     }
 
 

@@ -77,14 +77,12 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     taken["judging_mib"] = _most_mib()
     del evidence
     gc.collect()
-    began = time.process_time()
-    made = document.as_json()
     taken["results"] = len(document.results)
     taken["verdict"] = document.verdict
-    del document
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(str(made["run"]), "validate", (), str(made["started"]), "", "", 0, Path(folder))
-        files.write_all(run, made)
+        run = Run(document.run, "validate", (), document.started, "", "", 0, Path(folder))
+        began = time.process_time()
+        files.write_all(run, document)
         taken["report_s"] = time.process_time() - began
         taken["files"] = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
     taken["most_mib"] = _most_mib()

@@ -34,12 +34,12 @@ HOSTILE = (
 LATENCY_S = 250e-6
 
 
-def passing(*, simulated: bool = False) -> dict[str, Any]:
+def passing(*, simulated: bool = False) -> Document:
     """Three nodes, everything good."""
     return judged(_as_simulated(_like_real(healthy(3))) if simulated else _like_real(healthy(3)))
 
 
-def failing(*, simulated: bool = True) -> dict[str, Any]:
+def failing(*, simulated: bool = True) -> Document:
     """Three nodes with a lost GPU, a link down, errors in memory, another driver, and a slow node."""
     evidence = _like_real(healthy(3))
     for check, fault in (
@@ -54,7 +54,7 @@ def failing(*, simulated: bool = True) -> dict[str, Any]:
     return judged(_as_simulated(evidence) if simulated else evidence)
 
 
-def incomplete() -> dict[str, Any]:
+def incomplete() -> Document:
     """Three nodes of which one was busy, and one counter was not printed: nothing is known to be bad."""
     evidence = _like_real(healthy(3))
     evidence = seeding.edit("gpu02", lambda raw: raw["busy"]["reasons"].append("a process on GPU 2"))(
@@ -66,18 +66,18 @@ def incomplete() -> dict[str, Any]:
     return judged(replace(evidence, jobs={}, skipped=dict.fromkeys(evidence.jobs, jobs)))
 
 
-def compared() -> dict[str, Any]:
+def compared() -> Document:
     """Eight nodes against their baseline: another driver, one GPU changed, one slower than it was."""
     then = judged(_like_real(healthy(8)))
     evidence = _like_real(healthy(8))
     evidence = _fault("driver-version", "driver-version-skew")(evidence)
     evidence = seeding.smi("gpu02", 5, "serial", "1650000029999")(evidence)
     evidence = _slow_gpu("gpu04", 2, 0.91)(evidence)
-    found = baseline.from_result({**then, "verdict": "pass"}, where="then")
+    found = baseline.from_result({**then.as_json(), "verdict": "pass"}, where="then")
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
-def many(nodes: int) -> dict[str, Any]:
+def many(nodes: int) -> Document:
     """A large cluster with some of everything in it, measured in pairs as a search would."""
     evidence = large_evidence(nodes)
     evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
@@ -92,7 +92,7 @@ def large_evidence(nodes: int) -> Evidence:
     return _each_gpu(lambda node, gpu: 1 + ((node * 37 + gpu * 11) % 29 - 14) / 1000, evidence)
 
 
-def hundred() -> dict[str, Any]:
+def hundred() -> Document:
     """A hundred nodes: one gone, one taken out, one slow, a GPU lost and a few with errors in memory."""
     evidence = _like_real(healthy(100))
     evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
@@ -110,22 +110,34 @@ def hundred() -> dict[str, Any]:
     return judged(replace(evidence, spec=replace(evidence.spec, nodes=nodes)))
 
 
-def hostile() -> dict[str, Any]:
+def hostile() -> Document:
     """The failing cluster, with hostile text wherever a node, a setting or a name could have brought it."""
     made = failing(simulated=False)
-    for result in made["results"]:
-        result.update(because=HOSTILE, remedy=HOSTILE, source=HOSTILE, method=HOSTILE)
-        result["subject"]["node"] = result["subject"]["node"] and HOSTILE + result["subject"]["node"]
-        result["evidence"] = {HOSTILE: HOSTILE}
-    for culprit in made["culprits"]:
-        culprit.update(because=HOSTILE, remedy=HOSTILE)
-        culprit["node"] = HOSTILE + culprit["node"]
-    for node in made["environment"]["nodes"].values():
-        node["kernel"] = HOSTILE
-    return {**made, "cluster": HOSTILE}
+    nodes = {name: {**node, "kernel": HOSTILE} for name, node in made.environment["nodes"].items()}
+    return replace(
+        made,
+        cluster=HOSTILE,
+        results=tuple(
+            replace(
+                result,
+                because=HOSTILE,
+                remedy=HOSTILE,
+                source=HOSTILE,
+                method=HOSTILE,
+                subject=replace(result.subject, node=result.subject.node and HOSTILE + result.subject.node),
+                evidence={HOSTILE: HOSTILE},
+            )
+            for result in made.results
+        ),
+        culprits=tuple(
+            replace(culprit, because=HOSTILE, remedy=HOSTILE, node=HOSTILE + culprit.node)
+            for culprit in made.culprits
+        ),
+        environment={**made.environment, "nodes": nodes},
+    )
 
 
-def judged(evidence: Evidence) -> dict[str, Any]:
+def judged(evidence: Evidence) -> Document:
     """The document of this evidence, as a validation would write it."""
     results = add_missing_results(
         CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)]
@@ -142,7 +154,7 @@ def judged(evidence: Evidence) -> dict[str, Any]:
         results=tuple(results),
         environment=describe(evidence),
         simulated=evidence.simulated,
-    ).as_json()
+    )
 
 
 def _searched(evidence: Evidence) -> IsolationResult:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from clustercheck.result.document import Document
 from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
@@ -124,7 +125,7 @@ def command(
         console.say(f"interrupted: no verdict; {_left_on_nodes(result.left)}")
         return result.exit_code
     if as_json:
-        console.emit(result.document)
+        console.emit(result.document.as_json())
     else:
         console.write(terminal.render(result.document, colour=console.has_colours()))
         console.write(f"report: {result.page}\n")
@@ -133,9 +134,9 @@ def command(
     return result.exit_code
 
 
-def _save(plan: ValidationPlan, document: Mapping[str, Any]) -> None:
-    if document["verdict"] != "pass":
-        console.say(f"not saved as the baseline: the verdict is {document['verdict']}")
+def _save(plan: ValidationPlan, document: Document) -> None:
+    if document.verdict != "pass":
+        console.say(f"not saved as the baseline: the verdict is {document.verdict}")
         return
     console.say(f"saved as the baseline: {baselines.save(plan.directory, document)}")
 

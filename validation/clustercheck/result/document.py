@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,10 +47,11 @@ class Document:
     def as_json(self) -> dict[str, Any]:
         """The document as plain JSON values, valid by docs/result.schema.json."""
         with gc_paused():
-            return self._as_json()
+            members = self.members()
+            return {**members, "results": list(members["results"])}
 
-    def _as_json(self) -> dict[str, Any]:
-        coverage = self.coverage
+    def members(self) -> dict[str, Any]:
+        """The same, but ``results`` is an iterator: a thousand nodes have too many to hold them all."""
         return {
             "schema": SCHEMA,
             "run": self.run,
@@ -60,30 +61,33 @@ class Document:
             "suite": self.suite,
             "verdict": self.verdict,
             "simulated": self.simulated,
-            "coverage": {
-                "expected": coverage.expected,
-                "pass": coverage.passed,
-                "fail": coverage.failed,
-                "warning": coverage.warnings,
-                "not_run": coverage.not_run,
-                "excluded": coverage.excluded,
-            },
+            "coverage": coverage_json(self.coverage),
             "culprits": [_culprit(culprit) for culprit in self.culprits],
             "results": self._results(),
             "environment": plain(self.environment),
         }
 
-    def _results(self) -> list[dict[str, Any]]:
+    def _results(self) -> Iterator[dict[str, Any]]:
         """Each result; a subject that many have, and conditions that many figures have, are made once."""
         subjects: dict[Subject, dict[str, Any]] = {}
         conditions: dict[int, Any] = {}
-        made = []
         for result in self.results:
             subject = subjects.get(result.subject)
             if subject is None:
                 subject = subjects.setdefault(result.subject, _subject(result.subject))
-            made.append(_result(result, subject, conditions))
-        return made
+            yield _result(result, subject, conditions)
+
+
+def coverage_json(coverage: Coverage) -> dict[str, int]:
+    """The counts by verdict."""
+    return {
+        "expected": coverage.expected,
+        "pass": coverage.passed,
+        "fail": coverage.failed,
+        "warning": coverage.warnings,
+        "not_run": coverage.not_run,
+        "excluded": coverage.excluded,
+    }
 
 
 def exit_code(verdict: str) -> int:

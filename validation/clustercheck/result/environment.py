@@ -12,13 +12,17 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.result.document import plain
 
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
 
 
 def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
-    """Versions by node, the image, how the distributed jobs ran, and which checks ``only`` were asked for."""
-    return {
+    """Versions by node, the image, how the distributed jobs ran, and which checks ``only`` were asked for.
+
+    All in the values that JSON knows.
+    """
+    described = {
         "image": evidence.spec.image,
         "nodes": {name: _node(evidence.nodes[name]) for name in evidence.reachable},
         "excluded": {node.name: node.excluded for node in evidence.spec.nodes if node.excluded},
@@ -31,6 +35,7 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
         "backend": _first_said(evidence, "backend"),
         "framework": _first_said(evidence, "framework"),
     }
+    return {name: plain(value) for name, value in described.items()}
 
 
 def _first_said(evidence: Evidence, key: str) -> str | None:

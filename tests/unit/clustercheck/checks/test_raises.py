@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date
@@ -15,6 +16,7 @@ from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import GROUP, Check, evaluate
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.result import reading
 from clustercheck.running import suites
 from clustercheck.running.coverage import add_missing_results
 from clustercheck.samples import sample
@@ -139,5 +141,5 @@ def test_a_whole_validation_with_such_a_check_is_incomplete_and_reported(
     assert {r["check"] for r in document["results"] if r["verdict"] == "not_run"} == ids
     assert {r["because"] for r in document["results"] if r["verdict"] == "not_run"} == {SAID}
     kept = Run(document["run"], "validate", (), document["started"], "", "", 3, tmp_path)
-    files.write_all(kept, document)
+    files.write_all(kept, reading.read(json.dumps(document)))
     assert all(check in (tmp_path / "report.html").read_text() for check in ids)

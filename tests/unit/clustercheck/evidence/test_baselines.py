@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.judged import incomplete, passing
 from tests.support.validation_in_memory import FakeLauncher, run
 
 from clustercheck.checks.all import BY_ID
@@ -175,7 +176,7 @@ def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None
     second = kept(site, document())
     assert (found := baselines.chosen(site, None)) is not None and found.run == second
     assert (found := baselines.chosen(site, first)) is not None and found.run == first
-    path = baselines.save(site, {**document(), "run": "saved"})
+    path = baselines.save(site, replace(passing(), run="saved"))
     kept(site, document())
     assert (found := baselines.chosen(site, None)) is not None and found.run == "saved"
     assert (found := baselines.chosen(site, str(path))) is not None and found.run == "saved"
@@ -185,7 +186,7 @@ def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None
             baselines.chosen(site, wrong)
         assert error.value.code == code
     with pytest.raises(ExplainedError):
-        baselines.save(site, document("incomplete"))
+        baselines.save(site, incomplete())
 
 
 def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() -> None:

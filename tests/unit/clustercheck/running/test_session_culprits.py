@@ -15,7 +15,7 @@ from clustercheck.errors import ExplainedError
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.transport import NodeUnreachableError
 from clustercheck.samples import sample, smi
-from clusterctl.report.sentences import of_event
+from clusterctl.report.sentences import event_message
 
 
 def test_a_node_that_is_down_is_named_and_the_rest_is_judged() -> None:
@@ -102,8 +102,8 @@ def test_a_slow_link_is_told_from_a_slow_node() -> None:
     kinds = [event["job"] if event["type"] == "job" else event["type"] for event in events]
     assert kinds.index("search") < kinds.index("pairs") < kinds.index("search_finished")
     assert kinds.count("pairs") == events[kinds.index("search_finished")]["launches"] == 3
-    said = [told.text for event in events if (told := of_event(event)) and event["type"] == "search"]
-    assert said == ["search for whom to blame: at most 15 rounds, 15 trials, 24 launches, 7m30s"]
+    said = [told.text for event in events if (told := event_message(event)) and event["type"] == "search"]
+    assert said == ["fault isolation: up to 15 rounds, 15 trials, 24 launches, 7m30s"]
 
 
 def test_with_two_nodes_both_are_suspected_and_it_is_said() -> None:

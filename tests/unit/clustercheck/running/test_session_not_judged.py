@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from tests.support.validation_in_memory import PER_GPU, PER_NODE, FakeLauncher, 
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
 from clustercheck.launch.transport import NodeUnreachableError
+from clustercheck.result import reading
 from clustercheck.samples import sample
 from clusterctl.report import view
 
@@ -168,12 +170,16 @@ def test_a_cluster_whose_gpus_took_no_part_is_not_green_unless_they_are_simulate
     of_jobs = [r for r in document["results"] if r["check"].startswith(("all-reduce", "data-parallel"))]
     assert {(r["verdict"], r["because"]) for r in of_jobs} == {("not_run", idle)}
     assert all(r["method"].endswith(idle) for r in of_jobs)
-    assert view.headline(document) == f"INCOMPLETE: cluster sample; {idle}"
+    headline = view.headline(reading.read(json.dumps(document)))
+    assert headline == f"INCOMPLETE: cluster sample; {idle}"
 
     document = run(simulated(records()), OverGloo())
     assert document["verdict"] == "pass"
     assert all(r["method"].endswith(idle) for r in document["results"] if r["scope"] == "group")
-    assert view.headline(document) == f"PASS on SIMULATED HARDWARE: cluster sample; {idle}"
+    assert (
+        view.headline(reading.read(json.dumps(document)))
+        == f"PASS on SIMULATED HARDWARE: cluster sample; {idle}"
+    )
 
 
 def test_a_fault_stays_a_fault_where_the_gpus_took_no_part() -> None:
@@ -188,7 +194,7 @@ def test_a_cpu_cluster_has_no_gpus_to_take_part() -> None:
     bare = replace(spec, nodes=tuple(replace(node, gpu_count=0, profile="") for node in spec.nodes))
     document = run(launcher=OverGloo(), spec=bare)
     assert verdicts(document, "all-reduce") == dict.fromkeys(records(), "pass")
-    assert view.notes(document) == []
+    assert view.notes(reading.read(json.dumps(document))) == []
 
 
 def test_with_pytorch_what_needs_no_paddle_is_judged_and_the_rest_says_why_not() -> None:

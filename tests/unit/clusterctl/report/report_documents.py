@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.model import Culprit
+from clustercheck.model import Culprit, Verdict
 from clustercheck.result.document import Document
 from clustercheck.running.coverage import add_missing_results, count_coverage
 from clustercheck.samples.sample import healthy
@@ -21,8 +22,8 @@ def planted(check: str, fault: str) -> Evidence:
 
 def document(
     evidence: Evidence | None = None, culprits: tuple[Culprit, ...] = (), **changed: Any
-) -> dict[str, Any]:
-    """A whole document, as validate writes it."""
+) -> Document:
+    """A whole document, as validate makes it."""
     known = evidence or healthy()
     results = add_missing_results(CHECKS, known, [r for check in CHECKS for r in evaluate(check, known)])
     made = Document(
@@ -36,15 +37,16 @@ def document(
         results=tuple(results),
         environment={"image": "registry01:5000/paddle@sha256:0", "nodes": {"gpu01": {"kernel": "6.1"}}},
         simulated=known.simulated,
-    ).as_json()
-    return {**made, **changed}
+    )
+    return replace(made, **changed)
 
 
-def failing(because: str = "rank 1 on gpu02 crashed") -> dict[str, Any]:
-    """A cluster with one crashed rank on gpu02, who is blamed for it."""
+def failing(because: str = "rank 1 on gpu02 crashed") -> Document:
+    """A cluster with one crashed rank on gpu02, which is the culprit."""
     culprit = Culprit("node", "gpu02", because, "Look at its log.")
     made = document(planted("all-reduce", "node-lost"), (culprit,))
-    for result in made["results"]:
-        if result["verdict"] == "fail":
-            result["because"] = because
-    return made
+    failed = (
+        replace(result, because=because) if result.verdict is Verdict.FAIL else result
+        for result in made.results
+    )
+    return replace(made, results=tuple(failed))
