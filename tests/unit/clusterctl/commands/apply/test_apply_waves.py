@@ -94,7 +94,7 @@ def test_a_failure_is_told_in_full_and_later_waves_are_not_begun(clusterctl, ans
     out, messages = capsys.readouterr()
     assert "gpu01: a_role: Write a file" in messages
     assert "E: Could not get lock" in messages
-    assert "Another package run holds gpu01" in messages
+    assert "Another package operation runs on gpu01" in messages
     assert "stopped: gpu01 failed; later waves were not started" in messages
     assert "not started" in out
     assert ansible.touched == ["registry01", "gpu01"]
