@@ -105,7 +105,7 @@ def _separable(nn: Any, given: int, out: int, stride: Any) -> Any:
 
 
 def ocr_detection(nn: Any, *, width: int = 16) -> Any:
-    """The location of text, by four scales. Input: (batch, 3, h, w), of 32 each; output: (batch, 1, h/4, w/4)."""
+    """Text locations, in four scales. Input: (batch, 3, h, w), multiples of 32; output: (batch, 1, h/4, w/4)."""
 
     class Detection(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
