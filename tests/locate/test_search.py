@@ -71,7 +71,7 @@ def test_slow_blocks_are_their_switches_however_the_nodes_are_ordered(
 
 @given(st.integers(12, 60), st.sampled_from([*OF_FEW, "mixed"]), FEW_FAULTS, SEEDS)
 @examples(40)
-def test_switches_that_are_declared_for_some_nodes_or_wrongly_lead_nobody_astray(
+def test_switches_declared_partly_or_wrongly_do_not_mislead(
     nodes: int, kind: str, faults: int, seed: int
 ) -> None:
     layout, chance = layout_of(nodes), random.Random(seed)  # noqa: S311
@@ -82,9 +82,7 @@ def test_switches_that_are_declared_for_some_nodes_or_wrongly_lead_nobody_astray
 
 @given(st.integers(3, 7), st.data(), SEEDS)
 @examples(60)
-def test_few_nodes_have_their_culprit_named_and_nobody_else(
-    nodes: int, data: st.DataObject, seed: int
-) -> None:
+def test_among_few_nodes_only_the_culprit_is_named(nodes: int, data: st.DataObject, seed: int) -> None:
     layout = layout_of(nodes)
     assert drawn("node", 1, layout, QUIET, seed).right
     faults = data.draw(st.integers(1, (nodes - 1) // 2))
@@ -93,7 +91,7 @@ def test_few_nodes_have_their_culprit_named_and_nobody_else(
 
 
 @pytest.mark.parametrize("kind", [*OF_FEW, "mixed", "group", "rail everywhere"])
-def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blamed_wrongly(kind: str) -> None:
+def test_with_noise_and_outliers_99_of_100_are_right_and_none_is_wrong(kind: str) -> None:
     counts = (1,) if kind in ("group", "rail everywhere") else (1, 2, 3)
     outcomes = [
         drawn(kind, n, layout_of(64), RDMA, seed) for n in counts for seed in range(120 // len(counts))
@@ -106,7 +104,7 @@ def test_with_noise_and_outliers_99_of_100_are_right_and_not_one_of_100_is_blame
 @pytest.mark.parametrize("slow", WIDE)
 @pytest.mark.parametrize("parts", PARTS)
 @pytest.mark.parametrize("kind", [*OF_FEW, "mixed", "switch", "uplink", "rail everywhere"])
-def test_near_the_limit_the_culprit_is_named_or_it_cannot_be_told_and_nobody_else_is_blamed(
+def test_near_the_limit_the_culprit_is_named_or_undecided(
     kind: str, parts: tuple[int, int], slow: tuple[float, float]
 ) -> None:
     faults = 3 if kind == "mixed" else 1
@@ -126,7 +124,7 @@ def test_a_gpu_that_alone_is_slow_is_named_for_certain_however_many_share_its_ra
     assert sum(outcome.right for outcome in outcomes) >= 99
 
 
-def test_a_gpu_is_not_blamed_for_certain_where_another_of_its_rail_was_not_measured() -> None:
+def test_a_gpu_is_uncertain_if_another_of_its_rail_was_not_measured() -> None:
     layout = layout_of(16, 4, 2)
     fabric = Fabric(layout, [Fault("gpu", ("gpu0003",), 0.3, gpu=0)], QUIET, random.Random(1))  # noqa: S311
     search = Search(layout)
@@ -138,7 +136,7 @@ def test_a_gpu_is_not_blamed_for_certain_where_another_of_its_rail_was_not_measu
 
 
 @pytest.mark.parametrize("nodes", range(3, 9))
-def test_a_rail_that_leaves_every_group_below_the_floor_has_no_node_blamed_for_it(nodes: int) -> None:
+def test_a_rail_that_slows_every_group_makes_no_node_a_culprit(nodes: int) -> None:
     noise = replace(RDMA, slow=(0.85, 0.95))
     layout, floor = layout_of(nodes), FLOOR_OF_EIGHT_RAILS_GBPS
     outcomes = [drawn("rail everywhere", 1, layout, noise, seed, floor_gbps=floor) for seed in range(100)]
@@ -158,7 +156,7 @@ def test_a_rail_that_is_slow_everywhere_hides_no_other_fault(
 
 @given(st.integers(2, 100), SEEDS)
 @examples(40)
-def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> None:
+def test_if_everything_is_fast_nothing_is_found(nodes: int, seed: int) -> None:
     outcome = searched(layout_of(nodes), [], RDMA, seed)
     assert outcome.result.faults == () and outcome.result.because == ALL_FAST
     assert outcome.result.as_culprits() == []
@@ -166,9 +164,7 @@ def test_where_everything_is_fast_nobody_is_blamed(nodes: int, seed: int) -> Non
 
 @given(st.integers(4, 60), st.sampled_from(["node", "link"]), st.floats(0.0, 0.3), SEEDS)
 @examples(60)
-def test_trials_that_do_not_run_leave_it_open_and_blame_nobody_else(
-    nodes: int, kind: str, lost: float, seed: int
-) -> None:
+def test_missing_trials_leave_the_result_undecided(nodes: int, kind: str, lost: float, seed: int) -> None:
     layout, chance = layout_of(nodes, gpus=1, rails=1), random.Random(seed)  # noqa: S311
     faults = faults_of(kind, 1, layout, chance, (0.1, 0.5))
     fabric, search = Fabric(layout, faults, QUIET, chance), Search(layout, TrialLimits(bad_below=0.8))
@@ -189,7 +185,7 @@ def test_a_node_that_never_answers_is_named_as_not_measured() -> None:
     assert (named.nodes, named.sure) == (("gpu0003",), False) and "not measured with" in named.because
 
 
-def test_it_cannot_be_told_which_of_two_nodes_or_of_two_halves_or_who_where_all_are_slow() -> None:
+def test_two_nodes_two_halves_and_all_slow_are_undecided() -> None:
     slow = Fault("node", ("gpu0000",), 0.2)
     (named,) = searched(layout_of(2), [slow], QUIET, 1).result.faults
     assert (named.because, named.sure, len(named.nodes)) == (TWO_NODES, False, 2)
@@ -203,7 +199,7 @@ def test_it_cannot_be_told_which_of_two_nodes_or_of_two_halves_or_who_where_all_
     assert (named.because, named.sure) == (ALL_SLOW, False)
 
 
-def test_a_floor_in_the_midst_of_measures_that_are_alike_splits_nobody_off() -> None:
+def test_a_floor_amid_similar_measures_separates_no_node() -> None:
     layout = layout_of(32)
     for seed, rate in enumerate((0.70, 0.73, 0.75, 0.77, 0.8)):
         everywhere = Fault("rail everywhere", (), rate, rail=2)
@@ -211,7 +207,7 @@ def test_a_floor_in_the_midst_of_measures_that_are_alike_splits_nobody_off() -> 
         assert {named.scope for named in verdict.sure} <= {"rail"}, verdict
 
 
-def test_a_slow_block_of_unknown_nodes_is_said_to_share_something_and_not_blamed_node_by_node() -> None:
+def test_a_slow_block_of_unknown_nodes_is_reported_as_sharing_something() -> None:
     layout = layout_of(64)
     uplink = Fault("uplink", layout.nodes[16:24], 0.3, block="leaf002")
     verdict = searched(replace(layout, blocks={}), [uplink], RDMA, 5).result
@@ -221,7 +217,9 @@ def test_a_slow_block_of_unknown_nodes_is_said_to_share_something_and_not_blamed
 
 @given(st.sampled_from([(8, 1), (8, 4), (4, 4), (2, 1), (1, 1)]), st.sampled_from(["gpu", "rail"]), SEEDS)
 @examples(40)
-def test_parts_are_told_apart_as_far_as_the_rails_allow(parts: tuple[int, int], kind: str, seed: int) -> None:
+def test_parts_are_distinguished_as_far_as_the_rails_allow(
+    parts: tuple[int, int], kind: str, seed: int
+) -> None:
     gpus, rails = parts
     outcome = drawn(kind, 1, layout_of(64, gpus, rails), QUIET, seed)
     ((scope, nodes, gpu, rail, _),) = outcome.expected
@@ -241,7 +239,7 @@ def test_a_few_slow_nodes_of_one_block_are_no_switch(block: int) -> None:
     assert searched(layout, faults, QUIET, 1).right
 
 
-def test_among_a_thousand_nodes_a_noisy_network_takes_nobody_with_it() -> None:
+def test_among_a_thousand_nodes_a_noisy_network_causes_no_false_positive() -> None:
     noisy = replace(RDMA, outliers=0.03)
     assert all(drawn("node", 1, layout_of(1000, gpus=1, rails=1), noisy, seed).right for seed in range(30))
 
@@ -251,7 +249,7 @@ def test_a_node_that_is_slow_in_groups_alone_is_found_among_others_or_left_out()
     assert all(drawn("group", 1, layout_of(5, gpus=1, rails=1), QUIET, seed).right for seed in range(5))
 
 
-def test_wrong_sums_are_not_mended_by_a_better_run() -> None:
+def test_wrong_sums_stay_wrong_after_a_better_run() -> None:
     layout = layout_of(9, gpus=1, rails=1)
     search, fabric = Search(layout), Fabric(layout, [], QUIET, random.Random(1))  # noqa: S311
     while search.result is None:
@@ -264,7 +262,7 @@ def test_wrong_sums_are_not_mended_by_a_better_run() -> None:
     assert named.nodes == ("gpu0002",) and "slow with 2 nodes, fast with others" in named.because
 
 
-def test_a_round_stays_the_same_until_it_was_told_and_takes_nothing_else() -> None:
+def test_a_round_stays_the_same_until_its_results_are_added() -> None:
     search = Search(layout_of(8))
     asked = search.next_round()
     assert search.next_round() == asked and search.rounds == 0
@@ -292,7 +290,7 @@ def test_rounds_that_wait_for_nothing_are_offered_together_and_never_beyond_the_
     assert search.pending_rounds() == ()
 
 
-def test_a_search_that_is_given_up_says_why_and_names_for_certain_what_it_had_measured() -> None:
+def test_a_stopped_search_gives_the_reason_and_what_it_measured() -> None:
     layout = layout_of(20, gpus=1, rails=1)
     fabric = Fabric(layout, [Fault("node", ("gpu0003",), 0.2)], QUIET, random.Random(1))  # noqa: S311
     search = Search(layout)

@@ -100,7 +100,7 @@ def test_only_hardware_reasons_are_throttling() -> None:
     assert all(r.verdict is Verdict.PASS for r in evaluate(BY_ID["gpu-throttle"], evidence))
 
 
-def test_links_are_excluded_where_mig_is_on_and_where_there_are_none() -> None:
+def test_links_are_excluded_with_mig_and_without_links() -> None:
     evidence = seeding.smi("gpu01", 0, "mig_mode/current_mig", "Enabled")(sample.healthy())
     results = {r.subject: r for r in evaluate(BY_ID["nvlink"], evidence)}
     assert results[Subject("gpu01", 0)].verdict is Verdict.EXCLUDED
@@ -133,7 +133,7 @@ def test_drivers_that_differ_with_nothing_declared() -> None:
     assert all("cannot determine" in r.because for r in results)
 
 
-def test_a_node_that_runs_what_the_settings_ask_for_is_not_blamed_for_another() -> None:
+def test_a_node_that_matches_the_settings_passes_if_another_does_not() -> None:
     check = BY_ID["driver-version"]
     for declared in ({}, {"driver_version": "", "driver_branch": "580"}):
         two = sample.healthy(nodes=2)
@@ -230,9 +230,7 @@ KEYS = [
 
 @examples(50)
 @given(key=st.sampled_from(KEYS), value=JSON | st.floats(), whole=st.booleans())
-def test_what_a_rank_says_may_be_anything_and_is_never_a_pass_by_mistake(
-    key: str, value: Any, whole: bool
-) -> None:
+def test_no_verdict_of_a_rank_is_a_pass_by_mistake(key: str, value: Any, whole: bool) -> None:
     def change(rank: Any, said: seeding.Raw) -> None:
         if rank.node == "gpu01":
             if key in ("points", "trials", "cases") and key in said and not whole:

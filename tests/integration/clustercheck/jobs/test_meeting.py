@@ -57,7 +57,7 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
     assert found == [[[[n, word] for n in range(3)] for word in ("one", "two")]] * 3
 
 
-def test_a_stranger_is_not_heard_and_holds_nobody_up() -> None:
+def test_a_peer_without_the_secret_is_refused_without_delay() -> None:
     listener = meeting.listen(ADDRESSES[0], 0)
     port = listener.getsockname()[1]
     heard: list[Any] = []
@@ -152,7 +152,7 @@ def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> No
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
 
 
-def test_an_image_without_them_says_so_and_runs_nothing(tmp_path: Path) -> None:
+def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path) -> None:
     for verdict in ranks(tmp_path, {"nvidia-smi": "exit 0"}):
         assert "has no nccl-tests" in verdict["without"]
         assert verdict["within"] == verdict["across"] == {}
@@ -218,7 +218,7 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
 
 
-def test_an_image_without_perftest_says_so(tmp_path: Path) -> None:
+def test_an_image_without_perftest_is_reported(tmp_path: Path) -> None:
     _, asked = perftest(tmp_path)
     for verdict in ranks(tmp_path, {"true": "true"}, asked, job="rdma_write"):
         assert "no ib_write_bw (package perftest)" in verdict["without"]
@@ -235,7 +235,7 @@ def test_ports_are_named_in_order_and_roce_by_the_address_that_can_be_routed() -
     assert rdma_write.with_ports(evidence, ["gpu01", "gpu02"]) == ["gpu01", "gpu02"]
 
 
-def test_what_a_rank_says_of_writes_may_be_anything() -> None:
+def test_any_verdict_about_writes_is_read_safely() -> None:
     for entry in ({}, {"role": "client"}, {"role": "client", "peer": 7, "rail": 0},
                   {"role": "client", "peer": 1, "rail": 9}, 3):  # fmt: skip
 

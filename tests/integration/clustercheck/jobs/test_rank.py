@@ -92,7 +92,7 @@ def test_a_rank_that_ends_well_leaves_its_verdict(directory):
     assert left(directory, 0, "end") == {"exit_code": 0, "order": 0, "killed": "", "state": ""}
 
 
-def test_an_exception_becomes_a_verdict_that_says_where(directory):
+def test_an_exception_becomes_a_verdict_with_the_phase(directory):
     assert start(directory, "raises").wait(20) == 1
     verdict = left(directory, 0, "verdict.json")
     assert verdict["ok"] is False
@@ -124,7 +124,7 @@ def test_ranks_that_stand_still_are_not_waited_for_until_the_time_is_up(director
     assert "hangs.py" in (directory / "rank-0.stack").read_text()
 
 
-def test_being_told_to_stop_shows_stacks_too(directory):
+def test_a_stop_request_dumps_stacks_too(directory):
     process = start(directory, "hangs")
     wait_for(directory / "rank-0.progress", "sleeping")
     process.send_signal(signal.SIGTERM)

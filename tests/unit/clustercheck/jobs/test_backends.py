@@ -35,7 +35,7 @@ def ranked(tmp_path: Path, program: str, *, environment: dict, **arguments) -> t
     return done.returncode, json.loads((directory / "rank-3.verdict.json").read_text())
 
 
-def test_a_backend_plugs_in_by_the_environment_and_says_that_it_is_simulated(tmp_path):
+def test_a_backend_is_selected_by_the_environment_and_reports_simulation(tmp_path):
     environment = {"CLUSTERCTL_DEVICE_BACKEND": str(PLAYED), "NVIDIA_TF32_OVERRIDE": "0"}
     code, found = ranked(tmp_path, "gpu_transfer", environment=environment)
     assert (code, found["ok"]) == (0, True)
@@ -53,7 +53,7 @@ def test_a_backend_plugs_in_by_the_environment_and_says_that_it_is_simulated(tmp
     assert found["framework"] == "played 1"
 
 
-def test_a_device_that_raises_is_a_verdict_that_says_where(tmp_path):
+def test_an_exception_of_a_device_becomes_a_verdict_with_the_phase(tmp_path):
     environment = {"PLAYED_FAULT": "raises"}
     code, found = ranked(tmp_path, "gpu_burn", environment=environment, backend=str(PLAYED))
     assert (code, found["ok"]) == (1, False)
@@ -127,7 +127,7 @@ def test_a_processor_does_not_pass_for_the_gpu_that_was_asked_for(monkeypatch):
         benches.open_bench(Phases(), {"backend": "tests.support.played_device"}, simulated=False)
 
 
-def test_a_driver_that_says_it_is_simulated_is_believed(monkeypatch):
+def test_a_simulated_driver_makes_the_verdict_simulated(monkeypatch):
     device = PlayedDevice(simulated=False)
     assert benches.Bench(device, Phases(), place="gpu:0", simulated=True).describe()["simulated"] is True
     assert benches.Bench(device, Phases(), place="gpu:0").describe()["simulated"] is False

@@ -43,7 +43,7 @@ def figures(found: dict) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_healthy_device_passes_and_every_figure_says_how_it_was_measured(program):
+def test_a_healthy_device_passes_and_every_figure_has_its_method(program):
     found = verdict(program)
     assert (found["ok"], found["because"]) == (True, "")
     assert found["figures"]

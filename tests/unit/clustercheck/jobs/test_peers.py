@@ -168,7 +168,7 @@ def test_devices_without_access_to_each_other_copy_through_the_host_and_say_so()
     "name",
     ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuCtxEnablePeerAccess"],
 )
-def test_what_the_driver_refuses_is_said_and_nothing_stays_behind(name: str) -> None:
+def test_a_driver_error_is_reported_and_resources_are_released(name: str) -> None:
     cuda = Cuda(refuses=name, code=OUT_OF_MEMORY)
     with pytest.raises(PeerError, match=f"{name}: CUDA error 2"), CudaPeers(0, cuda).link(ADDRESSES[1], 64):
         pass
@@ -200,7 +200,7 @@ def test_the_program_tells_every_link_and_the_worst_of_them() -> None:
     assert "direct" in figures["peer_to_peer"]["method"]
 
 
-def test_the_program_says_which_bytes_were_lost_and_refuses_a_time_of_nothing() -> None:
+def test_corrupted_bytes_are_reported_and_a_zero_time_is_refused() -> None:
     said = run(Joined(Cuda(loses=4096)))
     assert said["ok"] is False and f"bytes arrived corrupted at {ADDRESSES[1]}" in said["because"]
     with pytest.raises(benches.MeasurementError):
@@ -220,7 +220,7 @@ def failed(evidence: Evidence) -> list[tuple[str, int]]:
     return [place for place, result in judged(evidence).items() if result.verdict is Verdict.FAIL]
 
 
-def test_a_slow_gpu_is_blamed_alone_and_its_peers_are_judged_by_their_other_links() -> None:
+def test_only_the_slow_gpu_fails_and_its_peers_are_judged_by_their_other_links() -> None:
     evidence = gpu_peer_bandwidth._of_gpu("gpu02", 3, gbps=90.0)(sample.healthy())
     assert failed(evidence) == [("gpu02", 3)]
     other = judged(evidence)["gpu02", 0]
@@ -235,12 +235,12 @@ def test_one_bad_link_is_both_ends() -> None:
     assert "GPU 5 (7 bytes)" in judged(lost)["gpu01", 2].because
 
 
-def test_a_gpu_that_gets_wrong_bytes_from_all_is_blamed_alone() -> None:
+def test_only_the_gpu_that_gets_wrong_bytes_from_all_fails() -> None:
     evidence = gpu_peer_bandwidth._of_gpu("gpu03", 6, wrong_bytes=12)(sample.healthy())
     assert failed(evidence) == [("gpu03", 6)]
 
 
-def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None:
+def test_a_gpu_with_unknown_peers_is_not_run_with_the_reason() -> None:
     sound = sample.healthy()
 
     def alone(rank: RankOutcome) -> RankOutcome:
@@ -257,7 +257,7 @@ def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None
     assert judged(evidence)["gpu02", 0].verdict is Verdict.PASS
 
 
-def test_the_node_is_taken_when_all_others_have_ended_and_is_nobody_elses_then(tmp_path: Path) -> None:
+def test_the_node_is_taken_exclusively_after_all_others_finished(tmp_path: Path) -> None:
     order: list[str] = []
     at_work, end = threading.Event(), threading.Event()
     first, second = (benches.Bench(PlayedDevice(), Phases(), place=f"gpu:{n}") for n in (0, 1))  # type: ignore[arg-type]

@@ -70,7 +70,7 @@ def test_a_nan_loss_is_no_agreement():
     assert data_parallel.max_difference([1.0, 3.0], [1.0, 2.5]) == 0.5
 
 
-def test_training_is_right_only_where_all_three_are():
+def test_training_is_correct_only_if_all_three_conditions_hold():
     good, reference = [1.0, 0.5], [1.0, 0.5]
     assert data_parallel.judge_training(good, reference, 0.0, 1e-5) == (True, "")
     assert "parameters differ" in data_parallel.judge_training(good, reference, 1e-9, 1e-5)[1]

@@ -125,7 +125,7 @@ def trained(world_class=Exchanging, off=lambda precision, call: 0.0, **changes):
     return run_ranks(job, 2)
 
 
-def test_a_right_training_passes_with_its_figures_and_says_what_was_left_out():
+def test_a_correct_training_passes_with_its_figures_and_names_omitted_cases():
     found = trained()
     for verdict in found:
         assert (verdict["ok"], verdict["because"]) == (True, "")

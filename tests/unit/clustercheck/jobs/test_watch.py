@@ -19,7 +19,7 @@ SMI = """<?xml version="1.0" ?><nvidia_smi_log><gpu id="00000000:07:00.0">
 </gpu_power_readings><clocks><sm_clock>1245 MHz</sm_clock></clocks></gpu></nvidia_smi_log>"""
 
 
-def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_and_after(tmp_path):
+def test_samples_are_summarized_as_extremes_and_errors_before_and_after(tmp_path):
     for number, (generation, errors) in enumerate(((1, 0), (4, 2)), 1):
         (tmp_path / f"{number}.xml").write_text(SMI.format(generation=generation, errors=errors))
     script = tmp_path / "nvidia-smi"
@@ -47,7 +47,7 @@ def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_an
         ("exec sleep 60", "did not answer"),
     ],
 )
-def test_a_watch_that_sees_nothing_says_why_and_holds_nobody_up(tmp_path, monkeypatch, script, words):
+def test_a_watch_without_samples_gives_the_reason_without_delay(tmp_path, monkeypatch, script, words):
     monkeypatch.setattr(watch, "LIMIT_S", 0.5)
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")

@@ -106,7 +106,7 @@ def raises(error: Exception) -> Callable[[dict], dict]:
     return answer
 
 
-def test_a_good_job_is_told_before_it_is_waited_for_and_leaves_nothing():
+def test_a_good_job_reports_its_start_and_leaves_nothing():
     nodes = Nodes()
     outcome, events = launch(nodes)
     assert outcome.good
@@ -230,7 +230,7 @@ def test_an_image_is_asked_what_it_is_only_once():
     assert asked == [None, {"version": "3.3.1", "cuda": False, "gpus": 0}]
 
 
-def test_an_interrupt_stops_every_container_before_it_goes_on():
+def test_an_interrupt_stops_every_container_before_it_is_raised():
     nodes = Nodes()
     for node in NODES:
         nodes.special[node, "wait"] = nodes.waits_until_stopped(node)
@@ -254,7 +254,7 @@ def test_an_interrupt_stops_every_container_before_it_goes_on():
     assert launcher.abort() == []
 
 
-def test_a_node_where_another_run_is_at_work_is_nobodys_fault():
+def test_a_node_held_by_another_run_is_an_error_of_the_request():
     said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head holds it"}
     with pytest.raises(ExplainedError) as caught:
         launch(Nodes({("gpu02", "prepare"): lambda _: said}))

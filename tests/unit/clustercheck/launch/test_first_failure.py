@@ -31,7 +31,7 @@ def states(outcomes):
     return [outcome.state for outcome in outcomes]
 
 
-def test_all_good_blames_nobody():
+def test_no_rank_fails_first_if_all_are_good():
     outcomes, first = judge_group([rank(0, verdict=GOOD, end=ENDED), rank(1, verdict=GOOD, end=ENDED)], False)
     assert states(outcomes) == [RankState.OK, RankState.OK]
     assert first is None
@@ -44,7 +44,7 @@ def test_wrong_values_are_a_verdict_that_may_be_believed():
     assert first is None
 
 
-def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
+def test_a_crashed_rank_failed_first_even_if_its_peer_answered_first():
     outcomes, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
@@ -57,7 +57,7 @@ def test_a_crashed_rank_is_blamed_though_its_peer_was_heard_first():
     assert first.because == "killed by SIGSEGV while step 3"
 
 
-def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one_that_is_stopped():
+def test_a_rank_aborted_while_waiting_is_a_witness_of_the_stopped_one():
     """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
     aborted = {**ENDED, "exit_code": -6}
     stopped = {**TOLD, "state": "T"}
@@ -85,7 +85,7 @@ def test_a_rank_that_its_library_aborted_in_vain_waiting_is_a_witness_of_the_one
     ],
     ids=["crashed", "unreachable", "exception"],
 )
-def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
+def test_a_rank_aborted_for_a_lost_peer_is_not_a_suspect(cause):
     """Its abort may be heard first, and another rank may be ended with the job."""
     aborted = {**ENDED, "exit_code": -6}
     outcomes, first = judge_group(
@@ -101,7 +101,7 @@ def test_a_rank_that_was_aborted_for_a_lost_peer_is_not_blamed_beside_it(cause):
     assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
 
 
-def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():
+def test_a_rank_that_was_killed_is_no_witness():
     stopped = {**TOLD, "exit_code": -6, "state": "T"}
     meeting = at("all-reduce", 3, collective=True)
     outcomes, first = judge_group(
@@ -116,14 +116,14 @@ def test_a_rank_that_was_ended_by_us_is_no_witness_whatever_its_log_says():
     assert first.node == "gpu01"
 
 
-def test_an_abort_of_its_own_is_blamed_and_one_that_waited_is_where_nobody_else_is_left():
+def test_an_abort_counts_as_first_failure_if_no_other_rank_failed():
     waited = "TIMEOUT self_rank = none"
     for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):
         _, first = judge_group([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
         assert first.node == "gpu02", log
 
 
-def test_an_exception_of_its_own_is_blamed_before_those_who_lost_it():
+def test_an_exception_comes_before_the_failures_it_caused():
     memory = {"ok": False, "because": "MemoryError while step: x", "phase": "step", "collective": False}
     _, first = judge_group(
         [
@@ -174,7 +174,7 @@ def test_who_is_behind_is_the_hung_one():
     assert first.rank == 1
 
 
-def test_when_all_hang_alike_nobody_is_picked():
+def test_if_all_ranks_hang_alike_none_failed_first():
     outcomes, first = judge_group(
         [rank(n, end=LATE, progress=at("all-reduce", 5, collective=True)) for n in range(3)], True
     )
@@ -182,7 +182,7 @@ def test_when_all_hang_alike_nobody_is_picked():
     assert first is None
 
 
-def test_a_lost_node_is_blamed_first_of_all():
+def test_a_lost_node_failed_first():
     outcomes, first = judge_group(
         [
             rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
@@ -195,7 +195,7 @@ def test_a_lost_node_is_blamed_first_of_all():
     assert first.node == "gpu02"
 
 
-def test_a_container_that_left_nothing_says_its_last_words():
+def test_a_container_without_rank_files_is_reported_with_its_last_line():
     outcomes, first = judge_group(
         [rank(0, container="starting\nno Python with Paddle in this image\n")], False
     )
@@ -208,7 +208,7 @@ def test_a_rank_ended_while_it_waited_for_others_keeps_its_verdict():
     assert outcomes[0].state is RankState.OK
 
 
-def test_an_interrupt_blames_nobody():
+def test_after_an_interrupt_no_rank_failed_first():
     outcomes, first = judge_group(
         [
             rank(0, end=TOLD, progress=at("all-reduce", 5, collective=True)),

@@ -88,14 +88,14 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     assert "--device" not in call
 
 
-def test_infiniband_devices_go_into_the_container_where_there_are_some(docker, capsys):
+def test_infiniband_devices_of_the_node_go_into_the_container(docker, capsys):
     (docker / "answer-run").write_text("abc123\n")
     ask(capsys, **{**START, "infiniband": True})
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
     assert call[call.index("--device") + 1] == "/dev/infiniband"
 
 
-def test_dockers_refusal_is_said_without_its_chain(docker, capsys):
+def test_dockers_refusal_is_reported_without_its_prefixes(docker, capsys):
     (docker / "refuse-run").write_text(
         "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: "
         "runc create failed: unable to start: error running hook #0: exit status 1, stdout: , stderr: "
@@ -108,7 +108,7 @@ def test_dockers_refusal_is_said_without_its_chain(docker, capsys):
     )
 
 
-def test_a_node_without_docker_says_so(capsys, monkeypatch, tmp_path):
+def test_a_node_without_docker_is_reported(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = ask(capsys, action="stop", container="abc")
     assert answer == {"ok": False, "because": "docker is not installed"}
@@ -213,7 +213,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     assert on_node.remove_leftovers("r1")[:2] == ["container aaa of run r8", "container bbb of run r9"]
 
 
-def test_a_container_says_until_when_it_may_be_there(docker, capsys):
+def test_a_container_has_its_deadline_as_a_label(docker, capsys):
     (docker / "answer-run").write_text("abc123\n")
     ask(capsys, **START)
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])

@@ -26,7 +26,7 @@ def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.
     )
 
 
-def test_without_cuda_a_rank_a_node_over_gloo_and_it_is_said():
+def test_without_cuda_one_rank_per_node_over_gloo_and_the_method_says_so():
     placement = place_ranks([report("gpu01"), report("gpu02")])
     assert placement.backend == "gloo"
     assert [(p.rank, p.node, p.gpu) for p in placement.ranks] == [(0, "gpu01", None), (1, "gpu02", None)]
@@ -81,7 +81,7 @@ def test_nodes_that_fit_are_not_refused(reports):
     assert find_unfit_nodes(reports) == []
 
 
-def test_whose_ranks_are_whose_is_told_in_a_time_that_grows_with_the_nodes(
+def test_finding_a_nodes_ranks_takes_time_linear_in_the_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def asked(nodes: int) -> int:

@@ -23,7 +23,7 @@ from clustercheck.model import Result, Scope, Subject, Verdict
 
 @given(st.integers(2, 60))
 @examples(30)
-def test_in_a_round_robin_everyone_meets_everyone_once_and_nobody_twice_a_round(count: int) -> None:
+def test_a_round_robin_has_every_pair_once_and_no_member_twice_per_round(count: int) -> None:
     rounds = round_robin(count)
     assert len(rounds) == count - 1 + count % 2
     for pairs in rounds:
@@ -62,7 +62,7 @@ def names(count: int) -> list[str]:
 
 @given(st.integers(4, 24), st.data())
 @examples(80)
-def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.DataObject) -> None:
+def test_only_the_slow_nodes_are_found(count: int, data: st.DataObject) -> None:
     nodes = names(count)
     slow = set(
         data.draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=min(3, count - 3), unique=True))
@@ -74,7 +74,7 @@ def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.Dat
 
 @given(st.integers(4, MAX_ALL_PAIRS_NODES), st.data())
 @examples(80)
-def test_a_slow_link_beside_a_slow_node_wherever_both_are_among_few(count: int, data: st.DataObject) -> None:
+def test_a_slow_link_and_a_slow_node_among_few_are_both_found(count: int, data: st.DataObject) -> None:
     node, a, b = data.draw(st.permutations(names(count)))[:3]
     link = sort_pair(a, b)
     assert named(told(names(count), {node}, {link})) == {("node", (node,)), ("link", link)}
@@ -86,7 +86,7 @@ def test_three_nodes_tell_a_node_from_a_link() -> None:
     assert named(told(names(3), set(), {link})) == {("link", link)}
 
 
-def test_where_it_cannot_be_told_it_is_said() -> None:
+def test_an_undecided_fault_is_reported_as_such() -> None:
     search = Search(GroupLayout(tuple(names(3))), TrialLimits(0.5))
     while search.result is None:
         search.add_results(dict.fromkeys(search.next_round(), 0.1))
@@ -196,9 +196,7 @@ def registry_results(**because: str) -> list[Result]:
         ({"gpu01": "refused"}, ["gpu01", "registry01"]),
     ],
 )
-def test_a_server_that_answers_nobody_is_blamed_and_not_those_who_ask(
-    said: dict[str, str], blamed: list[str]
-) -> None:
+def test_a_server_that_answers_no_node_is_the_culprit(said: dict[str, str], blamed: list[str]) -> None:
     found = find_culprits(registry_results(**said), None, group_is_slow=False)
     assert sorted(culprit.node for culprit in found) == blamed
     assert all(culprit.remedy and culprit.because for culprit in found)

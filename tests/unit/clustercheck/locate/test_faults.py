@@ -34,7 +34,7 @@ def test_of_many_nodes_of_which_one_is_slow_none_is_named_alone() -> None:
     assert [c.node for c in IsolationResult((few,)).as_culprits()] == ["gpu01", "gpu02"]
 
 
-def test_a_remedy_is_of_what_is_named_and_of_what_cannot_be_told_its_own() -> None:
+def test_uncertain_faults_have_a_remedy_of_their_own() -> None:
     remedies = {"node": "node", "gpu": "gpu", "link": "cable", "switch": "what is shared", "unsure": "look"}
     said = [(c.scope, c.remedy) for c in LOCATED.as_culprits(remedies)]
     assert said == [

@@ -47,7 +47,7 @@ def test_the_first_pass_that_is_not_good_is_the_last_and_is_judged() -> None:
     assert number == 2
 
 
-def test_where_nothing_can_run_it_does_not_wait_for_hours() -> None:
+def test_a_burn_in_that_can_run_nothing_ends_immediately() -> None:
     class Broken(FakeLauncher):
         def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
             raise RuntimeError("no launcher")
@@ -55,7 +55,7 @@ def test_where_nothing_can_run_it_does_not_wait_for_hours() -> None:
     assert passes_of("burn-in", Broken(), step_s=1.0) == (1, [])
 
 
-def test_nodes_are_looked_at_once_more_for_what_the_hours_brought(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_are_probed_again_after_a_burn_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "run_passes", lambda *given: burn_in.run_passes(*given, clock=clock(1e6)))
     looks = itertools.count()
 

@@ -189,7 +189,7 @@ def test_a_slow_gpu_of_eight_is_named_by_its_number(count: int) -> None:
     assert set(evidence.pairs.bandwidths) == pairs  # those of one GPU each are no pairs of nodes
 
 
-def test_with_rails_a_gpu_is_told_from_its_adapter_by_exchange() -> None:
+def test_with_rails_a_gpu_is_distinguished_from_its_adapter_by_crossing() -> None:
     for fault in (Fault("gpu", ("gpu02",), 0.3, gpu=3), Fault("rail", ("gpu02",), 0.3, rail=3)):
         played = Cluster(6, fault, gpus=GPUS, rails=GPUS)
         assert named(played.search()[1]) == {(fault.kind, ("gpu02",), fault.gpu, fault.rail)}
@@ -231,7 +231,7 @@ def in_leaves(evidence: Evidence, size: int) -> Evidence:
 
 
 @pytest.mark.parametrize("kind", ["switch", "uplink"])
-def test_a_bad_block_is_its_leaf_switch_where_the_site_says_who_hangs_on_it(kind: str) -> None:
+def test_a_bad_block_is_its_declared_leaf_switch(kind: str) -> None:
     nodes = nodes_of(16)[4:8]
     played = Cluster(16, Fault(kind, nodes, 0.3), gpus=GPUS)
     unknown = {(one.scope, one.sure, len(one.nodes)) for one in played.search()[1].faults}
@@ -290,7 +290,7 @@ def test_ranks_that_are_not_those_of_the_group_are_not_believed() -> None:
     assert not isolated.sure and "are not those of the group" in isolated.faults[0].because
 
 
-def test_what_it_takes_is_told_beforehand_and_the_time_limit_ends_it() -> None:
+def test_the_cost_is_reported_beforehand_and_the_time_limit_holds() -> None:
     played = Cluster(8, NODE)
     played.search()
     first, last = played.events[0], played.events[-1]

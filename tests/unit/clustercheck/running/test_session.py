@@ -51,7 +51,7 @@ def test_what_a_plain_system_brings_is_a_warning_and_a_failure_where_the_site_is
     assert {culprit["node"] for culprit in document["culprits"]} == {"gpu02"}
 
 
-def test_a_healthy_cluster_passes_and_nothing_is_blamed() -> None:
+def test_a_healthy_cluster_passes_without_culprits() -> None:
     events: list[Mapping[str, Any]] = []
     document = run(on_event=events.append)
     assert document["verdict"] == "pass", [r for r in document["results"] if r["verdict"] != "pass"]
@@ -96,7 +96,7 @@ def test_an_unknown_suite_or_profile_is_refused_before_any_node_is_touched() -> 
     assert error.value.code == "profile.unknown" and "hgx-a100-80gb" in error.value.hint
 
 
-def test_some_checks_alone_run_what_they_need_and_the_document_says_so() -> None:
+def test_selected_checks_run_what_they_need_and_the_document_names_them() -> None:
     events: list[Mapping[str, Any]] = []
     document = run(checks=["gpu-e*", "xid"], on_event=events.append)
     assert document["environment"]["only_checks"] == ["gpu-ecc", "xid"]
@@ -227,7 +227,7 @@ def test_the_schema_is_a_schema_and_refuses_what_is_not_a_document() -> None:
         assert list(SCHEMA.iter_errors({**document, **spoil})), spoil
 
 
-def test_the_profile_says_how_many_gpus_there_should_be_and_else_nobody_knows() -> None:
+def test_only_a_profile_gives_the_expected_number_of_gpus() -> None:
     def down() -> Any:
         raise NodeUnreachableError("gpu01", "connect: no route to host")
 

@@ -46,7 +46,7 @@ def test_a_node_that_hangs_costs_no_more_than_its_limit(monkeypatch: pytest.Monk
     assert "did not finish within" in document["culprits"][0]["because"]
 
 
-def test_a_missing_gpu_is_blamed_by_its_number() -> None:
+def test_a_missing_gpu_is_the_culprit_by_its_number() -> None:
     document = run({**records(), "gpu02": lost_gpu(3)})
     assert document["verdict"] == "fail"
     assert blamed(document) == [("gpu", "gpu02", 3, None)]
@@ -94,7 +94,7 @@ def test_a_switch_with_a_slow_uplink_is_named_as_the_site_calls_it() -> None:
     assert "uplinks" in document["culprits"][0]["remedy"]
 
 
-def test_a_slow_link_is_told_from_a_slow_node() -> None:
+def test_a_slow_link_is_distinguished_from_a_slow_node() -> None:
     events: list[Mapping[str, Any]] = []
     slow = FakeLauncher(slow={frozenset({"gpu01", "gpu03"}): 0.02})
     document = run(launcher=slow, on_event=events.append)
@@ -106,7 +106,7 @@ def test_a_slow_link_is_told_from_a_slow_node() -> None:
     assert said == ["fault isolation: up to 15 rounds, 15 trials, 24 launches, 7m30s"]
 
 
-def test_with_two_nodes_both_are_suspected_and_it_is_said() -> None:
+def test_of_two_nodes_both_are_suspected() -> None:
     launcher = FakeLauncher(slow={frozenset({"gpu01"}): 0.02})
     document = run(records(2), launcher)
     assert blamed(document) == [("node", "gpu01", None, None), ("node", "gpu02", None, None)]
@@ -115,7 +115,7 @@ def test_with_two_nodes_both_are_suspected_and_it_is_said() -> None:
 
 
 @pytest.mark.parametrize("state", [RankState.CRASHED, RankState.HUNG, RankState.UNREACHABLE])
-def test_a_rank_that_fails_is_blamed_and_the_rest_goes_on_without_it(state: RankState) -> None:
+def test_a_node_whose_rank_fails_is_dropped_from_later_jobs(state: RankState) -> None:
     launcher = FakeLauncher(fail=lambda spec: ("gpu02", state) if "gpu02" in spec.nodes else None)
     document = run(launcher=launcher)
     assert document["verdict"] == "fail"

@@ -18,7 +18,7 @@ from clustercheck.samples import sample
 from clusterctl.report import view
 
 
-def test_a_busy_node_is_left_alone_and_said_so() -> None:
+def test_a_busy_node_is_skipped_with_the_reason() -> None:
     found = records()
     found["gpu01"]["busy"]["reasons"] = ["Slurm job(s): 4711"]
     launcher = FakeLauncher()
@@ -69,7 +69,7 @@ def test_a_node_that_prints_nonsense_is_not_run_and_no_traceback() -> None:
     assert all("the check itself failed" not in r["because"] for r in document["results"])
 
 
-def test_simulated_devices_are_said_in_the_headline() -> None:
+def test_simulated_devices_are_in_the_headline() -> None:
     found = records()
     said = found["gpu02"]["nvidia_smi"]["stdout"]
     found["gpu02"]["nvidia_smi"]["stdout"] = said.replace(
@@ -122,7 +122,7 @@ def test_the_last_node_that_is_left_is_not_green() -> None:
         (None, "has an unexpected form"),
     ],
 )
-def test_a_node_of_which_it_cannot_be_told_is_left_alone(part: Any, because: str) -> None:
+def test_a_node_of_unknown_load_is_skipped(part: Any, because: str) -> None:
     found = records()
     found["gpu02"]["busy"] = part
     document = run(found)
@@ -137,7 +137,7 @@ def test_a_node_of_which_it_cannot_be_told_is_left_alone(part: Any, because: str
     ]["gpu02"].endswith("OSError: no")
 
 
-def test_a_driver_that_does_not_answer_still_says_that_it_is_simulated() -> None:
+def test_a_driver_that_does_not_answer_is_still_known_as_simulated() -> None:
     record = sample.probe_record(1)
     banner = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  (simulated@clusterlab)"
     record["module"]["proc"] = banner
@@ -197,7 +197,7 @@ def test_a_cpu_cluster_has_no_gpus_to_take_part() -> None:
     assert view.notes(reading.read(json.dumps(document))) == []
 
 
-def test_with_pytorch_what_needs_no_paddle_is_judged_and_the_rest_says_why_not() -> None:
+def test_with_pytorch_only_jobs_without_paddle_run() -> None:
     spec = sample.spec(3).with_framework("torch")
     launcher = FakeLauncher()
     document = run(launcher=launcher, spec=spec, suite="full")

@@ -43,7 +43,7 @@ def test_each_program_has_its_own_verdict() -> None:
 
 
 @pytest.mark.parametrize("state", [RankState.CRASHED, RankState.HUNG])
-def test_a_rank_that_ends_badly_keeps_what_it_had_said_and_fails_the_program_it_was_in(
+def test_a_rank_that_fails_keeps_earlier_verdicts_and_fails_its_program(
     state: RankState,
 ) -> None:
     found = parts(seat(state, ("gpu_gemm",), "hung while gpu_memory: timing copies"))
@@ -91,9 +91,7 @@ def test_one_launch_has_every_program_of_the_suite_with_its_arguments_and_the_fr
         (OSError("no thread"), "the launcher failed: OSError: no thread"),
     ],
 )
-def test_where_nothing_was_launched_every_gpu_is_not_run_and_says_why(
-    answer: Exception, because: str
-) -> None:
+def test_without_a_launch_every_gpu_is_not_run_with_the_reason(answer: Exception, because: str) -> None:
     evidence, _ = ran(fresh(), answer)
     for check in ("gpu-gemm", "gpu-transfer"):
         results = evaluate(BY_ID[check], evidence)
@@ -155,7 +153,7 @@ def test_with_mig_on_a_gpu_is_excluded() -> None:
     assert results[Subject("gpu01", 1)].verdict is Verdict.PASS
 
 
-def test_what_nvidia_smi_says_of_clocks_is_the_ceiling_of_a_gpu_that_boosts_beyond_its_rate() -> None:
+def test_the_clocks_of_nvidia_smi_are_the_ceiling_of_a_gpu_that_boosts_beyond_its_rate() -> None:
     fast = seeding_gpus.Seeds("gpu_gemm").scaled("gpu01", 0, 1.2, "gemm_fp32")(sample.healthy())
     assert evaluate(BY_ID["gpu-gemm"], fast)[0].verdict is Verdict.NOT_RUN
 
@@ -174,7 +172,7 @@ def _child(parent: Any, tag: str) -> Any:
     return child
 
 
-def test_efficiency_expectation_and_source_are_told() -> None:
+def test_efficiency_expectation_and_source_are_in_the_result() -> None:
     result = evaluate(BY_ID["gpu-memory-bandwidth"], sample.healthy())[0]
     assert result.efficiency == pytest.approx(1760 / 2039, abs=0.01)
     assert result.source == "the median of 24 equals"
