@@ -222,7 +222,7 @@ def summary_of(document: Document) -> dict[str, Any]:
 
 
 def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
-    """Earlier validations from here that were cut off with containers on nodes: nobody waits for them."""
+    """Earlier validations from here that were interrupted with containers on nodes: nobody waits for them."""
     return [
         run.id
         for run in RunStore(directory).list()

@@ -46,7 +46,7 @@ OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
 
 
 def masked(value: Any, logged: Any, name: str = "") -> Any:
-    """``value`` with what ``logged`` hides or lacks as ``{"sha256": ...}``, but for a mere proxy."""
+    """``value`` with what ``logged`` hides or lacks as ``{"sha256": ...}``, except a mere proxy."""
     if isinstance(value, Mapping) and isinstance(logged, Mapping):
         return {key: masked(part, logged.get(key, UNLOGGED[0]), key) for key, part in value.items()}
     if isinstance(value, list) and isinstance(logged, list) and len(logged) == len(value):

@@ -271,6 +271,6 @@ class CallbackModule(CallbackBase):
     # The end
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """The playbook came to its own end; without this line it was cut off."""
+        """The playbook came to its own end; without this line it was interrupted."""
         hosts = {name: stats.summarize(name) for name in stats.processed}
         self._send("stats", hosts=hosts)

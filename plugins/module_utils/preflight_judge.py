@@ -99,7 +99,7 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
             "DNS",
             f"{name} is unknown",
             "an address",
-            "mend /etc/resolv.conf or the name server",
+            "fix /etc/resolv.conf or the name server",
             code="host.dns",
         )
         for name in facts["unresolved"]
@@ -125,7 +125,7 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
             "package source",
             f"{url}: {why}",
             "answers, or is not configured",
-            "mend it, or take it out of apt's sources: packages that only it has cannot be installed",
+            "fix it, or take it out of apt's sources: packages that only it has cannot be installed",
         )
         for url, why in sorted(facts["unreachable_others"].items())
     ]

@@ -26,7 +26,7 @@ description:
   - Installs what is missing or of another version in one transaction, keeps conffiles, removes nothing else.
   - In check mode it says what it would do, also where the repository or Python's bindings are not there yet.
   - A hold that someone else put is respected. Our own are lifted for the transaction and put back.
-  - A transaction that was cut off half-way, by a reboot say, is completed first.
+  - A transaction that was interrupted half-way, by a reboot say, is completed first.
 options:
   packages:
     description: Package names, or C(name=version) for one of a version of its own

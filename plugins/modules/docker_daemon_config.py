@@ -188,7 +188,7 @@ def as_text(config: dict[str, Any]) -> str:
 
 
 def start_reasons(daemon: Daemon, reads: list[str], needs: list[str], state: dict[str, Any]) -> list[str]:
-    """Why the daemon must start anew because of files that it looks at only when it starts."""
+    """Why the daemon must start again because of files that it looks at only when it starts."""
     reasons = [f"{name} changed after the daemon started" for name in newer(reads, daemon.started)]
     for name in needs:
         if not Path(name).exists() or name in state["seen"]:

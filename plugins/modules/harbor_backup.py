@@ -160,7 +160,7 @@ def require_installed(directory: str) -> dict[str, Any]:
         raise BackupError(why)
     record = read_record(directory)
     if record.get("state") not in (INSTALLED, UPGRADING):
-        raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
+        raise BackupError("no Harbor of ours is installed here, or its installation did not complete")
     return record
 
 

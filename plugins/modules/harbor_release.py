@@ -48,7 +48,7 @@ description:
   - Runs C(install.sh), which stops Harbor for a while, when the release, its settings or Trivy changed.
   - A certificate that changed alone is put in place without a stop; so is one that is there, and that
     Harbor's proxy does not show yet, or could not read.
-  - What an earlier run did not bring to its end is done again. The release before is stopped, and the unit
+  - What an earlier run did not complete is done again. The release before is stopped, and the unit
     written, only once Harbor's own tool has agreed to its settings.
 options:
   directory: {description: Where releases are unpacked, type: path, required: true}
@@ -168,7 +168,7 @@ def run(
         said = " | ".join(lines[-4:]) or f"exit code {rc}"
         said += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {said}. Mend that and apply again; what was begun is done again from its start.",
+            msg=f"{failed}: {said}. Fix that and apply again; what was begun is done again from its start.",
             rc=rc,
             stderr_lines=lines,
             **({"code": code} if code else late(rc)),
@@ -205,7 +205,7 @@ def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> 
 
 
 def install(module: AnsibleModule, found: Found) -> None:
-    """Run the installer; the record says that it is under way until it has come to its end."""
+    """Run the installer; the record says that it is under way until it has complete."""
     options, record = module.params, found.record
     before = str(record.get("version", ""))
     if before and before != options["version"]:
@@ -231,7 +231,7 @@ def put_unit(module: AnsibleModule) -> None:
 
 
 def put_certificate(module: AnsibleModule) -> None:
-    """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is cut off."""
+    """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is interrupted."""
     put(declared(module.params))
     # A proxy that does not answer reads it when it starts.
     if shown(module.params):

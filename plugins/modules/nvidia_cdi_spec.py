@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The CDI specification of this host's NVIDIA devices: fresh for the running driver, or made anew."""
+"""The CDI specification of this host's NVIDIA devices: fresh for the running driver, or made again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-because: {description: Why it was made anew, returned: always, type: list}
+because: {description: Why it was made again, returned: always, type: list}
 driver: {description: Version of the running driver, returned: always, type: str}
 devices: {description: Devices that the specification names, returned: always, type: list}
 code:
@@ -144,7 +144,9 @@ def main() -> None:
     if because and not module.check_mode:
         refresh(module, spec, state)
         if still := stale(read_spec(spec), version, gpus):
-            module.fail_json(msg=f"{spec} was made anew, yet {'; '.join(still)}. See `journalctl -u {UNIT}`.")
+            module.fail_json(
+                msg=f"{spec} was made again, yet {'; '.join(still)}. See `journalctl -u {UNIT}`."
+            )
     after = read_spec(spec)
     devices = list(after.devices) if after else []
     module.exit_json(changed=bool(because), because=because, driver=version, devices=devices)

@@ -223,7 +223,7 @@ def install(module: AnsibleModule, doing: str, options: list[str], arguments: li
             module,
             f"apt could not {doing} the driver",
             f"{explain(error)}; {tail}",
-            "Mend what it says and run again: the transaction is taken up where it stopped.",
+            "Fix what it says and run again: the transaction is taken up where it stopped.",
         )
 
 
@@ -271,7 +271,7 @@ def change(
     # Not before: a pin without its transaction would be followed by the next upgrade of anybody.
     replace_file(PREFERENCES, pin, 0o644)
     if changes:
-        # Before the transaction: what it leaves behind when it breaks is ours to mend.
+        # Before the transaction: what it leaves behind when it breaks is ours to fix.
         write_record(ROOT, packages, held_by_us)
         install(module, "install", [], arguments)
     installed, held = gpu_node.installed_packages(ROOT)
@@ -307,7 +307,7 @@ def main() -> None:
                 module,
                 "This transaction is not done",
                 "; ".join(reasons),
-                "Nothing was installed. Mend the package source or the node's packages, and run again.",
+                "Nothing was installed. Fix the package source or the node's packages, and run again.",
                 "packages.held" if foreign_holds(changes, held, record) else "",
             )
         after = {**installed, **{name: new for name, (_, new) in changes.items()}}

@@ -26,7 +26,7 @@ module: service_files
 short_description: Write a service's files and have its units run with them
 description:
   - Writes the files that differ, each atomically, then enables and starts the units.
-  - A unit that started before one of the files changed is restarted, also when an earlier run was cut off.
+  - A unit that started before one of the files changed is restarted, also after an interrupted run.
 options:
   files:
     description: The files

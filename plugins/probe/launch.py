@@ -20,7 +20,7 @@ import time
 import zipfile
 from pathlib import Path
 
-# Other versions' code, and what an unpacking left that was cut off: another controller may use it.
+# Other versions' code, and what an unpacking left that was interrupted: another controller may use it.
 KEPT_S = 7 * 86400
 
 

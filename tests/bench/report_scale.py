@@ -1,6 +1,6 @@
 """Judges one simulated cluster and writes all of its reports: what that takes, as one JSON object.
 
-A process a size, since memory that was once taken is not given back.
+A process a size, since memory that was once taken is not released.
 """
 
 from __future__ import annotations

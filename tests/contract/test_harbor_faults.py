@@ -1,4 +1,4 @@
-"""What goes wrong on the way: the reconciler says it clearly, and the next run mends it."""
+"""What goes wrong on the way: the reconciler says it clearly, and the next run fixes it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from clusterlab.simulated.harbor.api.server import StandIn, serving
 COME_S = 120.0
 
 
-def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
+def fixed(url: str, directory: Path, raw: dict[str, Any]) -> None:
     """One more run completes it, a second has nothing to do, and every robot has the secret that is kept."""
     assert applied(url, directory, raw).exit_code == 0
     assert changes(applied(url, directory, raw)) == []
@@ -59,7 +59,7 @@ def test_what_is_worth_another_try_is_tried_again(
     harbor.faults.add(Fault(status, times=4, method=method))
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 4
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
 
 
 def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -> None:
@@ -115,7 +115,7 @@ def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 1
     assert changes(applied(harbor.url, tmp_path, everything(upstream))) == []
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
     counts = {kind: len(harbor.store.all(kind)) for kind in EACH_ONCE}
     assert counts == EACH_ONCE
@@ -146,7 +146,7 @@ def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
     left = applied(harbor.url, tmp_path, everything(upstream))
     again = {one.change.subject for one in left.outcomes if one.change.action == "create"}
     assert not again & {subject for subject, state in states(done).items() if state == "done"}
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
 
 
@@ -175,7 +175,7 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
     ours.kill()
     assert ours.wait() == -signal.SIGKILL
     harbor.latency_s = 0
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(
     assert states(done)["endpoint", "up"] == "deferred"
     assert states(done)["project", "a"] == "done"
     harbor.faults.waiting.clear()
-    mended(harbor.url, tmp_path, raw)
+    fixed(harbor.url, tmp_path, raw)
 
 
 @pytest.mark.parametrize("status", [400, 422])

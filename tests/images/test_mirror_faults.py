@@ -96,8 +96,8 @@ def test_one_bad_image_stops_no_other_and_nothing_of_it_is_kept(
         assert client.has_manifest("mirrored/good", made["good"].digest)
         assert not client.has_manifest("mirrored/bad", made["bad"].digest)
     before_source.fault = lambda *_: None
-    mended = records(good(mirror(directory, destination)))
-    assert [one["state"] for one in mended[:-1]] == ["there", "copied", "copied"]
+    fixed = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in fixed[:-1]] == ["there", "copied", "copied"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])

@@ -60,7 +60,7 @@ class Apply:
 
 @pytest.fixture
 def without_image(applied_lab: Any) -> Any:
-    """The applied lab, with the training image gone from one node: there is a pull to be cut off."""
+    """The applied lab, with the training image gone from one node: there is a pull to be interrupted."""
     applied_lab.ssh(NODE, "sudo docker image prune --all --force")
     return applied_lab
 
@@ -101,7 +101,7 @@ def test_a_second_operator_is_refused_while_the_first_works(applied_lab):
     running.until("play_started")
     refused = applied_lab.clusterctl("apply", "--yes")
     running.end(signal.SIGINT)
-    applied_lab.done("apply", "--yes", "--only", "driver")  # gives back what was cut off in a task
+    applied_lab.done("apply", "--yes", "--only", "driver")  # releases what was interrupted in a task
     assert refused.returncode == 2
     assert "has been running apply on this cluster since" in refused.stderr
 

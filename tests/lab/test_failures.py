@@ -1,4 +1,4 @@
-"""What goes wrong on real hosts, one thing at a time: said by its code, and mended by the next apply.
+"""What goes wrong on real hosts, one thing at a time: said by its code, and fixed by the next apply.
 
 cause                        | how it is made here                                | code
 -----------------------------|----------------------------------------------------|---------------------
@@ -48,7 +48,7 @@ Cause = Callable[[RunningLab], AbstractContextManager[None]]
 
 
 def restart_sshd(lab: RunningLab) -> None:
-    """Connections that are shared would outlive what is broken, and what is mended."""
+    """Connections that are shared would outlive what is broken, and what is fixed."""
     inside(lab, "systemctl kill --kill-who=all --signal=KILL ssh; systemctl restart ssh")
 
 

@@ -63,8 +63,8 @@ def remembered(applied_lab: Any) -> Any:
 
 
 @pytest.fixture
-def mended(remembered: Any) -> Iterator[Any]:
-    """The same for a test that makes hosts drift: they are mended afterwards, also where it fails."""
+def fixed(remembered: Any) -> Iterator[Any]:
+    """The same for a test that makes hosts drift: they are fixed afterwards, also where it fails."""
     yield remembered
     remembered.done("apply", "--yes")
 
@@ -125,21 +125,21 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
 
 
 @pytest.mark.drawn("the site again")
-def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
-    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(fixed):
+    assert set(look(fixed, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
     missed = []
     for host, command, task in DRIFTS:
-        mended.ssh(host, f"sudo {command}")
-        seen = look(mended, host).differing.get(host, ())
+        fixed.ssh(host, f"sudo {command}")
+        seen = look(fixed, host).differing.get(host, ())
         if not [one for one in seen if task in one]:
             missed.append((command, seen))
     assert missed == []
-    done = mended.clusterctl("apply", "--yes", "--json", "--limit", f"{NODE},{REGISTRY},gpu02")
+    done = fixed.clusterctl("apply", "--yes", "--json", "--limit", f"{NODE},{REGISTRY},gpu02")
     assert done.returncode == 0, done.stderr
     summary = lines(done)[-1]
     assert summary["probed"] == ["gpu02"], "a host that did not drift is not taken along"
     assert all(summary["hosts"][name]["changed"] for name in (NODE, REGISTRY))
-    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    assert set(look(fixed, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
 
 
 @pytest.mark.drawn("the site again")

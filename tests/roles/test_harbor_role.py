@@ -74,7 +74,7 @@ def test_an_upgrade_that_was_cut_off_needs_no_second_backup(tmp_path: Path) -> N
     for playbook in ("registry_upgrade.yml", "registry.yml"):
         done = play_registry(tmp_path, playbook, **PORTS)
         assert done.returncode == 0, done.stdout
-        assert "an upgrade from v2.14.4 to v2.15.2 was cut off" in said(done)
+        assert "an upgrade from v2.14.4 to v2.15.2 was interrupted" in said(done)
         assert backup not in done.stdout
 
 

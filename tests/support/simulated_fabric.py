@@ -208,7 +208,7 @@ class Outcome:
 
     @property
     def false(self) -> bool:
-        """Whether something without a fault was blamed for certain."""
+        """Whether something without a fault was blamed certainly."""
         nodes = {node for _, members, *_ in self.expected for node in members}
         for named in self.result.sure:
             in_faulty = named.scope == "node" and set(named.nodes) <= nodes

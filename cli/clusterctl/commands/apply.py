@@ -30,7 +30,7 @@ from clusterctl.rollout.waves import WavePlan
 @site_options
 @click.option(
     "--canary", type=click.IntRange(min=0), default=1, show_default=True, metavar="N",
-    help="So many GPU nodes go first, alone; 0 for none.",
+    help="Canary size: the number of GPU nodes in the first wave; 0 for none.",
 )  # fmt: skip
 @click.option(
     "--silence-limit", "silence_min", type=click.FloatRange(min=0.01), default=SILENCE_LIMIT_S / 60,
@@ -38,7 +38,7 @@ from clusterctl.rollout.waves import WavePlan
 )  # fmt: skip
 @click.option(
     "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,
-    show_default=True, metavar="HOURS", help="No wave takes longer.",
+    show_default=True, metavar="HOURS", help="Maximum duration of a wave.",
 )  # fmt: skip
 @click.option(
     "--wait", "wait_s", type=duration, default="0s", metavar="DURATION",

@@ -122,7 +122,7 @@ def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
                     f"{lease.holder} is still at work",
                     code="unlock.alive",
                     where=where,
-                    hint="Wait until it has ended, or end it with Ctrl-C: it gives back what is at rest.",
+                    hint="Wait until it has ended, or end it with Ctrl-C: it releases what is at rest.",
                 )
             case Life.UNSEEN if not dead:
                 raise ClusterctlError(

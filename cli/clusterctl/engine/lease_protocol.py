@@ -1,4 +1,4 @@
-"""In which order a run takes its nodes, and what it gives back: pure, no node is reached from here.
+"""In which order a run takes its nodes, and what it releases: pure, no node is reached from here.
 
 The first node is the same for all who want it, and is asked alone: two runs that want the same nodes meet
 there, and one of them goes home with nothing. Runs whose nodes only overlap may refuse each other; neither
@@ -59,7 +59,7 @@ class Answer:
 @dataclass(frozen=True)
 class Outcome:
     """``refused`` by whom, ``working`` on which jobs of an earlier run, ``failed`` why, by node. ``left`` are
-    nodes that may hold our lease still, ``lost`` those that did not when it was given back: who does."""
+    nodes that may hold our lease still, ``lost`` those that did not when it was released: who does."""
 
     refused: Mapping[str, Lease] = field(default_factory=dict)
     working: Mapping[str, Sequence[str]] = field(default_factory=dict)

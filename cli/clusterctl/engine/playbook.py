@@ -97,7 +97,7 @@ def run_playbook(
     on_event: Callable[[Event, Ledger], None],
     on_tick: Callable[[Ledger], None] = lambda _: None,
 ) -> PlaybookOutcome:
-    """Run it to its end; each event is in the ledger when ``on_event`` gets it. Main thread only.
+    """Run it until it ends; each event is in the ledger when ``on_event`` gets it. Main thread only.
 
     Raises ClusterctlError (``engine.ansible``, exit 3) where Ansible ended before any play began, with its
     own words: that is no host's fault.

@@ -39,7 +39,7 @@ class LeftBehind:
 
 
 def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
-    """Runs that were cut off, and runs whose jobs went on: as their journals say, whatever else was written.
+    """Runs that were interrupted, and runs whose jobs continued, as their journals say.
 
     Call it holding the mutex.
     """

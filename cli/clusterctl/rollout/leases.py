@@ -73,7 +73,7 @@ class Holding:
 
 @contextlib.contextmanager
 def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
-    """Hold ``hosts`` while they are changed. However the block ends they are given back, but for those on
+    """Hold ``hosts`` while they are changed. However the block ends they are released, except those on
     which our work may go on by itself; what goes wrong with that is said, and never takes the block's place.
 
     Raises HostsInUseError (``engine.leased``, exit 2: who, where, what, since when) where others are at work,
@@ -102,7 +102,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
 
 
 def recover(session: Session, hosts: Collection[str], declared: Collection[str]) -> None:
-    """Give back what runs of this directory that died still hold on ``hosts``. Call it holding the mutex,
+    """Release what runs of this directory that died still hold on ``hosts``. Call it holding the mutex,
     and after their jobs have ended. Nodes that are no longer ``declared`` are forgotten."""
     do = _doing(session)
     for entry in lease_book.entries(session.directory):

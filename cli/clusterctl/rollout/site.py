@@ -125,7 +125,7 @@ def apply_waves(
 
 
 def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:
-    """The outcome where hosts failed before the first wave: they are to blame, and no other was touched."""
+    """The outcome where hosts failed before the first wave: they are the cause, and no other was changed."""
     outcome = SiteOutcome(plan)
     _blame(session, outcome, failures)
     return outcome

@@ -21,7 +21,7 @@ from clusterctl.rollout.site import NOT_STARTED, SiteOutcome
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 DIFF_LINES = 30
 WIDTH_OF_FILES = 160
-# More hosts than this are a table that nobody reads to its end.
+# More hosts than this are a table that is too long to read.
 ROWS_FOR_EACH = 16
 
 
@@ -34,7 +34,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def new_table(*heads: str) -> Table:
-    """A table whose cells are wrapped, never cut off: what is cut off cannot be looked up."""
+    """A table whose cells are wrapped, never truncated: truncated names cannot be looked up."""
     table = Table(show_edge=False, pad_edge=False, box=box.SIMPLE_HEAD)
     for head in heads:
         table.add_column(head, overflow="fold")

@@ -21,7 +21,7 @@ def validation(number: int, bad: int, size: tuple[int, int], **environment: str)
 
 
 def shows_its_last_moment(screen: Watched) -> bool:
-    """Whether the picture of 25 s stands there to its end: while it is drawn, the cursor is within it."""
+    """Whether the picture of 25 s stands there completely: while it is drawn, the cursor is within it."""
     drawn = [line.rstrip() for line in screen.display[: screen.cursor.y]]
     return bool(drawn) and drawn[-1].endswith("done") and any(HEAD.match(line) for line in drawn)
 

@@ -14,7 +14,7 @@ JOB = "all_reduce"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Every rank of the node must have ended well, with every element of every size right."""
+    """Every rank of the node must have succeeded, with every element of every size right."""
     if (finding := ended_badly(evidence, JOB, subject)) is not None:
         return finding
     outcome = outcome_of(evidence, JOB)

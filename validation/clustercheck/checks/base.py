@@ -251,7 +251,7 @@ def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
 
 
 def _with_idle_gpus(check: Check, evidence: Evidence, subject: Subject, finding: Finding) -> Finding:
-    """A job in which GPUs took no part proves nothing of them, and says so."""
+    """A job in which GPUs were not used proves nothing of them, and says so."""
     idle = evidence.gpus_idle(check.job, subject.node) if check.job else ()
     if not idle:
         return finding

@@ -59,7 +59,7 @@ def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...],
 
 def _check(name: str) -> Check:
     def judge(evidence: Evidence, subject: Subject) -> Finding:
-        """Every rank of the node must have ended well, with every element of every size right."""
+        """Every rank of the node must have succeeded, with every element of every size right."""
         if (finding := ended_badly(evidence, JOB, subject)) is not None:
             return finding
         ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
@@ -163,7 +163,7 @@ def lacks(name: str) -> seeding.Inject:
 
 
 def over_gloo(evidence: Evidence) -> Evidence:
-    """The launcher says that the GPUs took no part."""
+    """The launcher says that the GPUs were not used."""
     return seeding.with_facts(evidence, JOB, backend="gloo")
 
 

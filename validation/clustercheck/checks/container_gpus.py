@@ -75,7 +75,7 @@ CHECK = Check(
     requires="the training image on the node, Docker, the NVIDIA Container Toolkit",
     expectation="every GPU that the driver lists",
     remedy="Refresh the CDI specification (systemctl restart nvidia-cdi-refresh), and configure the toolkit "
-    "anew: clusterctl apply --only runtime",
+    "again: clusterctl apply --only runtime",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

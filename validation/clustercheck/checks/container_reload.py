@@ -1,4 +1,4 @@
-"""Do containers keep their GPUs when systemd reads its units anew?"""
+"""Do containers keep their GPUs when systemd reads its units again?"""
 
 from __future__ import annotations
 

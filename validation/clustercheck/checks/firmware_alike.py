@@ -33,7 +33,7 @@ def traits(node: NodeEvidence) -> Traits:
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Another BIOS brings other defaults (NUMA, ACS, power), which are looked for in vain elsewhere."""
+    """Another BIOS brings other defaults (NUMA, ACS, power), whose effects are hard to find elsewhere."""
     if inside := virtual(evidence.nodes[str(subject.node)].part("virtual")):
         return not_applicable(f"the node is virtual ({inside}): its host has the firmware")
     return judge_alike(evidence, subject, traits)

@@ -29,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         lost = [number_of(evidence, str(subject.node), address) for address in node.lost_gpus()]
         judged = [str(number) for number in lost if number in range(evidence.gpu_count(str(subject.node)))]
         if judged:
-            # The GPU is to blame, and its own check says so.
+            # The GPU is the culprit, and its own check names it.
             return not_run(
                 f"nvidia-smi ended with {record.get('rc')}, as GPU {', '.join(judged)} fell off the bus",
                 remedy="Fix that GPU first: nvidia-smi fails for the whole node while it is lost.",
@@ -65,7 +65,7 @@ CHECK = Check(
     method="nvidia-smi -q -x with a time limit of 30 s",
     requires="the NVIDIA driver",
     expectation="exit code 0 and whole XML",
-    remedy="Install or mend the driver: clusterctl apply --only driver",
+    remedy="Install or fix the driver: clusterctl apply --only driver",
     subjects=every_gpu_node,
     judge=judge,
     faults=(

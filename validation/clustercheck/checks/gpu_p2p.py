@@ -27,7 +27,7 @@ SOURCE = "nvidia-smi topo -p2p: NVML's nvmlGpuP2PStatus_t of each pair"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Where NVSwitches join all GPUs every pair has access; elsewhere the board decides, but for settings."""
+    """Where NVSwitches join all GPUs every pair has access; elsewhere the board decides, except settings."""
     node = str(subject.node)
     gpu, profile = gpu_of(evidence, subject), evidence.profile(node)
     if gpu.mig == "Enabled":

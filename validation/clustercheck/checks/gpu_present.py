@@ -64,7 +64,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _off_bus_not_listed(node: str, gpu: int) -> seeding.Inject:
-    """As after a reload of the driver: it lists the others, and ends well."""
+    """As after a reload of the driver: it lists the others, and succeeds."""
     return seeding.chain(seeding.lose_gpu(node, gpu, from_bus=False), seeding.silence(node, gpu))
 
 

@@ -69,7 +69,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if outcome is None or not ranks_of(outcome, node):
         return ended_badly(evidence, JOB, subject) or no_nccl(evidence, subject)
     if not outcome.good:
-        raise NotDoneError("the all-reduce whose log would tell did not end well")
+        raise NotDoneError("the all-reduce whose log would tell did not succeed")
     if len(outcome.ranks) < 2:
         return not_applicable("one rank: there is nothing to connect")
     read = evidence.once(_read)

@@ -58,7 +58,7 @@ def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
 
 
 def _idle(node: NodeEvidence) -> list[int]:
-    """CPUs that are there and do nothing, but for siblings where SMT is switched off."""
+    """CPUs that are there and do nothing, except siblings where SMT is switched off."""
     part = node.mapping("cpu")
     present = cpu_list(part.get("present"), "the list of CPUs present")
     online = cpu_list(part.get("online"), "the list of CPUs online")

@@ -24,7 +24,7 @@ SOURCE = "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay an
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A link that had to send again or to be trained anew loses bandwidth, and may be lost itself."""
+    """A link that had to send again or to be trained again loses bandwidth, and may be lost itself."""
     node = str(subject.node)
     profile = evidence.profile(node)
     if profile is not None and profile.nvlink is None:

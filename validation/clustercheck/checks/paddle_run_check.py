@@ -19,7 +19,7 @@ SAID = 600  # characters of what it printed, the last
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """It must end well, on every GPU that the node should have."""
+    """It must succeed, on every GPU that the node should have."""
     node = str(subject.node)
     outcome = outcome_of(evidence, JOB)
     ranks = ranks_of(outcome, node)

@@ -147,7 +147,7 @@ CHECK = Check(
     f"judged where the GPU is busy ({LOADED_PERCENT} % utilization): at rest it saves power",
     requires="nothing",
     expectation="all lanes, and a slot of the generation that the hardware profile says",
-    remedy="Drain the node, power it off, and seat GPU, riser and cable anew; where lanes are missing in "
+    remedy="Drain the node, power it off, and seat GPU, riser and cable again; where lanes are missing in "
     "another slot too, have the GPU replaced.",
     subjects=every_gpu,
     judge=judge,

@@ -57,7 +57,7 @@ OUT_OF, INTO = 0, 1  # the ends of a way
 
 @dataclass(frozen=True)
 class Ways:
-    """Every way that was tried, with the error of those that failed, and who is to blame for which.
+    """Every way that was tried, with the error of those that failed, and the culprit of each.
 
     ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
     ``late`` are those whose container ran when no other's did: nothing was tried of them.
@@ -99,7 +99,7 @@ def closed(evidence: Evidence) -> dict[str, str]:
     said = {node: _inward(node, ways) for node in ways.inward}
     said |= {node: _outward(node, ways) for node in ways.outward}
     for by, to in ways.between:
-        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait in vain
+        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait without success
             said[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
     return said | dict.fromkeys(ways.late, LATE)
 
@@ -151,7 +151,7 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 def _blamed(
     tried: Iterable[Way], failed: Iterable[Way]
 ) -> tuple[dict[tuple[int, str], list[str]], list[Way]]:
-    """By end of a way and node that is to blame: the nodes at the other end; and the ways of nobody."""
+    """By end and culprit of connections: the nodes at the other end; and the connections without a culprit."""
     attempts = Counter((end, way[end]) for way in tried for end in (OUT_OF, INTO))
     left = set(failed)
     at: dict[tuple[int, str], set[Way]] = defaultdict(set)
@@ -206,7 +206,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not ranks_of(outcome, node):
         raise NotDoneError("no rank ran on this node")
     if not outcome.good:
-        # Whose rank does not end well is for all-reduce to say: a program of a few lines blames nobody.
+        # Whose rank does not succeed is for all-reduce to say: a program of a few lines blames nobody.
         return not_run(f"the job failed: {reason(outcome)}")
     ways = evidence.once(_ways)
     if isinstance(ways, str):

@@ -41,7 +41,7 @@ def _is_before(time: str, moment: datetime) -> bool:
 class Evidence:
     """All evidence that checks may use. ``jobs`` holds ended jobs by name, ``skipped`` why one did not run.
 
-    ``left_out`` names nodes that take no part in heavy checks, with the reason; ``attempts`` holds jobs that
+    ``left_out`` names nodes that are not used in heavy checks, with the reason; ``attempts`` holds jobs that
     failed before one was run again without the faulty nodes, which ``dropped`` names with the reason.
     ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
     with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
@@ -146,7 +146,7 @@ class Evidence:
             return 0
 
     def gpus_idle(self, job: str, node: str | None = None) -> tuple[str, ...]:
-        """Nodes of a job (or this one of them) whose GPUs took no part, as the launcher's backend says."""
+        """Nodes of a job (or this one of them) whose GPUs were not used, as the launcher's backend says."""
         outcome = self.jobs.get(job)
         if outcome is None or outcome.facts.get("backend") != "gloo":
             return ()

@@ -124,7 +124,7 @@ def make_command(program: str, arguments: Mapping[str, Any], gpus_a_process: int
 def run_program(
     world: Measuring, phase: str, words: Sequence[str], file: Path, **more: str
 ) -> dict[str, Any]:
-    """Run one program to its end or its time limit; returns its output."""
+    """Run one program until it ends or its time limit; returns its output."""
     limit_s, started_at = float(world.arguments["limit_each_s"]), time.monotonic()
     with Path(f"{file}.out").open("w+", encoding="utf-8", errors="replace") as printed:
         process = subprocess.Popen(

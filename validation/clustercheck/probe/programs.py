@@ -44,7 +44,7 @@ def whole(text: str | None) -> int | None:
 def command(
     argv: Sequence[str], limit_s: float, reader: Callable[[BinaryIO], None] | None = None
 ) -> dict[str, Any]:
-    """Run one program to its end or its limit; its output, and how it ended. Never raises.
+    """Run one program until it ends or its limit; its output, and how it ended. Never raises.
 
     A ``reader`` gets the standard output instead, all of it: else no more than KEEP_BYTES are kept.
     """

@@ -1,4 +1,4 @@
-"""Python's search for cycles, put off while millions of small objects are made that have none."""
+"""Python's search for cycles, paused while millions of small objects are made that have none."""
 
 from __future__ import annotations
 

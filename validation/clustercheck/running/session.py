@@ -47,7 +47,7 @@ def validate(
     """Judge the cluster. Returns in bounded time whatever the nodes do.
 
     ``on_event`` gets one mapping per change, its ``type`` first: ``suite``, ``probe``, ``result``, ``job``,
-    ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes take no part in jobs;
+    ``verdict``, and the launcher's own. With ``busy_policy`` "skip", busy nodes are not used in jobs;
     what ``ended_runs`` left behind does not make a node busy. Figures are compared with the ``baseline``.
     With ``checks``, ids or globs, only these of the suite are judged, and the document records that.
     Raises ExplainedError for an unknown suite, check or profile, before any node is touched.

@@ -241,7 +241,7 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
             "the bundle was made from another lock than this cluster has",
             code="images.bundle-lock",
             where=str(file),
-            hint="Move the file away to take the bundle's, or make the bundle anew from this one.",
+            hint="Move the file away to take the bundle's, or make the bundle again from this one.",
         )
     gate.require_driver(carried.images, nodes_driver(inventory))
     if ours is None:

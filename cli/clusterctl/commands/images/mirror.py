@@ -47,7 +47,7 @@ def command(
 ) -> int:
     """Copy every locked image into the cluster's registry, by digest, blob by blob.
 
-    What is there is not sent again, a blob of several images comes once, and a blob that was cut off goes on
+    Existing blobs are not sent again, a blob of several images is copied once, and an interrupted one resumes
     where it stopped, whoever was killed. A blob that the registry has lost comes again. An image that fails
     stops no other; the exit code is 1 then, or 2 where all that failed were refused logins. Images that the
     nodes' driver cannot run are refused before anything moves.

@@ -37,7 +37,7 @@ def command(
     """Put a backup back on an empty registry host: images and secrets, the database, then Harbor itself.
 
     The backup must lie in harbor_backup_dir on that host, and harbor_version must be its release. A host
-    with a Harbor or its data is refused. A restore that was cut off goes on where it was; until it is at
+    with a Harbor or its data is refused. A restore that was interrupted goes on where it was; until it is at
     its end nothing else is done with that Harbor. --check reads the whole backup.
     """
     if name:

@@ -42,7 +42,7 @@ def command(
 
     A step that Harbor does not document is refused before anything is touched. The backup is read again as
     a whole first; Harbor's own tool migrates a copy of the settings, and may refuse: what was there runs on
-    then. One that was cut off goes on with the next upgrade or apply. There is no way back but registry
+    then. One that was interrupted goes on with the next upgrade or apply. There is no way back but registry
     restore.
     """
     told = {"harbor_database_backed_up": True} if database_backed_up else {}

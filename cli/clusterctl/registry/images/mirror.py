@@ -242,7 +242,7 @@ def _count(transfers: Sequence[BlobTransfer], image: Wanted) -> int:
 
 
 def _run(transfer: BlobTransfer, origin: Origin, destination: Registry) -> None:
-    """Bring one blob to every repository that lacks it; who waits for it in vain learns why."""
+    """Bring one blob to every repository that lacks it; who waits for it without success learns why."""
     blob, home = transfer.blob, transfer.home
     failures: dict[str, ExplainedError] = {}
     for number, target in enumerate(transfer.targets):

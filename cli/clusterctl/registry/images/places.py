@@ -38,7 +38,7 @@ DISK_S = 30.0
 class Destination:
     """The cluster's registry.
 
-    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` gives back the
+    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` releases the
     space of what was removed, where that is ours to do. ``not_as_nodes`` says as whom it is read where that
     is not as nodes do.
     """

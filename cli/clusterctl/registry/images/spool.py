@@ -1,4 +1,4 @@
-"""Blobs on their way: a file for each, which goes on where it was cut off, and a journal of what happened.
+"""Blobs on their way: a file for each, resumed where it was interrupted, and a journal of what happened.
 
 `HEX.part` is a blob of which so much has come; `HEX` is one that is whole and verified. Whoever is killed in
 the middle leaves a part that the next run goes on with; its bytes are hashed again before they count.
@@ -132,7 +132,7 @@ class Spool:
                 self._coming_now = {k: one for k, one in self._coming_now.items() if k != blob.digest}
 
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
-        """Have the blob here, whole, verified and on the disk for certain.
+        """Have the blob here, whole, verified and on the disk.
 
         Raises RegistryError (``images.corrupt``, ``images.unreachable``, ...), or ClusterctlError
         (``images.no-space``).
@@ -201,7 +201,7 @@ class Spool:
         self.note("come", blob.digest, bytes=blob.size)
 
     def _coming(self, registry: Registry, repository: str, blob: Blob, size: int) -> Iterator[bytes]:
-        """The rest from the source, asked for again where it was cut off."""
+        """The rest from the source, asked for again where it was interrupted."""
         retry, failures = registry.retry, 0
         while size < blob.size:
             before = size

@@ -91,7 +91,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def check(media: Media, item: Item) -> ClusterctlError | None:
-    """Read a thing to its end: what is wrong with it, or None."""
+    """Read all of a thing: what is wrong with it, or None."""
     try:
         for _ in media.pieces(item):
             pass

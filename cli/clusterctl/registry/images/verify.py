@@ -72,7 +72,7 @@ def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
 
 
 def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | None:
-    """Read a blob to its end: what is wrong with it, or None."""
+    """Read all of a blob: what is wrong with it, or None."""
     try:
         found, size = registry.hash_blob(repository, blob.digest)
     except ExplainedError as error:

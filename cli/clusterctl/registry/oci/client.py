@@ -143,7 +143,7 @@ class Registry:
             raise errors.not_reached(error, self.endpoint.host, what) from None
 
     def hash_blob(self, repository: str, digest: str) -> tuple[str, int]:
-        """Read a blob to its end: the digest and size of what came. Asked again where it was cut off."""
+        """Read all of a blob: the digest and size of what came. Asked again where it was interrupted."""
         attempt = 1
         while True:
             found, size = hashlib.sha256(), 0
@@ -175,7 +175,7 @@ class Registry:
         return False
 
     def put_blob(self, repository: str, blob: Blob, content: Content) -> None:
-        """Send a blob as a whole; the registry verifies it. Sent again, whole, where it was cut off."""
+        """Send a blob as a whole; the registry verifies it. Sent again, whole, where it was interrupted."""
         what = f"upload {repository}@{blob.digest}"
         attempt = 1
         while True:

@@ -102,7 +102,7 @@ def _order(calls: Sequence[Call]) -> str:
 
 
 def _arguments(call: Call) -> dict[str, Any]:
-    """As they were, but for the time of day."""
+    """As they were, except the time of day."""
     now = {"controller_time": time.time()} if call.module == PREFLIGHT else {}
     return {**call.args, **now}
 

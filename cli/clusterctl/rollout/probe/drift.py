@@ -114,7 +114,7 @@ class DriftProbe:
     def settle(self, good: Mapping[str, int]) -> dict[str, str]:
         """Remember what was asked of the hosts that are good, and what they answer now that it is done.
 
-        ``good`` says how many tasks of each ended well. Returns why a host is not remembered, by host.
+        ``good`` says how many tasks of each succeeded. Returns why a host is not remembered, by host.
         """
         path = self.told.calls
         if path is None or not good:

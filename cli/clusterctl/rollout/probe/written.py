@@ -16,13 +16,13 @@ TALLY = "ok"
 
 @dataclass(frozen=True)
 class Written:
-    """``calls`` in order, and of each playbook that came to its end a tally: what it had to write down."""
+    """``calls`` in order, and of each playbook that completed a tally: what it had to write down."""
 
     calls: Sequence[Mapping[str, Any]] = ()
     tallies: Sequence[Mapping[str, Any]] = ()
 
     def is_whole(self, ok: Mapping[str, int]) -> bool:
-        """Whether nothing is missing of hosts of which so many tasks of the site ended well.
+        """Whether nothing is missing of hosts of which so many tasks of the site succeeded.
 
         A call that Ansible lost on its way here is one that no look would ask again: a drift nobody sees.
         """

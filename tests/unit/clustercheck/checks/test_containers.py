@@ -1,4 +1,4 @@
-"""GPUs in containers whose user is not root, and after systemd read its units anew."""
+"""GPUs in containers whose user is not root, and after systemd read its units again."""
 
 from __future__ import annotations
 

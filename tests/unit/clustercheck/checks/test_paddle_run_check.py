@@ -116,7 +116,7 @@ def test_one_node_is_judged_by_itself_and_on_every_gpu() -> None:
 
 
 def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where GPUs took no part, what passed on the CPU proves nothing of them: as for every job."""
+    """Where GPUs were not used, what passed on the CPU proves nothing of them: as for every job."""
     evidence = sample.healthy(1)
     evidence = seeding.with_facts(evidence, JOB, backend="gloo")
 

@@ -210,7 +210,7 @@ def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:
 
 
 def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_one_of_them_is_left_out() -> None:
-    """A ring that went by this way would wait in vain, and blame who waited."""
+    """A ring that went by this way would wait without success, and blame who waited."""
     document = run(launcher=Network([(2, 1)]))
     assert blamed(document) == [("link", "gpu02", None, "gpu03")]
     assert document["culprits"][0]["remedy"] == ON_THE_WAY

@@ -135,7 +135,7 @@ class Cuda:
         ctypes.memmove(back, bytes(self.memory[address.value]), size.value)
 
     def is_tidy(self) -> bool:
-        """Whether all that was taken was given back."""
+        """Whether all that was taken was released."""
         return not self.alive and not self.current and not any(self.retained.values())
 
 

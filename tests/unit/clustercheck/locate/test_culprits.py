@@ -52,7 +52,7 @@ def told(nodes: list[str], slow_nodes: set[str], slow_links: set[Pair]) -> Isola
 
 
 def named(isolated: IsolationResult) -> set[tuple[str, tuple[str, ...]]]:
-    """Who is named for certain."""
+    """Who is named certainly."""
     return {(one.scope, one.nodes) for one in isolated.sure}
 
 
@@ -105,9 +105,7 @@ def test_what_the_better_pairs_reach_is_not_what_most_do() -> None:
 def result(
     check: str, scope: Scope, node: str | None, gpu: int | None = None, verdict: Verdict = Verdict.FAIL
 ) -> Result:
-    return Result(
-        check, scope, Subject(node, gpu), verdict, because=f"{check} is bad", remedy=f"mend {check}"
-    )
+    return Result(check, scope, Subject(node, gpu), verdict, because=f"{check} is bad", remedy=f"fix {check}")
 
 
 def test_each_culprit_is_named_once_with_every_reason() -> None:
@@ -129,7 +127,7 @@ def test_each_culprit_is_named_once_with_every_reason() -> None:
         ("node", "gpu03", None), ("gpu", "gpu02", 3), ("link", "gpu01", 0),
     ]  # fmt: skip
     assert found[0].because == "node-reachable: node-reachable is bad; all-reduce: all-reduce is bad"
-    assert found[1].remedy == "mend xid"
+    assert found[1].remedy == "fix xid"
 
 
 def test_what_fails_on_every_gpu_of_a_node_is_the_nodes() -> None:

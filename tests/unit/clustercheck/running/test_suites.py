@@ -26,7 +26,7 @@ THROUGHPUT = {"resnet50": 993.0, "bert_base": 159.0}
 
 
 class Counting:
-    """Runs nothing: every rank of two nodes of eight GPUs ends well, over NCCL; counts launches."""
+    """Runs nothing: every rank of two nodes of eight GPUs succeeds, over NCCL; counts launches."""
 
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()

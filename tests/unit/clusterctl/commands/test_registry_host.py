@@ -146,11 +146,11 @@ def test_damaged_layers_are_named_and_make_the_exit_code_1(
 def test_a_failure_is_told_in_the_modules_words_with_its_code(
     registry: Callable[..., int], ansible: Ansible, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ansible.fails = "Harbor's backup could not be taken: the database's dump was cut off."
+    ansible.fails = "Harbor's backup could not be taken: the database's dump was interrupted."
     ansible.code = "harbor.backup"
     assert registry("backup", "--yes") == 1
     err = capsys.readouterr().err
-    assert "the database's dump was cut off" in err
+    assert "the database's dump was interrupted" in err
     assert "harbor.backup" in err
     assert ansible.leases == ["taken", "freed"]
 

@@ -131,7 +131,7 @@ def test_prometheus_gives_of_a_nodes_pairs_the_worst():
     samples = {name: len(family.samples) for name, family in read.items()}
     every = DOCUMENTS["hundred"].results
     results = [r for r in every if r.verdict is not Verdict.EXCLUDED]
-    assert sum(r.check == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes take no part
+    assert sum(r.check == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes are not used
     # A sample a cell of node x GPU x check, of pairs one a node; what was expected for a node, not each GPU.
     assert samples["clusterctl_check_passed"] == len(set().union(*map(places, results)))
     # What was measured and has no floor is excluded, and has its part of physics.

@@ -158,7 +158,7 @@ def test_a_dump_is_whole_and_loads_as_a_whole_or_not_at_all(
     whole, begun = f"BEGIN;\n{dumped}\nCOMMIT;\n", f"BEGIN;\n{dumped}"
     for text, names, good in (
         (whole.replace("COMMIT", "nonsense; COMMIT"), ["golden", "later"], False),
-        (begun, ["golden", "later"], True),  # cut off: psql ends well, and nothing was committed
+        (begun, ["golden", "later"], True),  # cut off: psql succeeds, and nothing was committed
         (whole, ["golden"], True),
     ):
         load = f"import database; database.STATE = {str(tmp_path / 'state.sqlite')!r}; database.load()"

@@ -37,7 +37,7 @@ def judge_alike(
 ) -> Finding:
     """Every trait against equal nodes. More than half of them are right; else nobody can tell who is.
 
-    A node that does not tell what its equals tell is not judged, but for what it ``may_lack``.
+    A node that does not tell what its equals tell is not judged, except what it ``may_lack``.
     """
     node = str(subject.node)
     mine = traits_of(evidence.nodes[node])

@@ -97,7 +97,7 @@ def _compare(
         if first is None or last is None:
             untold[key] = "the counter is not told"
         elif first == widest.get(key[1]):
-            untold[key] = "it had counted to its end before"
+            untold[key] = "it had been saturated before"
         elif last < first:
             untold[key] = "it was cleared between the readings"
             grew[key] = last  # since then

@@ -46,7 +46,7 @@ def listed_for(gpu: SmiGpu, listed: Sequence[L]) -> L | None:
 
 
 def require_all_listed(node: NodeEvidence, listed: Sequence[Listed], what: str) -> None:
-    """Raises CannotReadError where one of the driver's GPUs is missing there, but for those that are lost."""
+    """Raises CannotReadError where one of the driver's GPUs is missing there, except those that are lost."""
     lost = node.lost_gpus()
     answering = [gpu for gpu in node.smi().gpus if not gpu.lost and gpu.address not in lost]
     found = [gpu for gpu in answering if listed_for(gpu, listed) is not None]

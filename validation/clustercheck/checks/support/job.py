@@ -48,7 +48,7 @@ def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
 
 
 def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
-    """The finding where the job did not end well for this node (or the group), or proves nothing; else None.
+    """The finding where the job did not succeed for this node (or the group), or proves nothing; else None.
 
     Raises NotDoneError where the job did not run, or not on this node.
     """
@@ -65,7 +65,7 @@ def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | Non
 
 
 def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
-    """The finding where a job that ended well proves less than was asked: no peer, or a GPU left out."""
+    """The finding where a job that succeeded proves less than was asked: no peer, or a GPU left out."""
     outcome = outcome_of(evidence, job)
     short = evidence.once(partial(_short_of_gpus, outcome=outcome), ("short of GPUs", job))
     if subject.node in short:
@@ -106,7 +106,7 @@ def has_mig(evidence: Evidence, node: str) -> bool:
 
 
 def broken(outcome: JobOutcome, subject: Subject) -> Finding:
-    """The finding on a subject of a job that did not end well."""
+    """The finding on a subject of a job that did not succeed."""
     blamed = outcome.suspects
     names = _some(blamed) or "no single node"
     if subject.node is None:

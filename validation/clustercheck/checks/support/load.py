@@ -1,4 +1,4 @@
-"""Which jobs of a run loaded a node's links: those that moved data over them, and ended well there."""
+"""Which jobs of a run loaded a node's links: those that moved data over them, and succeeded there."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def _across_by_nccl_tests(evidence: Evidence) -> bool:
 
 
 def _said(evidence: Evidence, job: str, node: str) -> list[Mapping[str, Any]]:
-    """What the ranks of a node say that ended well."""
+    """What the ranks of a node say that succeeded."""
     outcome = evidence.jobs.get(job)
     ranks: Iterable[RankOutcome] = ranks_of(outcome, node) if outcome else ()
     return [said for rank in ranks if (said := _verdict(rank))]
 
 
 def _verdict(rank: RankOutcome) -> Mapping[str, Any]:
-    """What a rank that ended well says; nothing of one that did not."""
+    """What a rank that succeeded says; nothing of one that did not."""
     return rank.verdict or {} if rank.state is RankState.OK else {}
 
 

@@ -114,7 +114,7 @@ def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
 
 
 def no_nccl(evidence: Evidence, subject: Subject) -> Finding:
-    """What to say where NCCL took no part in the all-reduce. Raises NotDoneError where it did."""
+    """What to say where NCCL were not used in the all-reduce. Raises NotDoneError where it did."""
     outcome = outcome_of(evidence, all_reduce.JOB)
     ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
     backends = sorted({str((rank.verdict or {}).get("backend")) for rank in ranks})

@@ -193,7 +193,7 @@ def on_gpus(job: str, *, missing_on: str) -> Inject:
 
 
 def rank(job: str, node: str, state: RankState, because: str = "") -> Inject:
-    """A rank that did not end well: the first failure of its job, all others killed with it."""
+    """A rank that did not succeed: the first failure of its job, all others killed with it."""
 
     def inject(evidence: Evidence) -> Evidence:
         outcome = evidence.jobs[job]

@@ -57,7 +57,7 @@ class Seeds:
         return self.changed(node, gpu, change)
 
     def ended(self, node: str, gpu: int, state: RankState) -> Inject:
-        """A rank that did not come to its end."""
+        """A rank that did not complete."""
         return self._ranks(
             node, gpu, lambda rank: replace(rank, state=state, verdict=None, because="timing fp16")
         )

@@ -86,12 +86,15 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(clusterctl, cluster, ansibl
     assert sorted(ansible.holds) == ["gpu01", "gpu02"], "gpu03 was between two tasks"
     run_id = ansible.holds["gpu01"]["run"]
     assert "gpu01: the lease is kept, nobody else may come in: job j1.2 goes on" in messages
-    assert "gpu02: the lease is kept, nobody else may come in: it was cut off in: a_role: Install" in messages
+    assert (
+        "gpu02: the lease is kept, nobody else may come in: it was interrupted in: a_role: Install"
+        in messages
+    )
     assert f"clusterctl leases release {run_id}" in messages
     if raises is None:
         assert (code, lines[-1]["exit"]) == (130, 130)
         assert lines[-1]["leased"] == {
-            "gpu01": "job j1.2 goes on", "gpu02": "it was cut off in: a_role: Install packages",
+            "gpu01": "job j1.2 goes on", "gpu02": "it was interrupted in: a_role: Install packages",
         }  # fmt: skip
     (entry,) = lease_book.entries(cluster)
     assert entry.hosts == ("gpu01", "gpu02")

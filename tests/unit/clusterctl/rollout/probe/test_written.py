@@ -134,7 +134,7 @@ def test_a_call_that_was_not_written_down_is_missed(tmp_path, monkeypatch):
     """Ansible only warns where a callback breaks; a call that nobody asks again is a drift nobody sees."""
     path = tmp_path / "calls.jsonl"
     _, end = of_two_tasks(path)
-    assert not read(path).is_whole({"gpu01": 2}), "it did not come to its end"
+    assert not read(path).is_whole({"gpu01": 2}), "it did not complete"
     end()
     assert read(path).is_whole({"gpu01": 2})
     lines = path.read_text().splitlines()
