@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from clusterctl.commands.runner import META_KEY
+from clusterctl.commands.shared.runner import META_KEY
 from clusterctl.console import explain, say
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_USAGE, ExplainedError
 

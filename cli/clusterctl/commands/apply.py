@@ -11,9 +11,9 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import plan as plan_command
 from clusterctl.commands import preflight
-from clusterctl.commands.duration import duration
-from clusterctl.commands.options import site_options
-from clusterctl.commands.runner import pass_runner
+from clusterctl.commands.shared.duration import duration
+from clusterctl.commands.shared.options import site_options
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import TIME_LIMIT_S, Runner
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.engine.wording import counted

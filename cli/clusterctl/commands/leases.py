@@ -10,7 +10,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
-from clusterctl.commands.runner import pass_runner
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing

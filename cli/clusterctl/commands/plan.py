@@ -9,8 +9,8 @@ import click
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
-from clusterctl.commands.options import site_options
-from clusterctl.commands.runner import pass_runner
+from clusterctl.commands.shared.options import site_options
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import counted

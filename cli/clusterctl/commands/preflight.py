@@ -8,7 +8,7 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
-from clusterctl.commands.runner import pass_runner
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
 from clusterctl.rollout import opening, tables

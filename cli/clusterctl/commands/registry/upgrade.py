@@ -9,7 +9,7 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
-from clusterctl.commands.runner import pass_runner
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.registry_host import RegistryOperation
 
