@@ -174,8 +174,8 @@ def summary(document: Document) -> str:
     if not document.culprits:
         return sentence
     names = list(dict.fromkeys(culprit_name(culprit) for culprit in document.culprits))
-    more = len(names) - MAX_NAMED_CULPRITS
-    return f"{sentence} Faulty: {', '.join(names[:MAX_NAMED_CULPRITS])}{f' and {more} more' * (more > 0)}."
+    more = [f"{len(names) - MAX_NAMED_CULPRITS} more"] if len(names) > MAX_NAMED_CULPRITS else []
+    return f"{sentence} Faulty: {'; '.join(names[:MAX_NAMED_CULPRITS] + more)}."
 
 
 def covered(document: Document) -> list[tuple[str, int]]:
