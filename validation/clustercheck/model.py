@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clustercheck.parse.python39 import SLOTS, StrEnum
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.python39 import SLOTS, StrEnum
 
 
 class Verdict(StrEnum):

@@ -12,8 +12,8 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.comparison import before_of
 from clustercheck.expect.judge import judge_all
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.python39 import SLOTS
 from clustercheck.parse.reading import CannotReadError, NotDoneError
-from clustercheck.python39 import SLOTS
 
 GROUP = Subject()
 CUDA_IMAGE = (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from clustercheck.errors import ExplainedError
 from clustercheck.expect.physics import all_reduce_ceiling_gbps, nvlink_gbps, pcie_gbps
-from clustercheck.python39 import StrEnum
+from clustercheck.parse.python39 import StrEnum
 from clustercheck.tables import read_table
 
 DIRECTORY = Path(__file__).parent / "profiles"

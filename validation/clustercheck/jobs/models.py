@@ -105,7 +105,7 @@ def _separable(nn: Any, given: int, out: int, stride: Any) -> Any:
 
 
 def ocr_detection(nn: Any, *, width: int = 16) -> Any:
-    """The location of text, by four scales. Input: (batch, 3, h, w); output: (batch, 1, h/4, w/4)."""
+    """Text locations, in four scales. Input: (batch, 3, 32 i, 32 j); output: (batch, 1, 8 i, 8 j)."""
 
     class Detection(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from clustercheck.python39 import StrEnum
+from clustercheck.parse.python39 import StrEnum
 
 
 class RankState(StrEnum):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustercheck.parse.document import member, read_json
+from clustercheck.parse.python39 import StrEnum
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.python39 import StrEnum
 
 ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
 _WHAT = "the output of dcgmi diag -j"

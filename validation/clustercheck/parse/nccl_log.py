@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from clustercheck.parse.python39 import pairwise
 from clustercheck.parse.reading import CannotReadError, readable
-from clustercheck.python39 import pairwise
 
 LARGEST = 256 * 1024 * 1024  # some 12 kB a rank: a group of 16,000 and more
 LONGEST_LINE = 8192

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from clustercheck.parse.kernel_log import Xid
-from clustercheck.python39 import StrEnum
+from clustercheck.parse.python39 import StrEnum
 
 _FIRST = re.compile(r"(Fatal|Non-fatal)(?:, Link (\d{1,3}))?\b[ ,]*(.*)")
 _MORE = re.compile(r"Severity \d{1,3} Engine instance|Data \{")  # of the message before it

@@ -19,8 +19,8 @@ from clustercheck.model import (
     Subject,
     Verdict,
 )
+from clustercheck.parse.python39 import SLOTS
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.python39 import SLOTS
 from clustercheck.result.document import SCHEMA, Document
 from clustercheck.result.gc_pause import gc_paused
 

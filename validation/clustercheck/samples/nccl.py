@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from clustercheck.python39 import pairwise
+from clustercheck.parse.python39 import pairwise
 
 GPUS = 8
 SHOWN = 20  # ranks of a ring that NCCL prints [NCCL, src/graph/rings.cc, MAXWIDTH]
