@@ -47,7 +47,7 @@ def validated(cluster: ClusterDirectory, connect: Connect, **asked: Any) -> Vali
 def test_a_healthy_cluster_passes_and_its_result_is_kept(cluster: ClusterDirectory) -> None:
     result = validated(cluster, from_memory(FakeLauncher()), force_busy=True)
     assert result.document is not None and result.page is not None
-    assert (result.exit_code, result.document["verdict"]) == (0, "pass")
+    assert (result.exit_code, result.document.verdict) == (0, "pass")
     assert result.page.is_file()
     run = RunStore(cluster).get("last")
     assert (run.kind, run.exit_code, run.summary["verdict"]) == ("validate", 0, "pass")
@@ -62,7 +62,7 @@ def test_a_cluster_that_fails_is_exit_code_1(cluster: ClusterDirectory) -> None:
 
     result = validated(cluster, from_memory(FakeLauncher(fail=fails)))
     assert result.document is not None
-    assert (result.exit_code, result.document["verdict"]) == (1, "fail")
+    assert (result.exit_code, result.document.verdict) == (1, "fail")
     assert RunStore(cluster).get("last").exit_code == 1
 
 

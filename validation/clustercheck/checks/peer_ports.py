@@ -151,7 +151,7 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 def _blamed(
     tried: Iterable[Way], failed: Iterable[Way]
 ) -> tuple[dict[tuple[int, str], list[str]], list[Way]]:
-    """By end and culprit of connections: the nodes at the other end; and the connections without a culprit."""
+    """By end and culprit of connections: the nodes at the other end; and those without a culprit."""
     attempts = Counter((end, way[end]) for way in tried for end in (OUT_OF, INTO))
     left = set(failed)
     at: dict[tuple[int, str], set[Way]] = defaultdict(set)

@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 from tests.support.judged import compared, failing, many, passing
 
-from clustercheck.model import Better, Part, Verdict
+from clustercheck.model import Direction, Part, Verdict
 from clusterctl.report import change, expectation, heat, html, inventory, nodes
 
 SLOW = ("gpu04", 2)  # in `compared`: all that it computes takes longer
@@ -64,7 +64,7 @@ def test_a_result_tells_of_each_part_its_limit_margin_source_and_method(against_
     ],
 )
 def test_a_limit_is_said_in_its_direction(part, better, sign):
-    assert expectation.bound(Part(part), Better(better)) == sign
+    assert expectation.bound(Part(part), Direction(better)) == sign
 
 
 def test_a_size_is_said_in_the_units_of_messages():
