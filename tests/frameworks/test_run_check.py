@@ -14,6 +14,7 @@ from clustercheck.parse.paddle_check import parse_run_check
 @pytest.mark.paddle
 def test_the_output_of_run_check_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = run_check.run(SimpleNamespace(at=lambda phase, **_: None), {"limit_each_s": 120})["check"]  # type: ignore[arg-type]
+    world = SimpleNamespace(set_phase=lambda phase, **_: None)
+    said = run_check.run(world, {"limit_each_s": 120})["check"]  # type: ignore[arg-type]
     assert said["exit_code"] == 0, said["text"]
     assert parse_run_check(said["text"]).devices >= 1

@@ -9,11 +9,11 @@ import pytest
 pytestmark = pytest.mark.paddle
 FORGETS = (
     "import sharding\n"
-    "class Keeps(sharding.Sharded):\n"
+    "class Keeps(sharding.ShardedOptimizer):\n"
     "    def step(self):\n"
     "        self._optimiser._apply_optimize(None, None, [(p, p.grad) for p in self._parameters])\n"
     "def run(world, arguments):\n"
-    "    sharding.Sharded = Keeps\n"
+    "    sharding.ShardedOptimizer = Keeps\n"
     "    return sharding.run(world, arguments)\n"
 )
 

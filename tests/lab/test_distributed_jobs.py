@@ -174,5 +174,5 @@ def test_a_validation_that_is_ended_leaves_nothing_or_is_found_again(
     assert all(f"of job all-reduce on {node}" in shown for node in NODES)
     again = applied_lab.clusterctl("validate")
     assert again.returncode == 0, again.stderr
-    assert "removed what an earlier run had left" in again.stderr
+    assert "removed leftover of an earlier run" in again.stderr
     nothing_is_left(applied_lab)
