@@ -12,10 +12,10 @@ import pytest
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport
-from clusterctl.rollout.probe import records
-from clusterctl.rollout.probe.ask import ask, ask_here
-from clusterctl.rollout.probe.calls import HERE
-from clusterctl.rollout.probe.look import Look, judged
+from clusterctl.rollout.drift.calls import CONTROLLER
+from clusterctl.rollout.drift.records import load_record
+from clusterctl.rollout.drift.replay import replay_on_controller, replay_on_hosts
+from clusterctl.rollout.drift.report import DriftReport, build_report
 
 pytestmark = pytest.mark.lab
 
@@ -27,7 +27,7 @@ WITHOUT_NVIDIA = (
 json.dump(d, open(p, "w"))'
 )
 
-# One after the other: what an operator, a package or an accident may do, and the task that says so.
+# What an operator, a package or an accident may do, in this order, and the task that reports it.
 DRIFTS = [
     (NODE, f"chmod 0600 {NOUVEAU}", "Keep nouveau off the GPUs"),
     (NODE, "sed -i 's|^URIs:.*|URIs: http://192.0.2.1/|' /etc/apt/sources.list.d/clusterctl-cuda.sources",
@@ -69,16 +69,16 @@ def mended(remembered: Any) -> Iterator[Any]:
     remembered.done("apply", "--yes")
 
 
-def look(lab: Any, *names: str) -> Look:
-    """One look at hosts, as apply takes it."""
+def inspect(lab: Any, *names: str) -> DriftReport:
+    """What the drift probe reports of hosts, as apply uses it."""
     directory = ClusterDirectory(lab.cluster)
     inventory.forget_cached()
-    known = {name: record for name in names if (record := records.load(directory, name))}
+    known = {name: record for name in names if (record := load_record(directory, name))}
     assert set(known) == set(names), "nothing is remembered"
     calls = {name: record.calls for name, record in known.items()}
-    here = ask_here([c for own in calls.values() for c in own if c.at == HERE], directory)
+    here = replay_on_controller([c for own in calls.values() for c in own if c.at == CONTROLLER], directory)
     with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        return judged(known, here, ask(calls, transport))
+        return build_report(known, here, replay_on_hosts(calls, transport))
 
 
 def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembered):
@@ -92,14 +92,14 @@ def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembere
     assert (summary["changed"], summary["failed"], summary["unreachable"], summary["exit"]) == (0, 0, 0, 0)
     assert all(one["ok"] > 10 for one in summary["hosts"].values())
     said = remembered.done("apply", "--yes")
-    assert said.count("tasks looked at in one probe") == 4
+    assert said.count("the drift probe repeated") == 4
     assert "nothing would change" in remembered.done("plan")
 
 
 @pytest.mark.drawn("the site again")
 def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remembered):
     directory = ClusterDirectory(remembered.cluster)
-    before = {name: records.load(directory, name) for name in ("gpu01", REGISTRY)}
+    before = {name: load_record(directory, name) for name in ("gpu01", REGISTRY)}
     secrets = [path.read_text().strip() for path in directory.secrets.iterdir() if path.stat().st_size]
     for path in (directory.state / "probe").glob("*.json"):
         assert path.stat().st_mode & 0o777 == 0o600
@@ -109,7 +109,7 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
     assert "probed" not in lines(done)[-1]
     assert [line for line in lines(done) if line["type"] == "wave_started"]
     for name, record in before.items():
-        again = records.load(directory, name)
+        again = load_record(directory, name)
         assert record is not None
         assert again is not None
         asked = [
@@ -117,7 +117,7 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
                 (c.task, c.identity)
                 for c in one.calls
                 # What the controller is asked for the registry belongs to an apply that it is part of.
-                if c.module != "node_preflight" and (name == REGISTRY or c.at != HERE)
+                if c.module != "node_preflight" and (name == REGISTRY or c.at != CONTROLLER)
             }
             for one in (record, again)
         ]
@@ -126,11 +126,11 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
 
 @pytest.mark.drawn("the site again")
 def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
-    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    assert set(inspect(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
     missed = []
     for host, command, task in DRIFTS:
         mended.ssh(host, f"sudo {command}")
-        seen = look(mended, host).differing.get(host, ())
+        seen = inspect(mended, host).differing.get(host, ())
         if not [one for one in seen if task in one]:
             missed.append((command, seen))
     assert missed == []
@@ -139,7 +139,7 @@ def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
     summary = lines(done)[-1]
     assert summary["probed"] == ["gpu02"], "a host that did not drift is not taken along"
     assert all(summary["hosts"][name]["changed"] for name in (NODE, REGISTRY))
-    assert set(look(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    assert set(inspect(mended, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
 
 
 @pytest.mark.drawn("the site again")

@@ -30,8 +30,8 @@ from clusterctl.errors import (
 )
 from clusterctl.rollout import leases, opening, parts, pulls, site, tables
 from clusterctl.rollout import offline as offline_apply
+from clusterctl.rollout.drift.probe import DriftProbe, DriftReport, remove_call_logs, summarize_differences
 from clusterctl.rollout.preflight import PreflightReport, look
-from clusterctl.rollout.probe.look import Look, Looks, calls_put_away, in_short
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Limits, Session
 from clusterctl.rollout.unfinished import Unfinished
@@ -86,8 +86,8 @@ def command(
     A host that fails, cannot be reached or falls silent stops the next wave. Running it again goes on
     from where it stopped. Exit code 3: done, but for hosts that were busy.
 
-    A host that the same settings have made good before is looked at in one probe first; if it is still as
-    it was left, that is all. --full takes every host through Ansible.
+    Hosts on which an earlier apply with the same settings succeeded are inspected first by the drift probe;
+    hosts that are unchanged need nothing more. --full runs every task through Ansible.
 
     --offline watches every packet with which a host that is changed turns to another. Exit code 1 where one
     turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard. Who
@@ -107,14 +107,14 @@ def command(
     watching = offline_apply.Watching()
     store = RunStore(chosen.directory)
     declined, limits = False, Limits(wave_h * 3600, silence_min * 60)
-    with mutex.held(chosen.directory, "apply"), calls_put_away(chosen.directory):
+    with mutex.held(chosen.directory, "apply"), remove_call_logs(chosen.directory):
         with opening.session(chosen, "apply", asked.arguments, passwords=passwords, as_json=as_json,
                              extra_vars=asked.extra_vars) as session:  # fmt: skip
             _recover(store, session, chosen)
-            looks = Looks.of_run(session, chosen, asked, passwords)
-            first = looks.first()
-            _say_looked(first)
-            report = first.merged(look(looks.told, first.rest(chosen.names)))
+            drift = DriftProbe.for_run(session, chosen, asked, passwords)
+            inspected = drift.inspect()
+            _say_inspected(inspected)
+            report = inspected.merged(look(drift.logging_session, inspected.rest(chosen.names)))
             if report.leases and not asked.preflight_alone:
                 raise leases.refusal(report.leases)
             show(report, as_json=as_json)
@@ -124,12 +124,12 @@ def command(
                 _preflight_verdict(report),
             )
             if code == EXIT_GOOD and not asked.preflight_alone:
-                plan = _plan(chosen, report, asked, canaries=canary, quiet=first.quiet)
+                plan = _plan(chosen, report, asked, canaries=canary, quiet=inspected.quiet)
                 _announce(plan, chosen, report, asked)
                 declined = not (yes or _agreed(plan))
                 if not declined:
-                    outcome, watching = _change(looks, plan, asked, limits=limits, inside=inside)
-                    _complete(outcome, first, plan, chosen)
+                    outcome, watching = _change(drift, plan, asked, limits=limits, inside=inside)
+                    _complete(outcome, inspected, plan, chosen)
                     code = worst(outcome.exit_code, watching.exit_code)
             if not outcome.states:
                 outcome.states |= report.unfit
@@ -146,7 +146,7 @@ def command(
         offline_apply.tell(watching)
         if outcome.records:
             _tell(chosen, outcome, session, code, as_json=as_json)
-        _remember(looks, first.rest(chosen.names), outcome, unfinished)
+        _record(drift, inspected.rest(chosen.names), outcome, unfinished)
         if unfinished.sentences:
             _keep(store, session, code, {**summary, **ended}, unfinished)
             summary |= unfinished.as_record()
@@ -163,16 +163,17 @@ def _keep(
         store.finish(session.run, code, {**summary, **unfinished.as_record()})
 
 
-def _say_looked(first: Look) -> None:
-    if first.quiet:
-        number = counted(len(first.quiet), "host")
-        console.say(f"{number}, each looked at in one probe: as the last apply left them")
-    for what, hosts in hosts_by({host: in_short(why) for host, why in first.differing.items()}).items():
-        console.say(f"{listed(hosts)}: not as it was left: {what}")
+def _say_inspected(inspected: DriftReport) -> None:
+    if inspected.quiet:
+        number = counted(len(inspected.quiet), "host")
+        console.say(f"{number} unchanged since the last apply, by the drift probe")
+    changed = {host: summarize_differences(why) for host, why in inspected.differing.items()}
+    for what, hosts in hosts_by(changed).items():
+        console.say(f"{listed(hosts)}: changed since the last apply: {what}")
 
 
 def _change(
-    looks: Looks,
+    drift: DriftProbe,
     plan: WavePlan,
     asked: parts.Asked,
     *,
@@ -180,33 +181,37 @@ def _change(
     inside: offline_apply.Allowed | None,
 ) -> tuple[site.SiteOutcome, offline_apply.Watching]:
     """The waves, while their hosts are held, and watched where that is asked."""
-    session, watching = looks.session, offline_apply.Watching()
+    session, watching = drift.session, offline_apply.Watching()
     with leases.held(session, plan.hosts) as ours:
-        looks.forget(() if ours.failures else plan.hosts)
+        drift.discard(() if ours.failures else plan.hosts)
         if ours.failures:
             outcome = site.not_begun(session, plan, ours.failures)
         else:
             with offline_apply.watched(session, plan.hosts, inside) as watching:
-                outcome = site.apply_waves(looks.told, plan, tags=asked.tags, limits=limits, again=ours.again)
+                outcome = site.apply_waves(
+                    drift.logging_session, plan, tags=asked.tags, limits=limits, again=ours.again
+                )
     outcome.add_leases(ours)
     return outcome, watching
 
 
-def _remember(looks: Looks, hosts: Sequence[str], outcome: site.SiteOutcome, unfinished: Unfinished) -> None:
-    """Of those of ``hosts`` that are good now: so that the next apply can look at them in one probe."""
+def _record(
+    drift: DriftProbe, hosts: Sequence[str], outcome: site.SiteOutcome, unfinished: Unfinished
+) -> None:
+    """Record those of ``hosts`` that are good now, so that the next apply need not run Ansible there."""
     if outcome.interrupted:
         return
     well = (HostState.GOOD, HostState.UNTOUCHED)
     good = [name for name in hosts if outcome.states.get(name) in well]
     ok = {name: outcome.records[name].ok if name in outcome.records else 0 for name in good}
-    not_kept: dict[str, str] = {}
+    not_recorded: dict[str, str] = {}
     with (
-        unfinished.instead_of_failing("the next apply looks at nothing in one probe"),
+        unfinished.instead_of_failing("the next apply runs Ansible on every host"),
         terminated_like_interrupted(),
     ):
-        not_kept = looks.settle(ok)
-    for why, alike in hosts_by(not_kept).items():
-        console.say(f"{listed(alike)}: the next apply cannot look at it in one probe: {why}")
+        not_recorded = drift.record(ok)
+    for why, alike in hosts_by(not_recorded).items():
+        console.say(f"{listed(alike)}: the next apply runs Ansible there: {why}")
 
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:
@@ -224,9 +229,11 @@ def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> No
     leases.recover(session, chosen.names, [host.name for host in chosen.inventory.hosts])
 
 
-def _complete(outcome: site.SiteOutcome, first: Look, plan: WavePlan, chosen: opening.Selection) -> None:
+def _complete(
+    outcome: site.SiteOutcome, inspected: DriftReport, plan: WavePlan, chosen: opening.Selection
+) -> None:
     """Add the hosts that no wave touched."""
-    outcome.add_quiet(first.quiet, first.reasons)
+    outcome.add_quiet(inspected.quiet, inspected.reasons)
     outcome.busy |= {h: why for h, why in plan.left_out.items() if h not in chosen.outside}
     outcome.states |= dict.fromkeys(chosen.outside, HostState.UNTOUCHED)
     outcome.reasons |= chosen.outside

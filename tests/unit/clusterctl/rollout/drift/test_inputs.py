@@ -1,4 +1,4 @@
-"""By what an apply is decided: when what is remembered may be believed. No host is reached."""
+"""The inputs that decide what an apply asks: a change of any of them voids the records."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe import records
-from clusterctl.rollout.probe.calls import CannotAskError
-from clusterctl.rollout.probe.decided import inputs, require_clear, with_secrets
-from clusterctl.rollout.probe.look import Looks
-from clusterctl.rollout.probe.steady import is_steady
-from clusterctl.rollout.probe.written import Written
+from clusterctl.rollout.drift.call_log import CallLog
+from clusterctl.rollout.drift.deterministic import is_deterministic
+from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets, find_obstacles
+from clusterctl.rollout.drift.probe import DriftProbe
+from clusterctl.rollout.drift.records import load_record
 
-from .probe_stage import two_hosts
+from .drift_stage import two_hosts
 
 
 @pytest.fixture
@@ -26,17 +25,17 @@ def inventory(tmp_path):
 
 
 def test_a_setting_of_any_host_a_flag_a_lock_and_a_secret_decide(inventory):
-    first = inputs(inventory, {})
-    assert first == inputs(inventory, {})
+    first = digest_inputs(inventory, {})
+    assert first == digest_inputs(inventory, {})
     other = replace(inventory.hosts[1], variables={"nvidia_driver_branch": "570"})
-    assert inputs(replace(inventory, hosts=(inventory.hosts[0], other)), {}) != first
-    assert inputs(replace(inventory, hosts=inventory.hosts[:1]), {}) != first
-    assert inputs(inventory, {"nvidia_driver_reboot": True}) != first
+    assert digest_inputs(replace(inventory, hosts=(inventory.hosts[0], other)), {}) != first
+    assert digest_inputs(replace(inventory, hosts=inventory.hosts[:1]), {}) != first
+    assert digest_inputs(inventory, {"nvidia_driver_reboot": True}) != first
     (inventory.directory.root / "clusterctl.lock").write_text("driver: 580\n")
-    assert inputs(inventory, {}) != first
-    before = with_secrets(first, inventory.directory)
+    assert digest_inputs(inventory, {}) != first
+    before = digest_with_secrets(first, inventory.directory)
     (inventory.directory.secrets / "registry-pull.password").write_text("x")
-    assert with_secrets(first, inventory.directory) != before
+    assert digest_with_secrets(first, inventory.directory) != before
 
 
 @pytest.mark.parametrize(
@@ -52,10 +51,11 @@ def test_a_setting_of_any_host_a_flag_a_lock_and_a_secret_decide(inventory):
         ("registry_controller_dir", "/srv/keys"),
     ],
 )
-def test_a_host_whose_settings_no_digest_covers_is_not_remembered(inventory, name, value):
-    require_clear(inventory.hosts[0], inventory)
-    with pytest.raises(CannotAskError, match=name):
-        require_clear(replace(inventory.hosts[0], variables={name: value}), inventory)
+def test_a_host_whose_settings_no_digest_covers_is_not_recorded(inventory, name, value):
+    assert find_obstacles(inventory.hosts, inventory) == {}
+    odd = replace(inventory.hosts[0], variables={name: value})
+    found = find_obstacles((odd,), replace(inventory, hosts=(odd, inventory.hosts[1])))
+    assert name in found["gpu01"]
 
 
 SETTINGS = frozenset(
@@ -104,8 +104,8 @@ SETTINGS = frozenset(
         ["x", {"a": "{{ now() }}"}],
     ],
 )
-def test_a_setting_that_is_not_known_to_be_steady_is_not(value):
-    assert not is_steady(value, SETTINGS)
+def test_a_setting_that_is_not_known_to_be_deterministic_is_not(value):
+    assert not is_deterministic(value, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_setting_that_is_not_known_to_be_steady_is_not(value):
         [{"a": "{{ site_no_proxy is defined and site_no_proxy is not none }}"}],
     ],
 )  # fmt: skip
-def test_a_setting_that_speaks_of_other_settings_alone_is_steady(value):
-    assert is_steady(value, SETTINGS)
+def test_a_setting_of_other_settings_only_is_deterministic(value):
+    assert is_deterministic(value, SETTINGS)
 
 
 def test_settings_that_name_their_own_directory_decide_by_where_it_is(inventory, tmp_path):
     elsewhere = replace(inventory, directory=ClusterDirectory(tmp_path / "elsewhere"))
-    assert inputs(elsewhere, {}) != inputs(inventory, {})
+    assert digest_inputs(elsewhere, {}) != digest_inputs(inventory, {})
 
 
 def test_a_setting_of_another_host_that_no_digest_covers_counts_too(inventory):
@@ -143,29 +143,34 @@ def test_a_setting_of_another_host_that_no_digest_covers_counts_too(inventory):
         "reg", "reg", 22, "ops", ("registry",), {"ansible_host": "{{ lookup('env', 'REGISTRY') }}"}
     )
     whole = replace(inventory, hosts=(*inventory.hosts, registry))
-    with pytest.raises(CannotAskError, match="ansible_host of reg may be another"):
-        require_clear(inventory.hosts[0], whole)
+    said = "reg: ansible_host may have another value each time"
+    assert find_obstacles(inventory.hosts, whole) == {"gpu01": said, "gpu02": said}
 
 
 @pytest.mark.parametrize("how", ["other", "broken"])
-def test_settings_that_are_edited_while_apply_is_at_work_are_not_remembered(inventory, tmp_path, how):
+def test_a_host_is_not_recorded_if_settings_are_edited_during_the_apply(inventory, tmp_path, how):
     """Some waves went by the old, some by the new: put back, they would pass for what was applied."""
     directory, calls = inventory.directory, tmp_path / "calls.jsonl"
     calls.touch()
     listing = {"gpu_nodes": {"hosts": ["gpu01"]}, "_meta": {"hostvars": {"gpu01": {"a": how}}}}
     session = Bare(directory=directory, extra_vars={}, run=Bare(id="r", path=lambda _name: calls), calls=None)
-    looks = Looks(
-        session, Bare(directory=directory, inventory=inventory), None, inputs(inventory, {}), True, False
+    probe = DriftProbe(
+        session,
+        Bare(directory=directory, inventory=inventory),
+        None,
+        digest_inputs(inventory, {}),
+        True,
+        False,
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Looks, "told", Bare(calls=calls))
-        patch.setattr(Written, "is_whole", lambda *_: True)
+        patch.setattr(DriftProbe, "logging_session", Bare(calls=calls))
+        patch.setattr(CallLog, "is_complete", lambda *_: True)
         patch.setattr(
             "clusterctl.cluster.inventory._listing", lambda _d: listing if how == "other" else _unreadable()
         )
-        said = looks.settle({"gpu01": 1})
-    assert said == {"gpu01": "the settings were changed while it was at work"}
-    assert records.load(directory, "gpu01") is None
+        said = probe.record({"gpu01": 1})
+    assert said == {"gpu01": "the settings were changed during the apply"}
+    assert load_record(directory, "gpu01") is None
 
 
 def _unreadable():

@@ -1,4 +1,4 @@
-"""What can be asked again before an apply, and which answer is no change. No host is reached."""
+"""Which calls can be repeated before an apply, and which answer means no change. No host is reached."""
 
 from __future__ import annotations
 
@@ -6,65 +6,65 @@ from dataclasses import replace
 
 import pytest
 
-from clusterctl.rollout.probe.calls import HERE, CannotAskError, of_host
-from clusterctl.rollout.probe.judge import decisive, wanting
-from clusterctl.rollout.probe.look import differences, judged
+from clusterctl.rollout.drift.answers import fingerprint, pending_change
+from clusterctl.rollout.drift.calls import CONTROLLER, NotRepeatableError, select_calls
+from clusterctl.rollout.drift.report import build_report, find_differences
 
-from .probe_stage import asked_of, call, remembered, told
+from .drift_stage import asked_of, call, log_entry, recorded
 
 
-def test_what_decides_on_the_controller_alone_and_what_follows_is_not_asked():
+def test_modules_of_the_controller_and_follow_ups_are_not_repeated():
     modules = ("assert", "include_tasks", "debug", "async_status", "reboot")
-    job = told("container_image", job=True)
-    assert [c.module for c in asked_of("gpu01", *map(told, modules), job)] == ["node_preflight"]
+    job = log_entry("container_image", job=True)
+    assert [c.module for c in asked_of("gpu01", *map(log_entry, modules), job)] == ["node_preflight"]
 
 
 def test_the_controllers_own_calls_are_every_hosts():
-    local = told("cluster_certificate", host="gpu02", at=HERE)
-    other = told("debian_packages", host="gpu02")
+    local = log_entry("cluster_certificate", host="gpu02", at=CONTROLLER)
+    other = log_entry("debian_packages", host="gpu02")
     assert [(c.at, c.module) for c in asked_of("gpu01", local, other)] == [
         ("", "node_preflight"),
-        (HERE, "cluster_certificate"),
+        (CONTROLLER, "cluster_certificate"),
     ]
 
 
-def test_equal_calls_are_asked_once_and_counted():
-    calls = asked_of("gpu01", told("container_engine_facts"), told("container_engine_facts"))
+def test_equal_calls_are_repeated_once_and_counted():
+    calls = asked_of("gpu01", log_entry("container_engine_facts"), log_entry("container_engine_facts"))
     assert [(c.module, c.times) for c in calls] == [("node_preflight", 1), ("container_engine_facts", 2)]
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        told("debian_packages", hidden=True),
-        told("debian_packages", failed=True),
-        told("apt"),
-        told("command"),
-        told("uri", args={"method": "POST"}),
-        told("template"),
-        told("file", at="gpu02"),
-        told("apt_source", args={"http_proxy": {"sha256": "0" * 64}}),
+        log_entry("debian_packages", hidden=True),
+        log_entry("debian_packages", failed=True),
+        log_entry("apt"),
+        log_entry("command"),
+        log_entry("uri", args={"method": "POST"}),
+        log_entry("template"),
+        log_entry("file", at="gpu02"),
+        log_entry("apt_source", args={"http_proxy": {"sha256": "0" * 64}}),
     ],
     ids=["no_log", "rescued", "unknown", "changes", "post", "no-content", "delegated", "secret"],
 )
-def test_what_is_not_clear_cannot_be_asked(call):
-    with pytest.raises(CannotAskError, match="r: "):
+def test_a_call_that_may_change_something_is_not_repeated(call):
+    with pytest.raises(NotRepeatableError, match="r: "):
         asked_of("gpu01", call)
 
 
-def test_a_host_of_which_nothing_was_written_down_is_not_remembered():
-    with pytest.raises(CannotAskError):
-        of_host("gpu01", [])
+def test_a_host_without_logged_calls_is_not_recorded():
+    with pytest.raises(NotRepeatableError):
+        select_calls("gpu01", [])
 
 
-def test_what_a_change_has_just_done_is_not_asked_again():
+def test_arguments_that_report_a_change_are_empty_when_repeated():
     (_, call) = asked_of(
-        "gpu01", told("nvidia_driver_activate", args={"changed_packages": ["x"], "version": "1"})
+        "gpu01", log_entry("nvidia_driver_activate", args={"changed_packages": ["x"], "version": "1"})
     )
     assert call.args == {"changed_packages": [], "version": "1"}
 
 
-def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
+def test_every_fact_that_a_condition_of_a_role_uses_is_compared(repository):
     """Roles may ask the system what /etc/os-release, uname and Python say: replay.py compares those."""
     import re
 
@@ -104,7 +104,7 @@ def test_every_fact_that_a_condition_of_a_role_asks_is_looked_at(repository):
     ],
 )
 def test_an_answer_is_quiet_or_says_why_not(module, result, quiet):
-    assert (wanting(call(module), result) == "") is quiet
+    assert (pending_change(call(module), result) == "") is quiet
 
 
 def test_an_answer_that_later_tasks_decide_by_must_be_the_same():
@@ -112,40 +112,41 @@ def test_an_answer_that_later_tasks_decide_by_must_be_the_same():
     same = {"changed": False, "engine": {"cdi": "never", "containers_running": 3}}
     other = {"changed": False, "engine": {"cdi": "option", "containers_running": 0}}
     facts = call("container_engine_facts")
-    assert decisive(facts, before) == decisive(facts, same)
-    assert decisive(facts, before) != decisive(facts, other)
+    assert fingerprint(facts, before) == fingerprint(facts, same)
+    assert fingerprint(facts, before) != fingerprint(facts, other)
     stat = call("stat")
-    assert decisive(stat, {"stat": {"exists": True, "atime": 1}}) == decisive(
+    assert fingerprint(stat, {"stat": {"exists": True, "atime": 1}}) == fingerprint(
         stat, {"stat": {"exists": True}}
     )
-    assert decisive(stat, {"stat": {"exists": True}}) != decisive(stat, {"stat": {"exists": False}})
-    assert decisive(call("command"), {"rc": 3, "delta": 1}) != decisive(
+    assert fingerprint(stat, {"stat": {"exists": True}}) != fingerprint(stat, {"stat": {"exists": False}})
+    assert fingerprint(call("command"), {"rc": 3, "delta": 1}) != fingerprint(
         call("command"), {"rc": 0, "delta": 1}
     )
 
 
 def test_only_a_host_of_which_every_answer_is_as_it_was_is_done():
-    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
-    record = remembered("gpu01", own, local)
+    own, local = call("debian_packages"), call("cluster_certificate", at=CONTROLLER)
+    record = recorded("gpu01", own, local)
     good = {own.identity: {"changed": False}}
     here = {local.identity: {"changed": False}}
     known = {"gpu01": record, "gpu02": replace(record, host="gpu02"), "gpu03": replace(record, host="gpu03")}
     drifted = {own.identity: {"changed": True}}
-    look = judged(known, here, {"gpu01": good, "gpu02": drifted, "gpu03": "its SSH port refuses connections"})
-    assert list(look.quiet) == ["gpu01"]
-    assert look.quiet["gpu01"].ok == 2
-    assert look.differing["gpu02"] == ("role: debian_packages: it would change something",)
-    assert look.differing["gpu03"] == ("its SSH port refuses connections",)
-    assert look.rest(["gpu03", "gpu01", "gpu02"]) == ("gpu03", "gpu02")
+    dead = "its SSH port refuses connections"
+    report = build_report(known, here, {"gpu01": good, "gpu02": drifted, "gpu03": dead})
+    assert list(report.quiet) == ["gpu01"]
+    assert report.quiet["gpu01"].ok == 2
+    assert report.differing["gpu02"] == ("role: debian_packages: it would change something",)
+    assert report.differing["gpu03"] == (dead,)
+    assert report.rest(["gpu03", "gpu01", "gpu02"]) == ("gpu03", "gpu02")
 
 
 def test_a_change_on_the_controller_is_every_hosts():
-    own, local = call("debian_packages"), call("cluster_certificate", at=HERE)
-    known = {name: replace(remembered(name, own, local), host=name) for name in ("gpu01", "gpu02")}
+    own, local = call("debian_packages"), call("cluster_certificate", at=CONTROLLER)
+    known = {name: replace(recorded(name, own, local), host=name) for name in ("gpu01", "gpu02")}
     answers = {name: {own.identity: {"changed": False}} for name in known}
-    assert judged(known, {local.identity: {"changed": True}}, answers).quiet == {}
+    assert build_report(known, {local.identity: {"changed": True}}, answers).quiet == {}
 
 
 def test_an_answer_that_did_not_come_is_no_good_answer():
-    record = remembered("gpu01", call("debian_packages"))
-    assert differences(record, {"": {}, HERE: {}}) == ("role: debian_packages: no answer",)
+    record = recorded("gpu01", call("debian_packages"))
+    assert find_differences(record, {"": {}, CONTROLLER: {}}) == ("role: debian_packages: no answer",)
