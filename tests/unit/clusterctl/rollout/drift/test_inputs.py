@@ -10,8 +10,8 @@ import pytest
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
+from clusterctl.rollout.drift import inputs
 from clusterctl.rollout.drift.call_log import CallLog
-from clusterctl.rollout.drift.deterministic import is_deterministic
 from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets, find_obstacles
 from clusterctl.rollout.drift.probe import DriftProbe
 from clusterctl.rollout.drift.records import load_record
@@ -58,78 +58,79 @@ def test_a_host_whose_settings_no_digest_covers_is_not_recorded(inventory, name,
     assert name in found["gpu01"]
 
 
-SETTINGS = frozenset(
-    {"site_no_proxy", "site_http_proxy", "users", "ansible_host", "ansible_play_hosts", "vars"}
-)
+@pytest.fixture
+def content(tmp_path, monkeypatch):
+    """A content root of a few files, read anew each time."""
+    root = tmp_path / "content"
+    for path in CONTENT_FILES:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("before")
+    monkeypatch.setattr(inputs, "content_root", lambda: root)
+    monkeypatch.setattr(inputs, "code_version", inputs.code_version.__wrapped__)
+    return root
+
+
+CONTENT_FILES = [
+    "ansible.cfg",
+    "playbooks/site.yml",
+    "playbooks/group_vars/all",
+    "roles/x/tasks/main.yml",
+    "roles/x/templates/unit.service",
+    "roles/harbor/files/harbor-compose",
+    "roles/x/files/key.asc",
+    "plugins/modules/m.py",
+    "plugins/filter/f.py",
+]
+
+
+@pytest.mark.parametrize("path", CONTENT_FILES)
+def test_every_file_that_a_role_may_read_decides(inventory, content, path):
+    first = digest_inputs(inventory, {})
+    assert digest_inputs(inventory, {}) == first
+    (content / path).write_text("after")
+    assert digest_inputs(inventory, {}) != first
+
+
+def test_byte_code_decides_nothing(inventory, content):
+    first = digest_inputs(inventory, {})
+    (content / "plugins/modules/__pycache__").mkdir()
+    (content / "plugins/modules/__pycache__/m.pyc").write_text("x")
+    assert digest_inputs(inventory, {}) == first
+
+
+@pytest.mark.parametrize("package", ["clusterctl", "ansible-core", "jinja2"])
+def test_the_versions_of_the_programs_decide(inventory, content, monkeypatch, package):
+    first = digest_inputs(inventory, {})
+    version = inputs.version
+    monkeypatch.setattr(inputs, "version", lambda name: "9" if name == package else version(name))
+    assert digest_inputs(inventory, {}) != first
+
+
+def test_the_order_of_hosts_decides(inventory):
+    """``groups['registry'] | first`` is another host then."""
+    turned = replace(inventory, hosts=inventory.hosts[::-1])
+    assert digest_inputs(turned, {}) != digest_inputs(inventory, {})
+
+
+def test_the_order_in_a_group_decides(inventory):
+    def ordered(*names):
+        hosts = tuple(replace(host, context={"groups": {"x": names}}) for host in inventory.hosts)
+        return digest_inputs(replace(inventory, hosts=hosts), {})
+
+    assert ordered("gpu01", "gpu02") == ordered("gpu01", "gpu02") != ordered("gpu02", "gpu01")
 
 
 @pytest.mark.parametrize(
-    "value",
-    [
-        "{{ '$SITE_PROXY' | expandvars }}",
-        "{{ '~/x' | expanduser }}",
-        "{% include '/etc/site' %}",
-        "{% import '/etc/site' as site %}{{ site.x }}",
-        "{% extends '/etc/site' %}",
-        "{% macro m() %}x{% endmacro %}{{ m() }}",
-        "{{ ansible_play_hosts | join(',') }}",
-        "{{ ansible_limit }}",
-        "{{ ansible_check_mode }}",
-        "{{ ansible_facts.hostname }}",
-        "{{ vars['ansible_facts'] }}",
-        "{{ hostvars['gpu01'].ansible_facts.hostname }}",
-        "{{ hostvars['gpu01']['ansible_' ~ 'limit'] }}",
-        "{{ hostvars | dict2items }}",
-        "{% set all = hostvars %}{{ all['gpu01'].ansible_limit }}",
-        "{% for ansible_limit in [] %}{% endfor %}{{ ansible_limit }}",
-        "{{ lookup('env', 'X') }}",
-        "{{ ansible.builtin.lookup('env', 'X') }}",
-        "{{ query('file', 'X') }}",
-        "{{ now() }}",
-        "{{ [1, 2] | random }}",
-        "{{ ['x'] | map('expandvars') | list }}",
-        "{{ ['x'] | map('ansible.builtin.realpath') | list }}",
-        "{{ ['/x'] | select('exists') | list }}",
-        "{{ [{'a': '/x'}] | selectattr('a', 'file') | list }}",
-        "{{ groups['all'] | map('extract', hostvars, 'ansible_limit') | list }}",
-        "{{ ['x'] | map(site_no_proxy) | list }}",
-        "{{ ['x'] | map(*['expandvars']) | list }}",
-        "{{ '/x' is ansible.builtin.exists }}",
-        "{{ ''.__class__ }}",
-        "{{ ''['__class__'] }}",
-        "{{ a_default_of_a_role }}",
-        "{{ unfinished",
-        "#jinja2: variable_start_string:'[%'\n[% now() %]{{ 1 }}",
-        {"__ansible_vault": "$ANSIBLE_VAULT;1.1;AES256\n00"},
-        ["x", {"a": "{{ now() }}"}],
-    ],
+    "name", ["hosts.yml", "group_vars/all.yml", "group_vars/gpu_nodes/x", "host_vars/a.yml"]
 )
-def test_a_setting_that_is_not_known_to_be_deterministic_is_not(value):
-    assert not is_deterministic(value, SETTINGS)
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        "plain", 3, None, True, "a % b { c }",
-        {"__ansible_unsafe": "{{ now() }}"},
-        "-o UserKnownHostsFile={{ inventory_dir }}/.clusterctl/known_hosts",
-        "{{ site_no_proxy }},{{ inventory_hostname }}",
-        "{{ groups['all'] | map('extract', hostvars, 'ansible_host') | join(',') }}",
-        "{{ inventory_hostname | extract(hostvars, 'site_no_proxy') }}",
-        "{{ groups['gpu_nodes'] | difference([inventory_hostname]) | ansible.builtin.unique | sort }}",
-        "{% for host in groups.all %}{{ host }}={{ hostvars[host]['ansible_host'] }}"
-        "{% if not loop.last %},{% endif %}{% endfor %}",
-        "{{ hostvars['gpu01'].users[0].name.upper() }}",
-        "{{ users | selectattr('name', 'match', 'a.*') | map(attribute='name') | list }}",
-        "{{ 'a' if 'gpu_nodes' in group_names else 'b' }}",
-        "{{ site_http_proxy | default('') | regex_replace('x', 'y') }}",
-        "{% set parts = site_no_proxy.split(',') %}{{ parts[0] ~ parts[1:] | length }}",
-        [{"a": "{{ site_no_proxy is defined and site_no_proxy is not none }}"}],
-    ],
-)  # fmt: skip
-def test_a_setting_of_other_settings_only_is_deterministic(value):
-    assert is_deterministic(value, SETTINGS)
+def test_the_order_of_keys_in_settings_decides(inventory, name):
+    """Templates write a mapping in the operator's order, which Ansible's own listing does not show."""
+    path = inventory.directory.root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("harbor_storage_options: {a: 1, b: 2}\n")
+    first = digest_inputs(inventory, {})
+    path.write_text("harbor_storage_options: {b: 2, a: 1}\n")
+    assert digest_inputs(inventory, {}) != first
 
 
 def test_settings_that_name_their_own_directory_decide_by_where_it_is(inventory, tmp_path):
