@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from .conftest import REPOSITORY, RunningLab, json_lines
-from .drift_states import BACKUP, draw_state
+from .drift_states import BACKUP, State, draw_state
 from .inspecting import inspect, play_site
 from .on_node import inside
 
@@ -64,14 +65,21 @@ def compare(lab: RunningLab, seed: str) -> Round:
         line = f"{host}: {state.name}: probe {list(report.differing.get(host, ()))}, Ansible {by_ansible}"
         quiet, alone = host in report.quiet, played[host].left_it_alone
         (found.agreed if quiet is alone else found.missed if quiet else found.needless).append(line)
-        if alone or played[host].failed:
-            inside(lab, state.undo, host=host, check=False)
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"seed": seed, **vars(found)}) + "\n")
+    repair(lab, states, [host for host in HOSTS if played[host].left_it_alone or played[host].failed])
+    return found
+
+
+def repair(lab: RunningLab, states: Mapping[str, State], hosts: Sequence[str]) -> None:
+    """Undoes what Ansible has not; then each host has a record."""
+    for host in hosts:
+        inside(lab, states[host].undo, host=host, check=False)
+    for host in inspect(lab, list(HOSTS)).differing:
+        inside(lab, states[host].undo, host=host, check=False)
     if set(inspect(lab, list(HOSTS)).quiet) != set(HOSTS):
         record_all(lab)
-    return found
 
 
 @pytest.mark.slow

@@ -29,14 +29,19 @@ def pending_change(call: Call, result: Mapping[str, Any]) -> str:
         return str(result.get("msg") or "it failed")
     if call.module == PREFLIGHT:
         return _preflight_problem(result)
-    plan = result.get("plan") or {}
+    plan, about = _mapping(result.get("plan")), _mapping(result.get("clusterctl"))
     if any((result.get("changed"), result.get("wanted"), plan.get("transaction"), plan.get("activation"))):
         return "it would change something"
     if result.get("reboot_required"):
         return f"a reboot is needed: {result['reboot_required']}"
     # A list names foreign files that are left as they are, next to which all is done.
-    busy = result.get("left_alone") is True or (result.get("clusterctl") or {}).get("busy")
+    busy = result.get("left_alone") is True or about.get("busy")
     return "the host is busy" if busy else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Returns a part of a node's answer, which may be anything; `fingerprint` compares it as it is."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _preflight_problem(result: Mapping[str, Any]) -> str:
@@ -45,9 +50,12 @@ def _preflight_problem(result: Mapping[str, Any]) -> str:
         return "it returned no findings"
     if report.get("busy"):
         return "the host is busy"
-    if (report.get("facts") or {}).get("lease"):
+    if _mapping(report.get("facts")).get("lease"):
         return "another run holds the host"
-    errors = [one for one in report.get("findings", []) if one.get("severity") not in ("info", "warning")]
+    findings = report.get("findings", [])
+    if not isinstance(findings, list) or not all(isinstance(one, Mapping) for one in findings):
+        return "its findings are unreadable"
+    errors = [one for one in findings if one.get("severity") not in ("info", "warning")]
     return f"preflight found an error: {errors[0].get('subject')}" if errors else ""
 
 
@@ -57,7 +65,7 @@ def fingerprint(call: Call, result: Mapping[str, Any]) -> str:
         return ""
     kept: Any = {key: result.get(key) for key in COMPARED.get(call.module, tuple(sorted(result)))}
     if call.module == "stat":
-        kept = {key: (result.get("stat") or {}).get(key) for key in COMPARED_OF_STAT}
+        kept = {key: _mapping(result.get("stat")).get(key) for key in COMPARED_OF_STAT}
     return hashlib.sha256(json.dumps(_without_volatile(kept), sort_keys=True).encode()).hexdigest()
 
 

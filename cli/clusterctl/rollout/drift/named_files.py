@@ -20,6 +20,7 @@ MAX_PATH = 4096
 BEGINS_A_PATH = ("/", "~", "$", "{{", "{%")
 # A name that no inventory has, to evaluate a part of a setting.
 SETTING = "part_of_a_setting_for_clusterctl"
+INVENTORY_DIR = re.compile(r"\{\{\s*inventory_dir\s*\}\}")
 NAMES_A_FILE = re.compile(r"_(file|path|key|signature|certificate|authority)$")
 
 
@@ -41,9 +42,13 @@ def find_unreadable_name(host: Host) -> str:
 
 def _paths(host: Host) -> Iterator[tuple[str, Path | None]]:
     """Yields settings that may name a file, with the path; None if only Ansible can evaluate it."""
-    for name, text in _texts("", host.variables):
+    own_directory = str(host.context.get("inventory_dir", ""))
+    for name, raw in _texts("", host.variables):
+        # Evaluating a template takes a millisecond, and a fleet has many hosts: this one is in most paths.
+        text = INVENTORY_DIR.sub(lambda _: own_directory, raw)
         if is_template(text):
-            if text.lstrip().startswith(BEGINS_A_PATH):
+            # Others name no file, and may be expensive: a loop over all hosts.
+            if text.lstrip().startswith(BEGINS_A_PATH) and ("/" in text or NAMES_A_FILE.search(name)):
                 yield from _paths_of_template(host, name, text)
         elif "/" in text and len(text) < MAX_PATH and "\n" not in text:
             yield name, _path(text)

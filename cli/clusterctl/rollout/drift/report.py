@@ -69,7 +69,7 @@ def find_differences(record: Record, answers: Mapping[str, Answers]) -> tuple[st
         if isinstance(given, str):
             return (given,)
         result = given.get(call.identity)
-        if result is None:
+        if not isinstance(result, Mapping):
             found.append(f"{call.task}: no answer")
         elif because := pending_change(call, result):
             found.append(f"{call.task}: {because}")
