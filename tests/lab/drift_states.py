@@ -87,8 +87,8 @@ GPU_PACKAGES = (
     "nvidia-persistenced",
 )  # fmt: skip
 OTHER_VERSIONS = (
-    "libnvidia-container1=1.17.8-1", "nvidia-container-toolkit=1.17.8-1", "nvidia-persistenced=580.95.05-1",
-    "libnvidia-ml1=580.95.05-1",
+    "libnvidia-container1=1.17.8-1", "nvidia-container-toolkit=1.17.8-1", "nvidia-persistenced=580.105.08-1",
+    "libnvidia-ml1=580.105.08-1",
 )  # fmt: skip
 GPU_UNITS = (
     "docker.service docker.socket", "containerd.service", "nvidia-persistenced.service",
@@ -130,7 +130,7 @@ ANYWHERE = (
     State("an operator's file", "echo x > /etc/motd.drift", "rm -f /etc/motd.drift"),
     State("another name in /etc/hosts", "echo '192.0.2.9 other' >> /etc/hosts", ":"),
     State("another user", "useradd drifted", "userdel drifted"),
-    State("the system calls itself otherwise", "cp -a /etc/os-release /root/os-release; "
+    State("the system calls itself otherwise", "cp /etc/os-release /root/os-release; "
           "sed -i --follow-symlinks 's/^PRETTY_NAME=.*/PRETTY_NAME=Drifted/' /etc/os-release",
           "cat /root/os-release > /etc/os-release"),
     State("nothing has changed", ":", ":"),
@@ -161,10 +161,22 @@ def of_packages() -> Iterator[State]:
     """Packages that are not held, not there, or of another version."""
     for package in GPU_PACKAGES:
         yield State(f"{package} is not held", f"apt-mark unhold {package}", f"apt-mark hold {package}")
-        yield State(f"{package} is gone", f"dpkg --remove --force-depends {package}", ":")
-    for package in OTHER_VERSIONS:
-        fetch = f"cd /root && rm -f *.deb && apt-get -qq download {package}"
-        yield State(f"{package} is installed", f"{fetch} && dpkg --install --force-all *.deb", ":")
+        keep, undo = _package(package)
+        yield State(f"{package} is gone", f"{keep}; dpkg --remove --force-depends {package}", undo)
+    for other in OTHER_VERSIONS:
+        keep, undo = _package(other.partition("=")[0])
+        fetch = f"cd /root && rm -f *.deb && apt-get -qq download {other}"
+        yield State(f"{other} is installed", f"{keep}; {fetch} && dpkg --install --force-all *.deb", undo)
+
+
+def _package(package: str) -> tuple[str, str]:
+    """How to keep which version there is, and how to have it again."""
+    file = f"{BACKUP}.{package}"
+    options = "--fix-broken --allow-downgrades --allow-change-held-packages"
+    return (
+        f"dpkg-query -W -f '${{Package}}=${{Version}}' {package} > {file}",
+        f"apt-get -qq -y {options} install $(cat {file}) && apt-mark hold {package}",
+    )
 
 
 def of_units(units: Sequence[str]) -> Iterator[State]:
