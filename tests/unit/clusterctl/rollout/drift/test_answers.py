@@ -52,6 +52,16 @@ def test_a_call_that_may_change_something_is_not_repeated(call):
         asked_of("gpu01", call)
 
 
+def test_a_host_with_rdma_adapters_can_be_recorded():
+    """container_runtime counts them with ``find``, whose results also hold times of access."""
+    (_, adapters) = asked_of("gpu01", log_entry("find", args={"paths": ["/sys/class/infiniband"]}))
+    assert adapters.check
+    one = {"matched": 1, "files": [{"path": "/sys/class/infiniband/mlx5_0", "atime": 1.0}]}
+    later = {"matched": 1, "files": [{"path": "/sys/class/infiniband/mlx5_0", "atime": 2.0}]}
+    assert fingerprint(adapters, one) == fingerprint(adapters, later)
+    assert fingerprint(adapters, one) != fingerprint(adapters, {"matched": 0, "files": []})
+
+
 def test_a_host_without_logged_calls_is_not_recorded():
     with pytest.raises(NotRepeatableError):
         select_calls("gpu01", [])
@@ -101,6 +111,8 @@ def test_every_fact_that_a_condition_of_a_role_uses_is_compared(repository):
         ("node_preflight", {"clusterctl": {"findings": [], "busy": "a job"}}, False),
         ("node_preflight", {"clusterctl": {"findings": [], "facts": {"lease": {"run": "x"}}}}, False),
         ("node_preflight", {"changed": False}, False),
+        ("node_preflight", {"clusterctl": {"findings": "none", "facts": []}}, False),
+        ("container_image", {"changed": False, "clusterctl": ["busy"], "plan": "none"}, True),
     ],
 )
 def test_an_answer_is_quiet_or_says_why_not(module, result, quiet):

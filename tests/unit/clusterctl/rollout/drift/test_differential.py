@@ -182,6 +182,15 @@ def registered(repository) -> dict[str, set[str]]:
     return found
 
 
+def test_no_task_of_a_role_runs_in_a_way_that_is_not_repeated(repository):
+    """The probe repeats a module with its arguments, as root, in a plain environment."""
+    odd = re.compile(
+        r"^\s*(- )?(environment|become_user|become_method|remote_user|connection):", re.MULTILINE
+    )
+    found = [path for path in (repository / "roles").glob("*/tasks/**/*.yml") if odd.search(path.read_text())]
+    assert found == []
+
+
 def test_every_field_of_a_result_that_a_role_uses_is_compared(repository):
     """A field that decides and is not compared would be a change that nobody sees."""
     modules, used = registered(repository), set()
