@@ -13,7 +13,7 @@ DOUBLE = 5
 
 @dataclass(frozen=True)
 class State:
-    """``command`` brings a host into it, as root; ``undo`` ends it if Ansible has not."""
+    """``command`` brings a host into it, as root; ``undo`` ends it, whatever Ansible has done meanwhile."""
 
     name: str
     command: str
@@ -130,9 +130,9 @@ ANYWHERE = (
     State("an operator's file", "echo x > /etc/motd.drift", "rm -f /etc/motd.drift"),
     State("another name in /etc/hosts", "echo '192.0.2.9 other' >> /etc/hosts", ":"),
     State("another user", "useradd drifted", "userdel drifted"),
-    State("the system calls itself otherwise", "cp /etc/os-release /root/os-release; "
+    State("the system calls itself otherwise", f"cp /etc/os-release {BACKUP}.os; "
           "sed -i --follow-symlinks 's/^PRETTY_NAME=.*/PRETTY_NAME=Drifted/' /etc/os-release",
-          "cat /root/os-release > /etc/os-release"),
+          f"cat {BACKUP}.os > /etc/os-release"),
     State("nothing has changed", ":", ":"),
 )  # fmt: skip
 
