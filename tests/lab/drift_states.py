@@ -102,9 +102,9 @@ GPU_ALONE = (
     State("the image has one more tag", f"docker tag {IMAGE} other:tag", "docker rmi other:tag"),
     State("a container runs", f"docker run -d --name drift {IMAGE} sleep 900", "docker rm -f drift"),
     State("a container has ended", f"docker run --name drift {IMAGE} true", "docker rm -f drift"),
-    State("a module is not loaded", "rmmod nvidia_uvm", "modprobe nvidia_uvm"),
-    State("no module is loaded", "systemctl stop nvidia-persistenced nvidia-fabricmanager; "
-          "rmmod nvidia_uvm nvidia", "modprobe -a nvidia nvidia_uvm; "
+    State("a module is not loaded", "modprobe nvidia_uvm; rmmod nvidia_uvm", "modprobe nvidia_uvm"),
+    State("no module is loaded", "modprobe nvidia_uvm; "
+          "systemctl stop nvidia-persistenced nvidia-fabricmanager; rmmod nvidia_uvm nvidia", "modprobe -a nvidia nvidia_uvm; "
           "systemctl start nvidia-persistenced nvidia-fabricmanager"),
     State("persistence mode is off", "nvidia-smi -pm 0", "nvidia-smi -pm 1"),
     State("Docker was restarted", "systemctl restart docker", ":"),
@@ -129,10 +129,10 @@ REGISTRY_ALONE = (
 ANYWHERE = (
     State("an operator's file", "echo x > /etc/motd.drift", "rm -f /etc/motd.drift"),
     State("another name in /etc/hosts", "echo '192.0.2.9 other' >> /etc/hosts", ":"),
-    State("another user", "useradd drifted", "userdel drifted"),
-    State("the system calls itself otherwise", f"cp /etc/os-release {BACKUP}.os; "
+    State("another user", "userdel -f drifted; useradd drifted", "userdel drifted"),
+    State("the system calls itself otherwise", f"mkdir -p {BACKUP}; [ -e {BACKUP}/os ] || cp /etc/os-release {BACKUP}/os; "
           "sed -i --follow-symlinks 's/^PRETTY_NAME=.*/PRETTY_NAME=Drifted/' /etc/os-release",
-          f"cat {BACKUP}.os > /etc/os-release"),
+          f"cat {BACKUP}/os > /etc/os-release"),
     State("nothing has changed", ":", ":"),
 )  # fmt: skip
 
@@ -171,10 +171,10 @@ def of_packages() -> Iterator[State]:
 
 def _package(package: str) -> tuple[str, str]:
     """How to keep which version there is, and how to have it again."""
-    file = f"{BACKUP}.{package}"
+    file = f"{BACKUP}/{package}"
     options = "--fix-broken --allow-downgrades --allow-change-held-packages"
     return (
-        f"dpkg-query -W -f '${{Package}}=${{Version}}' {package} > {file}",
+        f"mkdir -p {BACKUP}; [ -e {file} ] || dpkg-query -W -f '${{Package}}=${{Version}}' {package} > {file}",
         f"apt-get -qq -y {options} install $(cat {file}) && apt-mark hold {package}",
     )
 
