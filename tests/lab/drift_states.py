@@ -104,8 +104,8 @@ GPU_ALONE = (
     State("a container has ended", f"docker run --name drift {IMAGE} true", "docker rm -f drift"),
     State("a module is not loaded", "modprobe nvidia_uvm; rmmod nvidia_uvm", "modprobe nvidia_uvm"),
     State("no module is loaded", "modprobe nvidia_uvm; "
-          "systemctl stop nvidia-persistenced nvidia-fabricmanager; rmmod nvidia_uvm nvidia", "modprobe -a nvidia nvidia_uvm; "
-          "systemctl start nvidia-persistenced nvidia-fabricmanager"),
+          "systemctl stop nvidia-persistenced nvidia-fabricmanager; rmmod nvidia_uvm nvidia",
+          "modprobe -a nvidia nvidia_uvm; systemctl start nvidia-persistenced nvidia-fabricmanager"),
     State("persistence mode is off", "nvidia-smi -pm 0", "nvidia-smi -pm 1"),
     State("Docker was restarted", "systemctl restart docker", ":"),
     State("a package of the system is held", "apt-mark hold bash", "apt-mark unhold bash"),
@@ -130,7 +130,8 @@ ANYWHERE = (
     State("an operator's file", "echo x > /etc/motd.drift", "rm -f /etc/motd.drift"),
     State("another name in /etc/hosts", "echo '192.0.2.9 other' >> /etc/hosts", ":"),
     State("another user", "userdel -f drifted; useradd drifted", "userdel drifted"),
-    State("the system calls itself otherwise", f"mkdir -p {BACKUP}; [ -e {BACKUP}/os ] || cp /etc/os-release {BACKUP}/os; "
+    State("the system calls itself otherwise",
+          f"mkdir -p {BACKUP}; [ -e {BACKUP}/os ] || cp /etc/os-release {BACKUP}/os; "
           "sed -i --follow-symlinks 's/^PRETTY_NAME=.*/PRETTY_NAME=Drifted/' /etc/os-release",
           f"cat {BACKUP}/os > /etc/os-release"),
     State("nothing has changed", ":", ":"),
@@ -173,8 +174,9 @@ def _package(package: str) -> tuple[str, str]:
     """How to keep which version there is, and how to have it again."""
     file = f"{BACKUP}/{package}"
     options = "--fix-broken --allow-downgrades --allow-change-held-packages"
+    query = "dpkg-query -W -f '${Package}=${Version}'"
     return (
-        f"mkdir -p {BACKUP}; [ -e {file} ] || dpkg-query -W -f '${{Package}}=${{Version}}' {package} > {file}",
+        f"mkdir -p {BACKUP}; [ -e {file} ] || {query} {package} > {file}",
         f"apt-get -qq -y {options} install $(cat {file}) && apt-mark hold {package}",
     )
 
