@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CLUSTER = ROOT / ".lab" / "cluster"
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, ROWS = 104, 200  # of the terminal: as long as what is said
-SHOWN = 44  # lines of what one command says: the verdict and who is to blame come first
+SHOWN = 44  # lines of what one command says: the verdict and the culprits come first
 PATIENCE_S = 900
 SESSION = (
     "clusterctl lab fault inject gpu02 gpu-missing --gpu 3",
@@ -39,7 +39,7 @@ ATTEMPTS = 4
 DESKTOP, PHONE, PHONE_HEIGHT = 1280, 390, 1250
 COLOURS = 255  # of a PNG: a palette makes it a quarter of the size
 
-# The same, but for the fonts that it would have a reader fetch from elsewhere.
+# The same, except the fonts that it would have a reader fetch from elsewhere.
 SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 

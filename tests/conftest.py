@@ -59,9 +59,9 @@ def repository() -> Path:
 def engine() -> None:
     """A container engine on this machine, as for a lab: started where none answers, and left to it."""
     from clusterlab.engine import ensure_engine
-    from clusterlab.progress import Progress
+    from clusterlab.progress import LabProgress
 
-    ensure_engine(Progress(lambda _: None))
+    ensure_engine(LabProgress(lambda _: None))
 
 
 @pytest.fixture(scope="session")

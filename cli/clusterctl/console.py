@@ -37,7 +37,7 @@ class Lasting(Console):
         super().__init__(highlight=False, color_system=None if is_plain() else "auto", **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich's own, but for a terminal that has gone."""
+        """As rich's own, except a terminal that has gone."""
         try:
             super().print(*objects, **{"soft_wrap": not self.is_terminal, **options})
         except OSError:

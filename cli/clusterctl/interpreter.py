@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clusterctl.content import collections_path
 
-# What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is heeded.
+# What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is respected.
 KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
 # No program of ours may be asked for a password on a screen that nobody watches.
 DROPPED = frozenset({"SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})

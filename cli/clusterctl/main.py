@@ -6,11 +6,13 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from clusterctl.commands.shared.runner import META_KEY
 from clusterctl.console import explain, say
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_USAGE, ExplainedError
 
@@ -66,13 +68,17 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context, cluster_dir: Path | None) -> None:
     """From bare GPU servers to a cluster proved fit for distributed training."""
+    ctx.meta[META_KEY] = ctx.obj
     ctx.obj = cluster_dir
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code; no exception leaves this function."""
+def run(arguments: Sequence[str] | None = None, *, runner: Callable[..., Any] | None = None) -> int:
+    """Run the program and return its exit code; no exception leaves this function.
+
+    ``runner`` stands in for `clusterctl.engine.playbook.run_playbook`.
+    """
     try:
-        outcome = cli.main(args=arguments, prog_name="clusterctl", standalone_mode=False)
+        outcome = cli.main(args=arguments, prog_name="clusterctl", standalone_mode=False, obj=runner)
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE

@@ -35,7 +35,7 @@ def content_hash(parts: Iterable[str | bytes | Path]) -> str:
 def locked(key: str) -> Iterator[None]:
     """Hold the lock of one artifact; another process that builds the same one waits here."""
     with ExitStack() as held:
-        # Shared by all who use the cache: who wants to remove it asks for it alone.
+        # Shared by all users of the cache; removing it needs the exclusive lock.
         held.enter_context(_lock("cache", fcntl.LOCK_SH))
         held.enter_context(_lock(key, fcntl.LOCK_EX))
         yield
@@ -43,9 +43,9 @@ def locked(key: str) -> Iterator[None]:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the whole cache: nobody builds, or brings a lab up, meanwhile. No ``locked`` inside.
+    """Hold the whole cache: meanwhile no image is built and no lab brought up. No ``locked`` inside.
 
-    Raises BlockingIOError where somebody does now.
+    Raises BlockingIOError if one is.
     """
     with _lock("cache", fcntl.LOCK_EX | fcntl.LOCK_NB):
         yield

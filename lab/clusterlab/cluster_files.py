@@ -18,7 +18,7 @@ from clusterctl.cluster.state_files import replace_file
 from clusterlab.images.harbor import Installer
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import DEPOT, SCRATCH
-from clusterlab.state import Node, State
+from clusterlab.state import LabNode, LabState
 
 DRIVER_BRANCH = "580"
 DRIVER_VERSION = "580.95.05"
@@ -39,7 +39,7 @@ class Offer:
     harbor: Installer | None = None
 
 
-def inventory(nodes: Sequence[Node]) -> dict[str, Any]:
+def inventory(nodes: Sequence[LabNode]) -> dict[str, Any]:
     """hosts.yml's contents: the groups gpu_nodes and registry, each host with its address."""
 
     def group(role: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def inventory(nodes: Sequence[Node]) -> dict[str, Any]:
     return {"all": {"children": {"gpu_nodes": group("gpu"), "registry": group("registry")}}}
 
 
-def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
+def settings(state: LabState, offer: Offer) -> dict[str, dict[str, Any]]:
     """Group variables by group: what a site declares."""
     return {
         "all": {
@@ -79,7 +79,7 @@ def settings(state: State, offer: Offer) -> dict[str, dict[str, Any]]:
     }
 
 
-def depot_settings(state: State) -> dict[str, Any]:
+def depot_settings(state: LabState) -> dict[str, Any]:
     """How the controller asks the depot's registry: neither its name nor its authority is known here."""
     depot = next((node for node in state.nodes if node.role == "depot"), None)
     if depot is None:
@@ -101,12 +101,12 @@ def harbor_settings(installer: Installer) -> dict[str, Any]:
     }
 
 
-def known_hosts_line(node: Node, key: str) -> str:
+def known_hosts_line(node: LabNode, key: str) -> str:
     """One line of known_hosts: the host by address and by name."""
     return f"{node.address},{node.name} {key}"
 
 
-def pin(existing: str, nodes: Mapping[str, Node], keys: Mapping[str, Sequence[str]]) -> str:
+def pin(existing: str, nodes: Mapping[str, LabNode], keys: Mapping[str, Sequence[str]]) -> str:
     """known_hosts' text with those hosts pinned that ``keys`` names; lines about others stay."""
     ours = {name for node in nodes.values() if node.name in keys for name in (node.name, node.address)}
     kept = [line for line in existing.splitlines() if not ours & set(line.partition(" ")[0].split(","))]
@@ -115,7 +115,7 @@ def pin(existing: str, nodes: Mapping[str, Node], keys: Mapping[str, Sequence[st
 
 
 def write(
-    root: Path, state: State, offer: Offer, keys: Mapping[str, Sequence[str]]
+    root: Path, state: LabState, offer: Offer, keys: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, str], list[str]]:
     """Write the cluster directory.
 

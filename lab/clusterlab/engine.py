@@ -16,7 +16,7 @@ from clusterctl.errors import ClusterctlError
 from clusterlab import docker
 from clusterlab.cache import cache_root, locked
 from clusterlab.process import call
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 START_S = 60.0
 STOP_S = 30.0
@@ -26,7 +26,7 @@ RECORDS = ("engine.json", "dockerd.log")
 UNITS = ("docker.socket", "docker.service", "containerd.service")
 
 
-def ensure_engine(progress: Progress) -> None:
+def ensure_engine(progress: LabProgress) -> None:
     """Return when the engine answers; start it where it does not.
 
     Raises ClusterctlError (``lab.no-engine``).
@@ -64,7 +64,7 @@ def started_by_us() -> int | None:
     return pid if record["birth"] is not None and _birth(pid) == record["birth"] else None
 
 
-def stop_if_ours(progress: Progress) -> str:
+def stop_if_ours(progress: LabProgress) -> str:
     """Stop the dockerd that we started; the caller holds the cache alone.
 
     Returns why it stays, in words, and keeps the record of it then; empty where it is gone, or not ours.

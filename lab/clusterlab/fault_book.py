@@ -12,9 +12,9 @@ import yaml
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker, faults, hardware
 from clusterlab.cache import locked
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 from clusterlab.names import LABEL_LAB, LABEL_NODE
-from clusterlab.state import InjectedFault, LabDirectory, Node, State
+from clusterlab.state import InjectedFault, LabDirectory, LabNode, LabState
 
 WHOLE_HOST = ("node-down", "node-hung")
 
@@ -34,7 +34,7 @@ def inject(
 
 def _inject(
     lab: LabDirectory,
-    state: State,
+    state: LabState,
     inventory: Path,
     name: str,
     kind: str,
@@ -78,7 +78,7 @@ def clear(lab: LabDirectory, inventory: Path, name: str | None) -> list[Injected
         return _clear(lab, lab.require(), inventory, name)
 
 
-def _clear(lab: LabDirectory, state: State, inventory: Path, name: str | None) -> list[InjectedFault]:
+def _clear(lab: LabDirectory, state: LabState, inventory: Path, name: str | None) -> list[InjectedFault]:
     if name is not None:
         require_ours(lab, state, inventory, name)
     # A host that is off or hangs comes first: the other faults need it running.
@@ -92,7 +92,7 @@ def _clear(lab: LabDirectory, state: State, inventory: Path, name: str | None) -
     return chosen
 
 
-def require_kind(kind: str) -> Fault:
+def require_kind(kind: str) -> LabFault:
     """The fault of that kind. Raises ClusterctlError (``lab.unknown-fault``)."""
     all_faults = faults.known()
     if kind not in all_faults:
@@ -104,7 +104,7 @@ def require_kind(kind: str) -> Fault:
     return all_faults[kind]
 
 
-def require_ours(lab: LabDirectory, state: State, inventory: Path, name: str) -> Node:
+def require_ours(lab: LabDirectory, state: LabState, inventory: Path, name: str) -> LabNode:
     """The lab's host of that name, if the inventory means that very host and this machine's lab made it.
 
     Raises ClusterctlError (``lab.not-ours``, or ``lab.unknown-node``).
@@ -123,7 +123,7 @@ def require_ours(lab: LabDirectory, state: State, inventory: Path, name: str) ->
 
 
 def refusal(
-    name: str, state: State, addresses: Mapping[str, str | None], container: Mapping[str, Any] | None
+    name: str, state: LabState, addresses: Mapping[str, str | None], container: Mapping[str, Any] | None
 ) -> str:
     """Why a host must not be touched; empty where it is the lab's own.
 
@@ -160,7 +160,7 @@ def inventory_addresses(content: Any) -> Iterator[tuple[str, str | None]]:
 
 
 def check_request(
-    gpus: Collection[int], state: State, fault: Fault, node: str, *, gpu: int | None, peer: str | None
+    gpus: Collection[int], state: LabState, fault: LabFault, node: str, *, gpu: int | None, peer: str | None
 ) -> None:
     """Whether what was named suits the fault's scope; ``gpus`` are the node's.
 
@@ -171,13 +171,13 @@ def check_request(
         if not gpus:
             problem = f"{node} has no GPUs"
         elif gpu is None:
-            problem = f"{fault.kind} wants a GPU: --gpu {min(gpus)} to {max(gpus)}"
+            problem = f"{fault.kind} needs a GPU: --gpu {min(gpus)} to {max(gpus)}"
         elif gpu not in gpus:
             problem = f"{node} has no GPU {gpu}"
     elif gpu is not None:
         problem = f"{fault.kind} concerns the whole {fault.scope}, not a GPU"
     if not problem and fault.scope == "link" and peer is None:
-        problem = f"{fault.kind} wants the host at the link's other end: --peer NODE"
+        problem = f"{fault.kind} needs the host at the link's other end: --peer NODE"
     elif not problem and peer is not None:
         if fault.scope != "link":
             problem = f"{fault.kind} concerns no peer"
@@ -196,7 +196,7 @@ def _same(one: InjectedFault, node: str, kind: str, gpu: int | None, peer: str |
     return (one.node, one.kind, one.gpu, one.peer) == (node, kind, gpu, peer)
 
 
-def _target(lab: LabDirectory, state: State, node: Node, record: InjectedFault) -> FaultTarget:
+def _target(lab: LabDirectory, state: LabState, node: LabNode, record: InjectedFault) -> FaultTarget:
     other = state.node(record.peer) if record.peer else None
     return FaultTarget(
         node=node.name,

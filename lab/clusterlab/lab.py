@@ -26,8 +26,8 @@ from clusterlab.names import DEPOT, gpu_node, registry_node
 from clusterlab.network import address_of, ensure_network
 from clusterlab.packages import Packages, ensure_packages, remove_others
 from clusterlab.process import usual_umask
-from clusterlab.progress import Progress
-from clusterlab.state import LabDirectory, Node, Registry, State
+from clusterlab.progress import LabProgress
+from clusterlab.state import LabDirectory, LabNode, LabState, Registry
 
 STARTS_AT_ONCE = 8
 REGISTRY_HARDWARE = "none"
@@ -55,7 +55,7 @@ class Artifacts:
     harbor: Installers | None = None
 
 
-def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
+def up(lab: LabDirectory, request: Request, progress: LabProgress) -> LabState:
     """Bring the lab to what was asked: builds what is missing, makes hosts that are missing.
 
     Hosts that are there and run are left as they are; one that a fault has taken down stays down. Raises
@@ -75,7 +75,7 @@ def up(lab: LabDirectory, request: Request, progress: Progress) -> State:
         return state
 
 
-def running(lab: LabDirectory, state: State) -> dict[str, bool | None]:
+def running(lab: LabDirectory, state: LabState) -> dict[str, bool | None]:
     """For every host and the depot: whether it runs (one that hangs does not); None without a container."""
     found = docker.inspect("container", [lab.names.container(n.name) for n in state.nodes], missing_ok=True)
     states = {
@@ -84,8 +84,8 @@ def running(lab: LabDirectory, state: State) -> dict[str, bool | None]:
     return {node.name: states.get(lab.names.container(node.name)) for node in state.nodes}
 
 
-def _agreed(lab: LabDirectory, request: Request) -> State:
-    """The state to go on from; refuses a request that the lab that is there cannot become."""
+def _agreed(lab: LabDirectory, request: Request) -> LabState:
+    """The state to continue from; refuses a request that the existing lab cannot satisfy."""
     if request.hardware not in hardware.PROFILES:
         raise ClusterctlError(
             f"there is no simulated hardware {request.hardware!r}",
@@ -95,7 +95,7 @@ def _agreed(lab: LabDirectory, request: Request) -> State:
         )
     state = lab.load()
     if state is None:
-        return State(
+        return LabState(
             suffix=lab.names.suffix,
             system=request.system,
             hardware=request.hardware,
@@ -115,7 +115,9 @@ def _agreed(lab: LabDirectory, request: Request) -> State:
     return state
 
 
-def _refuse_unless_it_fits(lab: LabDirectory, state: State, request: Request, progress: Progress) -> None:
+def _refuse_unless_it_fits(
+    lab: LabDirectory, state: LabState, request: Request, progress: LabProgress
+) -> None:
     answers = engine.answers()
     tags = (node_tag(request.system), depot_tag())
     cached = answers and all(docker.exists("image", tag) for tag in tags) and training_is_cached()
@@ -137,7 +139,7 @@ def _refuse_unless_it_fits(lab: LabDirectory, state: State, request: Request, pr
     make_room(new_hosts, progress)
 
 
-def _build(lab: LabDirectory, request: Request, progress: Progress) -> Artifacts:
+def _build(lab: LabDirectory, request: Request, progress: LabProgress) -> Artifacts:
     """Everything that takes long, side by side; the longest first."""
     system = request.system
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
@@ -149,14 +151,14 @@ def _build(lab: LabDirectory, request: Request, progress: Progress) -> Artifacts
         builds: list[Future[Any]] = [training, node, packages, depot, *([harbor] if harbor else [])]
         done, _ = wait(builds, return_when=FIRST_EXCEPTION)
         if any(future.exception() for future in done):
-            # What has not begun is not worth waiting for.
+            # Do not wait for what has not started.
             pool.shutdown(cancel_futures=True)
             raise next(error for future in done if (error := future.exception()))
         installers = harbor.result() if harbor else None
         return Artifacts(node.result(), depot.result(), training.result(), packages.result(), installers)
 
 
-def _planned(state: State, request: Request, built: Artifacts) -> list[Node]:
+def _planned(state: LabState, request: Request, built: Artifacts) -> list[LabNode]:
     """All hosts that shall be; those that are there keep their image."""
     subnet = ipaddress.IPv4Network(state.subnet)
     plan = [(gpu_node(number), "gpu") for number in range(1, request.nodes + 1)]
@@ -164,18 +166,18 @@ def _planned(state: State, request: Request, built: Artifacts) -> list[Node]:
     result = []
     for name, role in plan:
         image = built.depot_image if role == "depot" else built.node_image
-        fresh = Node.model_validate(
+        fresh = LabNode.model_validate(
             {"name": name, "role": role, "address": address_of(subnet, name), "image": image}
         )
         result.append(state.node(name) or fresh)
     return result
 
 
-def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: Progress) -> None:
+def _make_missing(lab: LabDirectory, state: LabState, built: Artifacts, progress: LabProgress) -> None:
     alive = running(lab, state)
     depot = next(node for node in state.nodes if node.role == "depot")
     _ensure_depot(lab, depot, built, progress)
-    access = nodes.Access(
+    access = nodes.NodeAccess(
         public_key=ensure_ssh_key(lab.ssh_key),
         depot_authority=ensure_authority(lab.authority)[0].read_bytes(),
         apt_source=built.packages.apt_source,
@@ -185,7 +187,7 @@ def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: P
     flags = nodes.server_flags(state.system, engine.cgroup_version(), bounding)
     down_by_fault = {fault.node: fault.kind for fault in state.faults if fault.kind in WHOLE_HOST}
 
-    def ensure(node: Node) -> None:
+    def ensure(node: LabNode) -> None:
         if alive[node.name]:
             if node.image != built.node_image:
                 progress.line(f"{node.name}: runs an older image of the lab, and stays as it is")
@@ -209,11 +211,11 @@ def _make_missing(lab: LabDirectory, state: State, built: Artifacts, progress: P
     lab.save(state)
 
 
-def _ensure_depot(lab: LabDirectory, depot: Node, built: Artifacts, progress: Progress) -> None:
+def _ensure_depot(lab: LabDirectory, depot: LabNode, built: Artifacts, progress: LabProgress) -> None:
     """The depot holds nothing of its own: where its contents have changed, it is made again."""
     mounts = {"/srv/depot": built.packages.directory, "/var/lib/registry": built.training.storage}
     if built.harbor:
-        # A mount inside a mount that is read-only wants its place to be there.
+        # A mount inside a read-only mount needs an existing directory.
         (built.packages.directory / HARBOR).mkdir(exist_ok=True)
         mounts[f"/srv/depot/{HARBOR}"] = built.harbor.directory
     found = docker.inspect("container", [lab.names.container(DEPOT)], missing_ok=True)
@@ -230,7 +232,9 @@ def _ensure_depot(lab: LabDirectory, depot: Node, built: Artifacts, progress: Pr
     progress.line(f"{DEPOT}: packages on http://{DEPOT}/, images on https://{DEPOT}:5000/ ({depot.address})")
 
 
-def _write_cluster_directory(lab: LabDirectory, state: State, built: Artifacts, progress: Progress) -> None:
+def _write_cluster_directory(
+    lab: LabDirectory, state: LabState, built: Artifacts, progress: LabProgress
+) -> None:
     alive = running(lab, state)
     keys = {node.name: nodes.host_keys(lab.names, node) for node in state.hosts if alive[node.name]}
     model = hardware.build(state.hardware, gpu_node(1))
@@ -248,7 +252,7 @@ def _write_cluster_directory(lab: LabDirectory, state: State, built: Artifacts, 
     _give_to_the_person(lab)
 
 
-def _in_parallel(work: Callable[[Node], None], hosts: Sequence[Node]) -> None:
+def _in_parallel(work: Callable[[LabNode], None], hosts: Sequence[LabNode]) -> None:
     """Do it for all; when some fail, the others are still brought to their end, then the first is raised."""
     with ThreadPoolExecutor(max_workers=STARTS_AT_ONCE) as pool:
         futures = [pool.submit(work, host) for host in hosts]

@@ -1,6 +1,6 @@
 """The one limit of the kernel that a few servers on one machine reach: inotify instances a user may have.
 
-It is raised where a lab needs more, said so, and put back when the last lab of this machine goes.
+It is raised, with a message, if a lab needs more, and restored when the last lab of this machine is removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from clusterctl.errors import ClusterctlError
 from clusterlab import docker
 from clusterlab.cache import cache_root
 from clusterlab.names import LABEL_LAB
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 # Measured: systemd and Docker on one node take 10; all of root's programs share the limit.
@@ -27,7 +27,7 @@ def raised_limit(limit: int, in_use: int, new_hosts: int) -> int | None:
     return None if needed <= limit else max(RAISED, 2 * needed)
 
 
-def make_room(new_hosts: int, progress: Progress) -> None:
+def make_room(new_hosts: int, progress: LabProgress) -> None:
     """Raise the limit where it is too low. Raises ClusterctlError (``lab.inotify``) where it cannot be."""
     before = _limit()
     wanted = raised_limit(before, inotify_in_use(), new_hosts)
@@ -50,7 +50,7 @@ def make_room(new_hosts: int, progress: Progress) -> None:
     )
 
 
-def put_back(progress: Progress) -> None:
+def put_back(progress: LabProgress) -> None:
     """Put the limit back if we have raised it and no lab is left on this machine."""
     if not _record().exists() or docker.by_label("container", LABEL_LAB):
         return

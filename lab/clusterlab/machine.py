@@ -52,7 +52,7 @@ MEMORY_NODE_MB = 500
 
 
 @dataclass(frozen=True)
-class Machine:
+class HostMachine:
     """Facts, read once. Sizes in MB (10**6 bytes)."""
 
     root: bool
@@ -73,15 +73,15 @@ class Disk:
 
 @dataclass(frozen=True)
 class Demand:
-    """What a lab wants more than it has: hosts that do not run yet, and images that are not built yet."""
+    """What a lab needs besides what it has: hosts that do not run yet, and images that are not built yet."""
 
     new_hosts: int
     images_cached: bool
 
 
-def look(places: Mapping[Purpose, Path]) -> Machine:
+def look(places: Mapping[Purpose, Path]) -> HostMachine:
     """Read this machine; ``places`` are where the lab will write, there yet or not."""
-    return Machine(
+    return HostMachine(
         root=os.geteuid() == 0,
         missing_packages=missing_packages(),
         disks=tuple(_disk(purpose, path) for purpose, path in places.items()),
@@ -103,7 +103,7 @@ def available_memory_mb(meminfo: str) -> int:
     return int(line.split()[1]) * 1024 // 10**6
 
 
-def refusal(machine: Machine, demand: Demand) -> ClusterctlError | None:
+def refusal(machine: HostMachine, demand: Demand) -> ClusterctlError | None:
     """Why the lab cannot be had here, in one sentence; None where it can."""
     if not machine.root:
         return _refuse("lab.root", "the lab needs root", "Run it again with sudo.")

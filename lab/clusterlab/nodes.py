@@ -14,7 +14,7 @@ from clusterlab.images.node import OPERATOR, OPERATOR_ID
 from clusterlab.images.trees import File, pack
 from clusterlab.machine import capability_flags
 from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
-from clusterlab.state import Node
+from clusterlab.state import LabNode
 
 BOOT_S = 90.0
 SSH_S = 30.0
@@ -26,7 +26,7 @@ LEGACY_CGROUPS = (
 
 
 @dataclass(frozen=True)
-class Access:
+class NodeAccess:
     """What a hoster puts on a server before handing it over."""
 
     public_key: str
@@ -59,7 +59,9 @@ def server_flags(system: str, cgroup_version: str, bounding: Sequence[str] | fro
     return flags
 
 
-def create_server(names: Names, node: Node, directory: Path, flags: Sequence[str], access: Access) -> None:
+def create_server(
+    names: Names, node: LabNode, directory: Path, flags: Sequence[str], access: NodeAccess
+) -> None:
     """Make and start a host's container and its volume. Raises ClusterctlError."""
     volume = names.volume(node.name)
     docker.run(["volume", "create", "--label", f"{LABEL_LAB}={names.suffix}", volume])
@@ -69,7 +71,7 @@ def create_server(names: Names, node: Node, directory: Path, flags: Sequence[str
     docker.run(["start", names.container(node.name)])
 
 
-def create_depot(names: Names, node: Node, contents: Mapping[str, Path], certificate: Path) -> None:
+def create_depot(names: Names, node: LabNode, contents: Mapping[str, Path], certificate: Path) -> None:
     """Make and start the depot: packages on http, images on https. Raises ClusterctlError.
 
     ``contents`` are directories of this machine by their place in it.
@@ -80,7 +82,7 @@ def create_depot(names: Names, node: Node, contents: Mapping[str, Path], certifi
     docker.run(["start", names.container(node.name)])
 
 
-def wait_until_booted(names: Names, node: Node) -> str:
+def wait_until_booted(names: Names, node: LabNode) -> str:
     """Wait until systemd says that the host is up, and sshd answers; returns what systemd says.
 
     Raises ClusterctlError (``lab.boot-failed``).
@@ -99,25 +101,25 @@ def wait_until_booted(names: Names, node: Node) -> str:
     return said
 
 
-def host_keys(names: Names, node: Node) -> list[str]:
-    """The host's public SSH keys as ``TYPE BASE64``, read inside the host: nobody stands between."""
+def host_keys(names: Names, node: LabNode) -> list[str]:
+    """The host's public SSH keys as ``TYPE BASE64``, read inside the host, not over the network."""
     said = docker.execute(names.container(node.name), ["sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"]).stdout
     return [" ".join(line.split()[:2]) for line in said.decode().splitlines()]
 
 
-def is_running(names: Names, node: Node) -> bool | None:
+def is_running(names: Names, node: LabNode) -> bool | None:
     """Whether the host's container runs; None where there is none."""
     found = docker.inspect("container", [names.container(node.name)], missing_ok=True)
     return bool(found[0]["State"]["Running"]) if found else None
 
 
-def remove(names: Names, node: Node) -> None:
+def remove(names: Names, node: LabNode) -> None:
     """Remove the host's container and volume, whether it runs or not."""
     docker.run(["rm", "--force", "--volumes", names.container(node.name)], check=False)
     docker.run(["volume", "rm", "--force", names.volume(node.name)], check=False)
 
 
-def _create(names: Names, node: Node, flags: Sequence[str]) -> None:
+def _create(names: Names, node: LabNode, flags: Sequence[str]) -> None:
     docker.run(
         [
             "create",
@@ -134,7 +136,7 @@ def _create(names: Names, node: Node, flags: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def _handed_over(access: Access) -> bytes:
+def _handed_over(access: NodeAccess) -> bytes:
     key = access.public_key.encode() + b"\n"
     return pack(
         [],
@@ -148,7 +150,7 @@ def _handed_over(access: Access) -> bytes:
     )
 
 
-def _wait_for_sshd(node: Node, container: str) -> None:
+def _wait_for_sshd(node: LabNode, container: str) -> None:
     deadline = time.monotonic() + SSH_S
     while True:
         try:
@@ -162,7 +164,7 @@ def _wait_for_sshd(node: Node, container: str) -> None:
         time.sleep(0.1)
 
 
-def _boot_failed(node: Node, why: str, container: str) -> ClusterctlError:
+def _boot_failed(node: LabNode, why: str, container: str) -> ClusterctlError:
     failed = docker.execute(container, ["systemctl", "--failed", "--plain", "--no-legend"], check=False)
     lines = failed.stdout.decode(errors="replace").splitlines()
     units = ", ".join(line.split()[0] for line in lines if line.strip())

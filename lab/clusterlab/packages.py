@@ -12,7 +12,7 @@ from clusterlab import simulated, sources
 from clusterlab.cache import content_hash
 from clusterlab.images import debian
 from clusterlab.names import DEPOT
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 from clusterlab.sources.build import Release
 
 APT_KEY_IN_NODE = "/etc/apt/keyrings/depot.asc"
@@ -31,7 +31,7 @@ class Packages:
         return f"deb [signed-by={APT_KEY_IN_NODE}] http://{DEPOT}/distribution ./"
 
 
-def ensure_packages(system: str, home: Path, progress: Progress) -> Packages:
+def ensure_packages(system: str, home: Path, progress: LabProgress) -> Packages:
     """The sources for ``system`` in a directory under ``home`` that is never changed once it is there.
 
     Raises ClusterctlError where the distribution's packages cannot be had.
@@ -51,7 +51,7 @@ def ensure_packages(system: str, home: Path, progress: Progress) -> Packages:
 
 
 def remove_others(packages: Packages) -> None:
-    """Remove what earlier contents left beside the directory that is served now."""
+    """Remove earlier contents next to the directory that is served now."""
     for path in packages.directory.parent.iterdir():
         if path != packages.directory:
             shutil.rmtree(path, ignore_errors=True)

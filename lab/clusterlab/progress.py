@@ -1,4 +1,4 @@
-"""What the lab is doing now, said as it happens, with the time since it began."""
+"""Prints what the lab is doing, with the time since its start."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from contextlib import contextmanager
 Say = Callable[[str], None]
 
 
-class Progress:
+class LabProgress:
     """Lines such as ``[  12s] gpu01: starting``; safe to call from several threads."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._lock = threading.Lock()
 
     def line(self, text: str) -> None:
         """Say one thing now."""
         with self._lock:
-            self._say(f"[{time.monotonic() - self._began:4.0f}s] {text}")
+            self._say(f"[{time.monotonic() - self._started:4.0f}s] {text}")
 
     @contextmanager
     def step(self, text: str) -> Iterator[None]:
-        """Say that ``text`` begins, and how long it took when it has ended well."""
-        began = time.monotonic()
+        """Print that ``text`` starts, and how long it took once it has succeeded."""
+        started = time.monotonic()
         self.line(f"{text} ...")
         yield
-        self.line(f"{text}: done in {time.monotonic() - began:.0f} s")
+        self.line(f"{text}: done in {time.monotonic() - started:.0f} s")

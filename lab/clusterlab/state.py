@@ -17,13 +17,13 @@ Role = Literal["gpu", "registry", "depot"]
 Registry = Literal["embedded", "harbor"]
 
 
-class Record(BaseModel):
+class StateRecord(BaseModel):
     """A part of the state file: unknown keys are refused, so that a file of another version is noticed."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Node(Record):
+class LabNode(StateRecord):
     """One host of the lab."""
 
     name: str
@@ -32,8 +32,8 @@ class Node(Record):
     image: str
 
 
-class InjectedFault(Record):
-    """A fault that is in place now, or was begun. ``undo`` is what its ``clear`` needs to know."""
+class InjectedFault(StateRecord):
+    """A fault that is in place, or whose injection was started. ``undo`` is what its ``clear`` needs."""
 
     node: str
     kind: str
@@ -44,7 +44,7 @@ class InjectedFault(Record):
     undo: dict[str, str] = Field(default_factory=dict)
 
 
-class State(Record):
+class LabState(StateRecord):
     """The whole lab.
 
     ``root`` is the directory that ``suffix`` was made of; ``written`` maps files of the cluster directory
@@ -58,15 +58,15 @@ class State(Record):
     hardware: str
     registry: Registry = "embedded"
     subnet: str = ""
-    nodes: list[Node] = Field(default_factory=list)
+    nodes: list[LabNode] = Field(default_factory=list)
     faults: list[InjectedFault] = Field(default_factory=list)
     written: dict[str, str] = Field(default_factory=dict)
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> LabNode | None:
         """The host of that name, or None."""
         return next((node for node in self.nodes if node.name == name), None)
 
-    def require_host(self, name: str) -> Node:
+    def require_host(self, name: str) -> LabNode:
         """The host of that name, the depot left out. Raises ClusterctlError (``lab.unknown-node``)."""
         node = self.node(name)
         if node is None or node.role == "depot":
@@ -78,12 +78,12 @@ class State(Record):
         return node
 
     @property
-    def hosts(self) -> list[Node]:
+    def hosts(self) -> list[LabNode]:
         """The hosts that an operator sees: all but the depot."""
         return [node for node in self.nodes if node.role != "depot"]
 
     @property
-    def gpu_nodes(self) -> list[Node]:
+    def gpu_nodes(self) -> list[LabNode]:
         """The hosts with GPUs."""
         return [node for node in self.nodes if node.role == "gpu"]
 
@@ -128,7 +128,7 @@ class LabDirectory:
         """The node's simulated hardware."""
         return self.node(name) / "hardware.json"
 
-    def load(self) -> State | None:
+    def load(self) -> LabState | None:
         """The state, or None where there is no lab.
 
         Raises ClusterctlError: ``lab.state-unreadable``, or ``lab.moved`` where the directory was moved or
@@ -174,10 +174,10 @@ class LabDirectory:
             exit_code=EXIT_INCOMPLETE,
         )
 
-    def _recorded(self) -> State | None:
+    def _recorded(self) -> LabState | None:
         """What the state file says, wherever it was written."""
         try:
-            return State.model_validate_json(self.state_file.read_text(encoding="utf-8"))
+            return LabState.model_validate_json(self.state_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except (OSError, ValidationError) as error:
@@ -188,7 +188,7 @@ class LabDirectory:
                 hint="Take the lab down (clusterctl lab down) and bring it up again.",
             ) from error
 
-    def require(self) -> State:
+    def require(self) -> LabState:
         """The state of a lab that is there. Raises ClusterctlError (``lab.none``)."""
         state = self.load()
         if state is None:
@@ -200,7 +200,7 @@ class LabDirectory:
             )
         return state
 
-    def save(self, state: State) -> None:
+    def save(self, state: LabState) -> None:
         """Write the state by rename: a reader never sees half of it."""
         self.root.mkdir(parents=True, exist_ok=True)
         temporary = self.state_file.with_name(f".state.{os.getpid()}")

@@ -13,13 +13,13 @@ from clusterlab.cache import alone, cache_root, locked
 from clusterlab.images import depot, node
 from clusterlab.limits import put_back
 from clusterlab.names import LABEL_LAB
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 from clusterlab.state import LabDirectory
 
 REPOSITORIES = (node.REPOSITORY, node.BASE_REPOSITORY, depot.REPOSITORY)
 
 
-def down(lab: LabDirectory, progress: Progress, *, purge: bool) -> list[str]:
+def down(lab: LabDirectory, progress: LabProgress, *, purge: bool) -> list[str]:
     """Remove everything of this lab, found by its label; with ``purge`` also images, cache and our engine.
 
     Returns what is still there afterwards, in words. Raises ClusterctlError without root, and for a copy
@@ -53,7 +53,7 @@ def incomplete(what: Sequence[str]) -> ClusterctlError:
     )
 
 
-def _remove(lab: LabDirectory, suffix: str, progress: Progress) -> list[str]:
+def _remove(lab: LabDirectory, suffix: str, progress: LabProgress) -> list[str]:
     """Remove what bears the label of this lab from the engine; returns what is still there."""
     if not engine.answers():
         return ["containers, if any: no container engine answers"] if lab.state_file.exists() else []
@@ -74,10 +74,10 @@ def _remove(lab: LabDirectory, suffix: str, progress: Progress) -> list[str]:
     return left
 
 
-def _purge(progress: Progress) -> list[str]:
+def _purge(progress: LabProgress) -> list[str]:
     """Remove the lab's images, its cache, and the engine that we started; returns what stays, and why.
 
-    The engine goes last: what had to be asked of it has been asked then, and purging again can go on.
+    Docker is removed last: nothing needs it any more then, and an interrupted purge can be repeated.
     """
     try:
         with alone():

@@ -30,6 +30,9 @@ options: {}
 
 MESSAGE_LIMIT = 4000
 LABEL_LIMIT = 120
+CODE_LIMIT = 60
+# The variable of a task with the code of its failure: `fail` and `assert` have no option for it.
+CODE_OF_TASK = "clusterctl_failure_code"
 DIFF_LIMIT = 64_000
 STDERR_LINES = 15
 HIDDEN = "the result is hidden (no_log)"
@@ -59,6 +62,8 @@ def summarize(result: dict[str, Any]) -> dict[str, Any]:
         kept["msg"] = clip(message)
     if isinstance(result.get("rc"), int):
         kept["rc"] = result["rc"]
+    if isinstance(result.get("code"), str):
+        kept["code"] = clip(result["code"], CODE_LIMIT)
     stderr = result.get("stderr_lines") or str(result.get("module_stderr") or "").splitlines()
     if stderr:
         kept["stderr"] = [clip(str(line), 400) for line in stderr[-STDERR_LINES:]]
@@ -203,6 +208,8 @@ class CallbackModule(CallbackBase):
         kept = summarize(data) if status != "skipped" else {}
         if status in ("failed", "ignored", "unreachable"):
             kept["items"] = failed_items(data)
+            if code := task.vars.get(CODE_OF_TASK):
+                kept["code"] = str(code)
         else:
             kept.pop("stderr", None)
             kept.pop("msg", None) if task.action.endswith("setup") else None
@@ -264,6 +271,6 @@ class CallbackModule(CallbackBase):
     # The end
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """The playbook came to its own end; without this line it was cut off."""
+        """The playbook came to its own end; without this line it was interrupted."""
         hosts = {name: stats.summarize(name) for name in stats.processed}
         self._send("stats", hosts=hosts)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE)
-"""How apt-get is run: no questions, no secret in its environment, and what was cut off is completed."""
+"""How apt-get is run: no questions, no secret in its environment, and what was interrupted is completed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def environment(proxies: Proxies) -> Iterator[dict[str, str]]:
 
 
 def completing(run: RunFull, argv: list[str]) -> tuple[int, str, str]:
-    """Run apt-get; where a dpkg that was cut off stands in its way, complete that one, and run it again."""
+    """Run apt-get; if an interrupted dpkg stands in its way, complete that one, and run it again."""
     code, output, error = run(argv)
     # apt says so with dpkg's lock in hand: nobody else is in the middle of anything.
     if code == 0 or INTERRUPTED not in error:

@@ -23,6 +23,10 @@ ABSENT = 127
 LOCKS = Path("/run/clusterctl")
 
 
+# The code of a failure for which a program that did not end is the cause.
+LATE = "task.timed-out"
+
+
 def run_bounded(
     argv: list[str], seconds: float, environment: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
@@ -51,6 +55,11 @@ def run_bounded(
             os.killpg(process.pid, signal.SIGKILL)
         return TIMED_OUT, "", f"{argv[0]} did not end within {seconds:g} s"
     return process.returncode, output, error_output
+
+
+def late(rc: int) -> dict[str, str]:
+    """What a failed result has of a program that ended with `rc`: a code, if it did not end in time."""
+    return {"code": LATE} if rc == TIMED_OUT else {}
 
 
 @dataclass

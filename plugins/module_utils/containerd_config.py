@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see plugins/LICENSE)
 """containerd's config.toml: where it looks for hosts.toml, read from its own mouth, set in one line.
 
-Nothing here writes TOML anew: what an operator wrote stays as he wrote it, comments and order included.
+Nothing here rewrites TOML: what an operator wrote stays as he wrote it, comments and order included.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def have_trees(module: AnsibleModule, containerd: Containerd, result: dict[str, 
         before, after = containerd.with_trees()
         trees = containerd.trees(after)
     except ValueError as error:
-        module.fail_json(msg=f"{error}.", clusterctl={"remedy": "mend containerd's configuration"})
+        module.fail_json(msg=f"{error}.", clusterctl={"remedy": "fix containerd's configuration"})
     if not trees:
         module.fail_json(msg=f"containerd reads {containerd.path}, but shows no config_path from it.")
     result["files"].append(str(containerd.path))

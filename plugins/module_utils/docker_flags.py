@@ -34,7 +34,7 @@ MERGED = frozenset({"runtimes", "add-runtime", "features", "builder"})
 
 
 def exec_start(unit: str) -> list[str]:
-    """The command of a service as `systemctl cat` prints it, with drop-ins: an empty line begins anew."""
+    """The command of a service as `systemctl cat` prints it, with drop-ins: an empty line start again."""
     command: list[str] = []
     for line in re.sub(r"\\\n", " ", unit).splitlines():
         key, _, value = line.partition("=")

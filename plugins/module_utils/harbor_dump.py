@@ -33,7 +33,7 @@ def dump(target: Path, seconds: float = DUMP_S) -> None:
         shutil.copyfileobj(run.pipe, packed, CHUNK)
     _require(run, seconds, "dumped", "could not be dumped")
     if not whole_dump(target):
-        raise DumpError("the database's dump was cut off")
+        raise DumpError("the database's dump was interrupted")
 
 
 def load(source: Path, seconds: float = LOAD_S) -> None:

@@ -17,7 +17,7 @@ RECORD = "installed.json"
 INSTALLED = "installed"
 # The release before was backed up and is being stopped: `version` is its, `to` the one that is to come.
 UPGRADING = "upgrading"
-# What a restore that did not come to its end left: images are there, and the database may be empty.
+# What a restore that did not complete left: images are there, and the database may be empty.
 RESTORE = "restore.json"
 COMPOSE = "/usr/local/lib/clusterctl/harbor-compose"
 LISTENING = "0A"
@@ -47,13 +47,13 @@ def write_record(directory: str, record: Mapping[str, Any]) -> None:
 
 
 def read_restore(directory: str) -> dict[str, Any]:
-    """What a restore that was cut off has done; {} where there was none. Raises OSError or ValueError."""
+    """What a restore that was interrupted has done; {} where there was none. Raises OSError or ValueError."""
     path = Path(directory) / RESTORE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def why_half_restored(directory: str) -> str:
-    """Why nothing else may be done with a Harbor whose restore was cut off; empty where none was."""
+    """Why nothing else may be done with a Harbor whose restore was interrupted; empty where none was."""
     mark = read_restore(directory)
     if not mark:
         return ""
@@ -104,8 +104,8 @@ def why_not(record: Mapping[str, Any], version: str, *, upgrade: bool, running: 
         return why
     if to:
         return (
-            f"the upgrade to {to} was cut off, and {before} runs again: "
-            "`clusterctl registry upgrade` backs it up anew, and goes there"
+            f"the upgrade to {to} was interrupted, and {before} runs again: "
+            "`clusterctl registry upgrade` creates a new backup and upgrades"
         )
     return "`clusterctl registry upgrade` backs up, and goes there"
 

@@ -27,7 +27,7 @@ KEPT = ("registry", "secret", "ca_download")
 KEY_FILE = "secret/keys/secretkey"
 NAME = re.compile(r"\d{8}T\d{6}Z")
 BLOB = re.compile(r"/blobs/sha256/[0-9a-f]{2}/([0-9a-f]{64})/data$")
-# What pg_dump ends with: a dump that was cut off lacks it.
+# What pg_dump ends with: a dump that was interrupted lacks it.
 DUMPED = b"-- PostgreSQL database dump complete"
 TAIL = 4096
 
@@ -116,7 +116,7 @@ def read_manifest(backup: Path) -> dict[str, Any]:
 
 
 def whole_dump(path: Path) -> bool:
-    """Whether a dump unpacks to its end, and ends as a whole one does."""
+    """Whether a dump unpacks completely, and ends as a whole one does."""
     tail = b""
     try:
         with gzip.open(path, "rb") as stream:

@@ -35,10 +35,10 @@ def why_install(found: Found, version: str, *, trivy: bool) -> list[str]:
     if not record:
         return ["it is not installed"]
     if record.get("state") == UPGRADING:
-        step = f"an upgrade from {record.get('version')} to {record.get('to')} was cut off"
+        step = f"an upgrade from {record.get('version')} to {record.get('to')} was interrupted"
         return [step if version == record.get("to") else f"{step}, and {version} is declared again"]
     if record.get("state") != INSTALLED:
-        return ["an earlier installation did not come to its end"]
+        return ["an earlier installation did not complete"]
     reasons = []
     if record.get("version") != version:
         reasons.append(f"{record.get('version')} is here, and {version} is declared")

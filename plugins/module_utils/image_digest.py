@@ -19,6 +19,16 @@ REFUSED = (
     r"unauthorized|authentication required|no basic auth credentials|denied|\b40[13] \(?(Unauth|Forb)"
     r"|StatusCode: 40[13]|\bHTTP 40[13]\b"
 )
+# The codes of a failed pull or copy, by signs in the program's error; the first that is found applies.
+CODES = {
+    r"no space left on device|disk quota exceeded": "host.disk-full",
+    r"read-only file ?system": "host.read-only",
+    r"x509|certificate": "registry.certificate",
+    TOO_MANY: "registry.too-many-requests",
+    REFUSED: "registry.login-refused",
+    r"no such host|temporary failure in name resolution|name or service not known": "host.dns",
+    r"manifest unknown|not found": "registry.no-image",
+}
 
 
 def require_digest(module: AnsibleModule, digest: str) -> None:
@@ -36,6 +46,12 @@ def find_program(module: AnsibleModule, name: str, role: str, **absent: object) 
         module.exit_json(changed=True, wanted=True, **absent)
     module.fail_json(msg=f"{name} is not on this host; apply the {role} first.")
     return ""  # not reached: fail_json ends the module
+
+
+def code_of(error: str) -> str:
+    """The code of a failed pull or copy, by what Docker, containerd or skopeo printed."""
+    found = (code for sign, code in CODES.items() if re.search(sign, error, re.IGNORECASE))
+    return next(found, "registry.unreachable")
 
 
 def failure(what: str, reason: str, error: str, cures: Mapping[str, str], otherwise: str) -> str:

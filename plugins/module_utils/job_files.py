@@ -46,6 +46,7 @@ def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:
         "changed": bool(data.get("changed")),
         "rc": data.get("rc"),
         "msg": message[-KEPT_TEXT:],
+        "code": str(data.get("code") or ""),
     }
 
 

@@ -221,6 +221,7 @@ def _not_offered(plan: Plan, names: list[str], wanted: str, facts: Facts, reques
         plan,
         f"the package source offers no {' or '.join(names)} of {wanted}; {found}",
         "set nvidia_driver_branch and nvidia_driver_version to what the source has, or update the mirror",
+        code="packages.not-offered",
     )
 
 
@@ -322,8 +323,9 @@ def _check_existing(request: Request, facts: Facts, compat: dict[str, Any], plan
             plan,
             f"held by someone else: {', '.join(foreign_holds[:5])}",
             f"release them if they may change: apt-mark unhold {' '.join(foreign_holds[:5])}",
+            code="packages.held",
         )
 
 
-def _problem(plan: Plan, what: str, remedy: str) -> None:
-    plan.problems.append({"what": what, "remedy": remedy})
+def _problem(plan: Plan, what: str, remedy: str, code: str = "") -> None:
+    plan.problems.append({"what": what, "remedy": remedy, "code": code})

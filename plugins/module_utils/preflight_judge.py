@@ -17,14 +17,17 @@ OPEN_PORTS = (
 )
 
 
-def finding(severity: str, subject: str, found: str, expected: str, remedy: str) -> Finding:
-    """One thing that preflight has to say."""
+def finding(
+    severity: str, subject: str, found: str, expected: str, remedy: str, *, code: str = ""
+) -> Finding:
+    """One thing that preflight has to say; ``code`` is that of the failure that it leads to, if known."""
     return {
         "severity": severity,
         "subject": subject,
         "found": mask_urls(found),
         "expected": mask_urls(expected),
         "remedy": mask_urls(remedy),
+        "code": code,
     }
 
 
@@ -92,7 +95,12 @@ def _access(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
 def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
     found = [
         finding(
-            "error", "DNS", f"{name} is unknown", "an address", "mend /etc/resolv.conf or the name server"
+            "error",
+            "DNS",
+            f"{name} is unknown",
+            "an address",
+            "fix /etc/resolv.conf or the name server",
+            code="host.dns",
         )
         for name in facts["unresolved"]
     ]
@@ -107,6 +115,7 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
             f"{url}: {why}",
             "answers",
             "check the URL, the firewall, site_http_proxy and site_no_proxy",
+            code="packages.source-down",
         )
         for url, why in sorted(facts["unreachable"].items())
     ]
@@ -116,7 +125,7 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
             "package source",
             f"{url}: {why}",
             "answers, or is not configured",
-            "mend it, or take it out of apt's sources: packages that only it has cannot be installed",
+            "fix it, or take it out of apt's sources: packages that only it has cannot be installed",
         )
         for url, why in sorted(facts["unreachable_others"].items())
     ]
@@ -132,7 +141,14 @@ def _network(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
 def _capacity(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Finding]:
     limit = wanted["min_free_gb"]
     found = [
-        finding("error", "disk", f"{free:.1f} GB free on {path}", f">= {limit:g} GB", "free or add space")
+        finding(
+            "error",
+            "disk",
+            f"{free:.1f} GB free on {path}",
+            f">= {limit:g} GB",
+            "free or add space",
+            code="host.disk-full",
+        )
         for path, free in sorted(facts["free_gb"].items())
         if free < limit
     ]
@@ -195,6 +211,7 @@ def _kernel_modules(facts: dict[str, Any], wanted: dict[str, Any]) -> list[Findi
             f"{name} is offered nowhere",
             "headers of the running and of the newest installed kernel",
             "add a source that has them, or boot a kernel of the distribution",
+            code="packages.not-offered",
         )
         for name in facts["headers_missing"]
     ]

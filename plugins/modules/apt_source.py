@@ -62,6 +62,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 adopted: {description: The file that already names this source., type: str, returned: always}
+code:
+  description: "Stable code of the failure: packages.source-down"
+  returned: when the cause is known
+  type: str
 """
 
 
@@ -109,7 +113,8 @@ def get_key(module: AnsibleModule, proxies: Proxies) -> bytes:
     except (OSError, ValueError, urllib.error.URLError) as error:
         module.fail_json(
             msg=f"The repository's key cannot be read from {mask_urls(url)}: {mask_urls(str(error))}. "
-            "Check the repository URL, and that this host reaches it (site_http_proxy, site_no_proxy)."
+            "Check the repository URL, and that this host reaches it (site_http_proxy, site_no_proxy).",
+            code="packages.source-down",
         )
         raise  # not reached: fail_json ends the module
 
@@ -178,7 +183,8 @@ def main() -> None:
             source.unlink(missing_ok=True)  # so that the next run tries again
         module.fail_json(
             msg=f"apt cannot read the package lists: {explain(error or output)}. "
-            "Check that the package sources are reached (site_http_proxy, site_no_proxy), and keys."
+            "Check that the package sources are reached (site_http_proxy, site_no_proxy), and keys.",
+            code="packages.source-down",
         )
     module.exit_json(**result)
 

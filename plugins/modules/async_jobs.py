@@ -16,7 +16,7 @@ module: async_jobs
 short_description: Report, and wait for, asynchronous jobs of an earlier run
 description:
   - Reads the result files that Ansible's asynchronous tasks leave, and looks whether their process lives.
-  - Unlike M(ansible.builtin.async_status) it tells a job that runs from one that a reboot cut off.
+  - Unlike M(ansible.builtin.async_status) it distinguishes a running job from one that a reboot ended.
   - Changes nothing.
 options:
   ids: {description: Job ids that an earlier run journalled, type: list, elements: str, default: []}
@@ -39,7 +39,7 @@ jobs:
   returned: always
   type: list
   elements: dict
-  sample: [{id: j123456789012.4711, state: finished, failed: false, changed: true, msg: "", rc: 0}]
+  sample: [{id: j123456789012.4711, state: finished, failed: false, changed: true, msg: "", code: "", rc: 0}]
 """
 
 LOOK_AGAIN_S = 0.5

@@ -32,7 +32,7 @@ module: cluster_certificate
 short_description: Make the cluster's certificate authority and certificates that it signs
 description:
   - Runs on the controller. Makes an authority where there is none, and a server certificate.
-  - A certificate is made anew when it nears its end, names other hosts, or was signed by another authority.
+  - A certificate is made again when it nears its end, names other hosts, or was signed by another authority.
   - An authority that is there is never replaced; a site may put its own there. Keys have mode 0600.
 options:
   directory: {description: Where ca.crt and ca.key are, type: path, required: true}
@@ -41,7 +41,7 @@ options:
   key: {description: Its key; required with O(certificate), type: path}
   names: {description: Host names and addresses that it is for, type: list, elements: str, default: []}
   valid_days: {description: Days that a new certificate is valid, type: int, default: 397}
-  renew_before_days: {description: Days before its end that it is made anew, type: int, default: 60}
+  renew_before_days: {description: Days before its end that it is made again, type: int, default: 60}
 author: ["the clusterctl authors"]
 """
 
@@ -135,7 +135,7 @@ def _general_name(name: str) -> x509.GeneralName:
 def why_renew(
     pair: Pair | None, authority: Pair, names: list[str], now: datetime, before_days: int
 ) -> list[str]:
-    """Reasons to make the certificate anew; none when it serves."""
+    """Reasons to make the certificate again; none when it serves."""
     if pair is None:
         return ["there is none yet"]
     reasons = []

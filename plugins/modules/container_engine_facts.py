@@ -45,6 +45,10 @@ engine:
     container)
   returned: always
   type: dict
+code:
+  description: "Stable code of the failure: host.docker-down"
+  returned: when the cause is known
+  type: str
 """
 
 
@@ -130,7 +134,10 @@ def main() -> None:
         client = run_bounded([docker, "--version"], LOOK_S)[1]
         rc, out, err = run_bounded([docker, "info", "--format", "{{json .}}"], LOOK_S)
         if rc == TIMED_OUT:  # not to be taken for an engine without containers
-            module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
+            module.fail_json(
+                msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.",
+                code="host.docker-down",
+            )
         info = json.loads(out) if rc == 0 and out.startswith("{") else {}
     flags = flags_of(command_of_unit(module, main_pid(module, UNIT) if info else 0)).get("exec-opts", [])
     found = facts(client, info, asked_cgroup_driver(CONFIG, flags))

@@ -20,6 +20,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest im
     ITS_OWN_ERROR,
     REFUSED,
     TOO_MANY,
+    code_of,
     failure,
     find_program,
     require_digest,
@@ -70,6 +71,13 @@ clusterctl:
   description: In C(facts.pull) bytes, layers, link_mbps; after a pull also seconds and download_s
   returned: when the image was not there
   type: dict
+code:
+  description: >-
+    Stable code of the failure: host.docker-down, host.disk-full, host.dns, host.read-only,
+    registry.certificate, registry.login-refused, registry.no-image, registry.too-many-requests or
+    registry.unreachable
+  returned: when it failed
+  type: str
 """
 
 LOOK_S = 60
@@ -105,7 +113,9 @@ def inspect(module: AnsibleModule, docker: str, reference: str) -> list[dict[str
     """What Docker has under `reference`; [] when it has nothing."""
     rc, out, err = run_bounded([docker, "image", "inspect", reference], LOOK_S)
     if rc == TIMED_OUT:
-        module.fail_json(msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.")
+        module.fail_json(
+            msg=f"Docker does not answer: {err}. Look at `systemctl status docker`.", code="host.docker-down"
+        )
     return json.loads(out) if rc == 0 else []
 
 
@@ -117,7 +127,8 @@ def require_room(module: AnsibleModule, info: dict[str, Any], layers: dict[str, 
     if why:
         module.fail_json(
             msg=f"{why}. Nothing was pulled. Make room there (images are not removed unasked), or see "
-            "training_image_room_factor."
+            "training_image_room_factor.",
+            code="host.disk-full",
         )
 
 
@@ -167,6 +178,7 @@ def main() -> None:
         if rc != 0:
             module.fail_json(
                 msg=explain(err, reference, image_room.store(info)),
+                code=code_of(err),
                 rc=rc,
                 stderr_lines=err.splitlines()[-20:],
             )

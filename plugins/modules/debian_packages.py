@@ -26,7 +26,7 @@ description:
   - Installs what is missing or of another version in one transaction, keeps conffiles, removes nothing else.
   - In check mode it says what it would do, also where the repository or Python's bindings are not there yet.
   - A hold that someone else put is respected. Our own are lifted for the transaction and put back.
-  - A transaction that was cut off half-way, by a reboot say, is completed first.
+  - A transaction that was interrupted half-way, by a reboot say, is completed first.
 options:
   packages:
     description: Package names, or C(name=version) for one of a version of its own
@@ -70,6 +70,10 @@ held: {description: Packages that are newly held, returned: always, type: list}
 released: {description: Packages that we held and hold no more, returned: always, type: list}
 adopted: {description: Installed package that does the same, returned: always, type: str}
 versions: {description: Version of each package afterwards, returned: always, type: dict}
+code:
+  description: "Stable code of the failure: packages.held or packages.locked"
+  returned: when the cause is known
+  type: str
 """
 
 HOLDS = Path("/var/lib/clusterctl/holds.json")
@@ -241,7 +245,8 @@ def main() -> None:
     if blocked := foreign_holds(asked, status, our_holds()):
         module.fail_json(
             msg=f"{', '.join(asked)} is asked for, but someone else holds {', '.join(blocked)}. "
-            f"Lift the hold with `apt-mark unhold {' '.join(blocked)}`, or declare the version that is there."
+            f"Lift the hold with `apt-mark unhold {' '.join(blocked)}`, or declare the installed version.",
+            code="packages.held",
         )
     if module.params["busy"] and (moving := replaced(asked, status)):
         leave(module, moving, status)
@@ -254,7 +259,10 @@ def main() -> None:
                 if asked:
                     transact(module, asked, own_holds(asked, status, our_holds()))
         except TimeoutError as error:
-            module.fail_json(msg=f"Packages cannot be installed now: {error}. Apply again when it has ended.")
+            module.fail_json(
+                msg=f"Packages cannot be installed now: {error}. Apply again when it has ended.",
+                code="packages.locked",
+            )
     after = status if module.check_mode else read_status(module, packages)
     if not module.check_mode and (still := requests(wanted, after)):
         module.fail_json(

@@ -80,6 +80,10 @@ changed_file: {description: Whether the file had to be changed, returned: always
 action: {description: "none, reload, restart or pending", returned: always, type: str}
 because: {description: Why the daemon was or must be restarted, returned: always, type: list}
 backup_file: {description: Copy of the file as it was, returned: when it was replaced, type: str}
+code:
+  description: "Stable code of the failure: host.docker-down"
+  returned: when the cause is known
+  type: str
 """
 
 
@@ -184,7 +188,7 @@ def as_text(config: dict[str, Any]) -> str:
 
 
 def start_reasons(daemon: Daemon, reads: list[str], needs: list[str], state: dict[str, Any]) -> list[str]:
-    """Why the daemon must start anew because of files that it looks at only when it starts."""
+    """Why the daemon must start again because of files that it looks at only when it starts."""
     reasons = [f"{name} changed after the daemon started" for name in newer(reads, daemon.started)]
     for name in needs:
         if not Path(name).exists() or name in state["seen"]:
@@ -340,7 +344,9 @@ def main() -> None:
     daemon = Daemon(module)
     # Not to be taken for a daemon without containers; the file waits for it too, or its change would be lost.
     if daemon.pid and not daemon.info:
-        module.fail_json(msg="Docker runs and does not answer. Look at `journalctl -u docker`.")
+        module.fail_json(
+            msg="Docker runs and does not answer. Look at `journalctl -u docker`.", code="host.docker-down"
+        )
     flags = flags_of(command_of_unit(module, daemon.pid))
     options, contradicted = without_flags(module.params["options"], flags)
     left_out = [key for key in contradicted if key in module.params["optional"]]

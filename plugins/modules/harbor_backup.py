@@ -78,6 +78,7 @@ EXAMPLES = r"""
 RETURN = r"""
 backup: {description: Directory of the backup, returned: with a backup, type: str}
 damaged: {description: Blobs that are damaged in Harbor, returned: with a backup, type: list}
+code: {description: "Stable code of the failure: harbor.backup", returned: when the cause is known, type: str}
 """
 
 READ_ONLY = "read-only.json"
@@ -159,7 +160,7 @@ def require_installed(directory: str) -> dict[str, Any]:
         raise BackupError(why)
     record = read_record(directory)
     if record.get("state") not in (INSTALLED, UPGRADING):
-        raise BackupError("no Harbor of ours is installed here, or its installation did not come to its end")
+        raise BackupError("no Harbor of ours is installed here, or its installation did not complete")
     return record
 
 
@@ -255,7 +256,7 @@ def main() -> None:
         still = (Path(options["directory"]) / READ_ONLY).is_file()
         after = " HARBOR IS STILL READ-ONLY: the next apply or backup ends that." if still else ""
         verb = "verified" if state == "verified" else "ended" if state == "writable" else "taken"
-        module.fail_json(msg=f"Harbor's backup could not be {verb}: {error}.{after}")
+        module.fail_json(msg=f"Harbor's backup could not be {verb}: {error}.{after}", code="harbor.backup")
     module.exit_json(
         changed=state == "taken",
         backup=said["backup"],

@@ -44,6 +44,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 healthy: {description: Whether every part is, returned: always, type: bool}
+code:
+  description: "Stable code of the failure: harbor.unhealthy"
+  returned: when the cause is known
+  type: str
 """
 
 
@@ -84,7 +88,8 @@ def main() -> None:
         module.exit_json(changed=True, healthy=False)
     if wrong:
         module.fail_json(
-            msg=f"Harbor is not healthy: {wrong}.{containers()} Its logs are in harbor_log_dir on this host."
+            msg=f"Harbor is not healthy: {wrong}.{containers()} Its logs are in harbor_log_dir on this host.",
+            code="harbor.unhealthy",
         )
     module.exit_json(changed=False, healthy=True)
 

@@ -57,6 +57,10 @@ EXAMPLES = r"""
 RETURN = r"""
 release: {description: Directory of the release, returned: always, type: str}
 wanted: {description: Whether the tarball was not unpacked yet, returned: always, type: bool}
+code:
+  description: "Stable code of the failure: harbor.installer"
+  returned: when the cause is known
+  type: str
 """
 
 MARK = ".unpacked.json"
@@ -202,7 +206,8 @@ def main() -> None:
             archive.unlink(missing_ok=True)
             module.fail_json(
                 msg=f"Harbor's installer was not unpacked: {mask_urls(str(error))}. Nothing of it was kept; "
-                "see that harbor_installer_url is reached, and that sha256 and harbor_version fit it."
+                "see that harbor_installer_url is reached, and that sha256 and harbor_version fit it.",
+                code="harbor.installer",
             )
         replace_file(mark, json.dumps({"sha256": wanted_sum}) + "\n", 0o644)
         archive.unlink(missing_ok=True)

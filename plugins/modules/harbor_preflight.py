@@ -50,8 +50,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 installed: {description: Release that is here; empty where none is, returned: always, type: str}
-goes_on: {description: Whether an upgrade was cut off that needs no new backup, returned: always, type: bool}
+goes_on: {description: Whether an interrupted upgrade needs no new backup, returned: always, type: bool}
 free_gb: {description: Free space where the data are to be, returned: always, type: float}
+code:
+  description: "Stable code of the failure: harbor.refused"
+  returned: when the cause is known
+  type: str
 """
 
 GIGABYTE = 1e9
@@ -110,7 +114,7 @@ def of_record(record: dict[str, Any], version: str, *, upgrade: bool, running: b
 
 
 def goes_on(record: dict[str, Any], version: str, *, running: bool) -> bool:
-    """Whether an upgrade to this release stopped the one before, and was cut off: its backup still counts."""
+    """Whether an interrupted upgrade to this release stopped the one before: its backup still counts."""
     return record.get("state") == UPGRADING and record.get("to") == version and not running
 
 
@@ -199,7 +203,8 @@ def main() -> None:
         )
     if errors:
         left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])
-        module.fail_json(msg=f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}.")
+        why = f"Harbor cannot be installed here, and {left}. {'. '.join(errors)}."
+        module.fail_json(msg=why, code="harbor.refused")
     module.exit_json(
         changed=False,
         installed=str(record.get("version", "")),

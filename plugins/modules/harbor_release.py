@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import TIMED_OUT, run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import (
+    TIMED_OUT,
+    late,
+    run_bounded,
+)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import Harbor
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_certificate import (
     Declared,
@@ -44,7 +48,7 @@ description:
   - Runs C(install.sh), which stops Harbor for a while, when the release, its settings or Trivy changed.
   - A certificate that changed alone is put in place without a stop; so is one that is there, and that
     Harbor's proxy does not show yet, or could not read.
-  - What an earlier run did not bring to its end is done again. The release before is stopped, and the unit
+  - What an earlier run did not complete is done again. The release before is stopped, and the unit
     written, only once Harbor's own tool has agreed to its settings.
 options:
   directory: {description: Where releases are unpacked, type: path, required: true}
@@ -83,6 +87,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 done: {description: "What was done, or would be, with its reason", returned: always, type: list}
+code:
+  description: "Stable code of the failure: harbor.refused, harbor.install-failed or task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 UNIT = "harbor.service"
@@ -91,6 +99,7 @@ FIRST_START_ONLY = b"harbor_admin_password:"
 ORDINARY_S = 300
 # More than the unit gives itself.
 START_S = 700
+INSTALL_FAILED = "harbor.install-failed"
 TAIL = 12
 
 
@@ -147,25 +156,28 @@ def run(
     failed: str,
     seconds: float = ORDINARY_S,
     *,
-    late: str = "",
+    code: str = "",
+    hint_if_late: str = "",
     good_all_the_same: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run a program. Fails the module with its last lines, and with ``late`` where it did not end in time."""
+    """Run a program. Fails the module with ``code`` and the program's last lines; ``hint_if_late`` is added
+    if it did not end in time."""
     rc, out, err = run_bounded(argv, seconds, {"TERM": "dumb"})
     if rc != 0 and not good_all_the_same():
         lines = plain(f"{out}\n{err}")[-TAIL:]
         said = " | ".join(lines[-4:]) or f"exit code {rc}"
-        said += f" ({late})" if late and rc == TIMED_OUT else ""
+        said += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {said}. Mend that and apply again; what was begun is done again from its start.",
+            msg=f"{failed}: {said}. Fix that and apply again; what was begun is done again from its start.",
             rc=rc,
             stderr_lines=lines,
+            **({"code": code} if code else late(rc)),
         )
 
 
 def run_long(module: AnsibleModule, argv: list[str], failed: str) -> None:
     """Run what loads images, or pulls those that no installer brought; it has the installer's time."""
-    run(module, argv, failed, module.params["timeout_s"], late=PULLING)
+    run(module, argv, failed, module.params["timeout_s"], code=INSTALL_FAILED, hint_if_late=PULLING)
 
 
 def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> None:
@@ -187,12 +199,13 @@ def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> 
         module,
         compose(str(before), "down"),
         f"Harbor {version} does not stop",
+        code=INSTALL_FAILED,
         good_all_the_same=lambda: not containers_left(),
     )
 
 
 def install(module: AnsibleModule, found: Found) -> None:
-    """Run the installer; the record says that it is under way until it has come to its end."""
+    """Run the installer; the record says that it is under way until it has complete."""
     options, record = module.params, found.record
     before = str(record.get("version", ""))
     if before and before != options["version"]:
@@ -218,12 +231,12 @@ def put_unit(module: AnsibleModule) -> None:
 
 
 def put_certificate(module: AnsibleModule) -> None:
-    """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is cut off."""
+    """Put the certificate where Harbor's proxy reads it, and have it read again: nobody is interrupted."""
     put(declared(module.params))
     # A proxy that does not answer reads it when it starts.
     if shown(module.params):
         argv = ["docker", "exec", PROXY, "nginx", "-s", "reload"]
-        run(module, argv, "Harbor's proxy does not take the new certificate")
+        run(module, argv, "Harbor's proxy does not take the new certificate", code=INSTALL_FAILED)
 
 
 def main() -> None:
@@ -251,7 +264,9 @@ def main() -> None:
     found = look(module)
     version, upgrade = module.params["version"], module.params["upgrade"]
     if why := why_not(found.record, version, upgrade=upgrade, running=runs()):
-        module.fail_json(msg=f"Harbor {found.record['version']} was left as it is: {why}.")
+        module.fail_json(
+            msg=f"Harbor {found.record['version']} was left as it is: {why}.", code="harbor.refused"
+        )
     todo = steps(found, version, trivy=module.params["trivy"])
     for what, _ in [] if module.check_mode else todo:
         if what == "install":

@@ -32,7 +32,7 @@ description:
   - C(data) verifies the backup and writes images and secrets; it refuses a host with a Harbor or its data.
   - C(database) starts the release's database alone and loads the dump; nothing else of Harbor runs yet.
   - C(finished) is for after the installation; the dump is of a read-only Harbor, which it was not before.
-  - One that was cut off goes on where it was, and until its end nothing else may be done with this Harbor.
+  - An interrupted one resumes where it was, and until its end nothing else may be done with this Harbor.
 options:
   state: {description: Which step, type: str, choices: [data, database, finished], required: true}
   directory: {description: Where releases are unpacked, type: path, required: true}
@@ -63,6 +63,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 backup: {description: Directory of the backup, returned: always, type: str}
+code:
+  description: "Stable code of the failure: harbor.restore"
+  returned: when the cause is known
+  type: str
 """
 
 # How far it is: images are being written, the database is next, Harbor itself is next.
@@ -161,7 +165,7 @@ def start_database(options: dict[str, Any]) -> None:
 
 
 def wait_for(argv: list[str], times: int, what: str, seconds: float = ORDINARY_S) -> None:
-    """Run a program until it ended well so many times in a row. Raises RestoreError after ``seconds``."""
+    """Run a program until it succeeded so many times in a row. Raises RestoreError after ``seconds``."""
     good, deadline = 0, time.monotonic() + seconds
     while True:
         rc, out, err = run_bounded(argv, seconds)
@@ -234,7 +238,7 @@ def main() -> None:
     except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
         begun = (Path(options["directory"]) / RESTORE).is_file()
         rest = "The next restore goes on from there" if begun else "Nothing was touched"
-        module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.")
+        module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.", code="harbor.restore")
     module.exit_json(
         changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}
     )

@@ -67,7 +67,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 clusterctl:
-  description: C(findings), the grave ones first, and C(busy) where jobs run.
+  description: >-
+    C(findings), the grave ones first, each with the C(code) of the failure that it leads to if it is known
+    (host.dns, host.disk-full, packages.not-offered or packages.source-down), and C(busy) where jobs run.
   type: dict
   returned: always
 errors: {description: Errors among the findings in words., type: list, returned: always}

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The CDI specification of this host's NVIDIA devices: fresh for the running driver, or made anew."""
+"""The CDI specification of this host's NVIDIA devices: fresh for the running driver, or made again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 
 DOCUMENTATION = r"""
 module: nvidia_cdi_spec
@@ -31,9 +31,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-because: {description: Why it was made anew, returned: always, type: list}
+because: {description: Why it was made again, returned: always, type: list}
 driver: {description: Version of the running driver, returned: always, type: str}
 devices: {description: Devices that the specification names, returned: always, type: list}
+code:
+  description: "Stable code of the failure: task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 UNIT = "nvidia-cdi-refresh.service"
@@ -109,7 +113,8 @@ def refresh(module: AnsibleModule, spec: Path, state: str) -> None:
         spec.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     rc, out, err = run_bounded(command, 180)
     if rc != 0:
-        module.fail_json(msg=f"`{' '.join(command)}` failed: {(err or out).strip()[-400:]}", rc=rc)
+        why = (err or out).strip()[-400:]
+        module.fail_json(msg=f"`{' '.join(command)}` failed: {why}", rc=rc, **late(rc))
 
 
 def main() -> None:
@@ -139,7 +144,9 @@ def main() -> None:
     if because and not module.check_mode:
         refresh(module, spec, state)
         if still := stale(read_spec(spec), version, gpus):
-            module.fail_json(msg=f"{spec} was made anew, yet {'; '.join(still)}. See `journalctl -u {UNIT}`.")
+            module.fail_json(
+                msg=f"{spec} was made again, yet {'; '.join(still)}. See `journalctl -u {UNIT}`."
+            )
     after = read_spec(spec)
     devices = list(after.devices) if after else []
     module.exit_json(changed=bool(because), because=because, driver=version, devices=devices)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_services import (
     MODULES,
     RunFull,
@@ -68,6 +68,10 @@ loaded: {description: Version that the kernel runs now., type: str, returned: al
 reboot_required: {description: Why only a reboot helps; else empty., type: str, returned: always}
 left_alone: {description: Whether nothing was done because the node is busy., type: bool, returned: always}
 actions: {description: What was done or would be., type: list, returned: always}
+code:
+  description: "Stable code of the failure: task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 ARGUMENTS: dict[str, Any] = {
@@ -99,10 +103,17 @@ class Node:
         self.stopped: set[str] = set()
         self.unloaded: list[str] = []
         self.missing: list[str] = []
+        self.late: dict[str, str] = {}
 
     def run(self, argv: list[str]) -> tuple[int, str, str]:
         """Runs a program within its time limit."""
-        return run_bounded(argv, LIMITS_S.get(argv[0], LIMIT_S), {"LC_ALL": "C"})
+        code, output, error = run_bounded(argv, LIMITS_S.get(argv[0], LIMIT_S), {"LC_ALL": "C"})
+        self.late = self.late or late(code)
+        return code, output, error
+
+    def fail(self, msg: str) -> None:
+        """Ends the module; a program that did not end in time is the cause."""
+        self.module.fail_json(msg=msg, **self.late)
 
     def do(self, what: str, argv: list[str]) -> tuple[int, str]:
         """Runs a program that changes; in check mode only notes that it would."""
@@ -191,8 +202,8 @@ def load(node: Node, version: str) -> None:
             if built
             else f"No module is built for kernel {os.uname().release}: install its headers"
         )
-        node.module.fail_json(
-            msg=f"The kernel does not load driver {version}: {error or 'modprobe failed'}. {hint}. "
+        node.fail(
+            f"The kernel does not load driver {version}: {error or 'modprobe failed'}. {hint}. "
             f"The kernel said: {kernel_words(node.run) or 'nothing'}"
         )
     node.do("load nvidia_uvm", ["modprobe", "nvidia_uvm"])
@@ -200,8 +211,8 @@ def load(node: Node, version: str) -> None:
     node.missing = load_again(node)
     loaded = gpu_node.loaded_driver(ROOT)
     if loaded != version and not node.module.check_mode:
-        node.module.fail_json(
-            msg=f"The kernel loaded driver {loaded or 'none'} although {version} is installed: another "
+        node.fail(
+            f"The kernel loaded driver {loaded or 'none'} although {version} is installed: another "
             f"module comes first. Look at `modinfo nvidia` and `dkms status` ({os.uname().release})."
         )
 
@@ -246,8 +257,8 @@ def start(node: Node, unit: str) -> None:
     """Starts a unit; ends the module with its journal where it fails."""
     code, error = node.do(f"start {unit}", ["systemctl", "start", f"{unit}.service"])
     if code != 0:
-        node.module.fail_json(
-            msg=f"{unit} does not start: {(journal(node.run, unit) or error).rstrip('.')}. "
+        node.fail(
+            f"{unit} does not start: {(journal(node.run, unit) or error).rstrip('.')}. "
             f"See `journalctl -u {unit}`; driver and Fabric Manager must be of one version."
         )
 
@@ -285,8 +296,8 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
         if version != params["version"]
     ]
     if wrong:
-        node.module.fail_json(
-            msg=f"The node does not run driver {params['version']}: {', '.join(wrong)}. "
+        node.fail(
+            f"The node does not run driver {params['version']}: {', '.join(wrong)}. "
             "Libraries and module must be of one version: look at `dpkg -l '*nvidia*'` and reboot the node."
         )
     return found
@@ -302,8 +313,8 @@ def start_services(node: Node, params: dict[str, Any]) -> None:
     for unit in [unit for unit in reversed(params["services"]) if unit in node.stopped - set(own)]:
         start(node, unit)
     if node.missing:  # said when the node serves again
-        node.module.fail_json(
-            msg=f"Modules that were loaded before do not load with driver {params['version']}: "
+        node.fail(
+            f"Modules that were loaded before do not load with driver {params['version']}: "
             f"{', '.join(node.missing)}. Build them for it (dkms status). The kernel said: "
             f"{kernel_words(node.run) or 'nothing'}"
         )
@@ -345,7 +356,7 @@ def main() -> None:
     own = () if pretended else (PERSISTENCE, FABRIC_MANAGER)
     failed = [unit for unit in own if unit_state(run, unit).get("ActiveState") == "failed"]
     for unit in failed:
-        module.fail_json(msg=f"{unit} has failed: {journal(run, unit)}. See `journalctl -u {unit}`.")
+        node.fail(f"{unit} has failed: {journal(run, unit)}. See `journalctl -u {unit}`.")
     module.exit_json(
         changed=bool(node.actions),
         loaded=gpu_node.loaded_driver(ROOT),

@@ -74,6 +74,10 @@ RETURN = r"""
 changes: {description: Versions before and after by package., type: dict, returned: always}
 held: {description: Packages that were put on hold now., type: list, returned: always}
 released: {description: Packages that we held and hold no more., type: list, returned: always}
+code:
+  description: "Stable code of the failure: packages.held or packages.source-down"
+  returned: when the cause is known
+  type: str
 """
 
 ARGUMENTS: dict[str, Any] = {
@@ -91,6 +95,7 @@ ARGUMENTS: dict[str, Any] = {
     "compat": {"type": "dict", "required": True},
 }
 ROOT = Path("/")
+SOURCE_DOWN = "packages.source-down"
 PREFERENCES = Path("/etc/apt/preferences.d/clusterctl-nvidia-driver")
 ENVIRONMENT = {
     "LC_ALL": "C",
@@ -121,6 +126,11 @@ def preferences(compat: dict[str, Any], version: str) -> str:
     )
 
 
+def foreign_holds(changes: dict[str, Change], held: set[str], record: dict[str, Any]) -> list[str]:
+    """Packages of the transaction that somebody else holds."""
+    return sorted(set(changes) & (held - set(record.get("held", []))))
+
+
 def refusals(
     changes: dict[str, Change], params: dict[str, Any], held: set[str], record: dict[str, Any]
 ) -> list[str]:
@@ -131,7 +141,7 @@ def refusals(
     reasons = []
     if lost := sorted(name for name, change in changes.items() if not change[1] and name not in removable):
         reasons.append(f"apt would remove {', '.join(lost)}")
-    if foreign := sorted(set(changes) & (held - set(record.get("held", [])))):
+    if foreign := foreign_holds(changes, held, record):
         reasons.append(f"held by someone else: {', '.join(foreign)} (apt-mark unhold releases them)")
     mixed = [
         f"{name} {after}"
@@ -143,9 +153,14 @@ def refusals(
     return reasons
 
 
-def fail(module: AnsibleModule, doing: str, error: str, remedy: str) -> None:
-    """Ends the module with what, why and what to do."""
-    module.fail_json(msg=f"{doing}: {error}. {remedy}")
+def fail(module: AnsibleModule, doing: str, error: str, remedy: str, code: str = "") -> None:
+    """Ends the module with what, why and what to do, and with a code if the cause is known."""
+    module.fail_json(msg=f"{doing}: {error}. {remedy}", **({"code": code} if code else {}))
+
+
+def fail_without_lists(module: AnsibleModule, error: str) -> None:
+    """Ends the module since apt cannot read the package lists."""
+    fail(module, "The package lists cannot be read", explain(error), "Check the sources.", SOURCE_DOWN)
 
 
 def simulate(module: AnsibleModule, arguments: list[str], options: list[str]) -> dict[str, Change]:
@@ -168,7 +183,7 @@ def pinned_view(module: AnsibleModule, directory: Path, pin: str) -> list[str]:
         command = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "update"]
         code, output, error = module.run_command(command, environ_update=ENVIRONMENT)
         if code != 0:
-            fail(module, "The package lists cannot be read", explain(error or output), "Check the sources.")
+            fail_without_lists(module, error or output)
     make_view(ROOT, directory, preferences=pin, fresh_lists=False)
     return ["-o", f"Dir::Etc::preferencesparts={directory}/preferences.d"]
 
@@ -191,7 +206,7 @@ def check_view(module: AnsibleModule, directory: Path, wanted: str) -> list[str]
     if fresh:
         code, output, error = module.run_command(["apt-get", *options, "update"], environ_update=ENVIRONMENT)
         if code != 0:
-            fail(module, "The package lists cannot be read", explain(error or output), "Check the sources.")
+            fail_without_lists(module, error or output)
     return options
 
 
@@ -208,7 +223,7 @@ def install(module: AnsibleModule, doing: str, options: list[str], arguments: li
             module,
             f"apt could not {doing} the driver",
             f"{explain(error)}; {tail}",
-            "Mend what it says and run again: the transaction is taken up where it stopped.",
+            "Fix what it says and run again: the transaction is taken up where it stopped.",
         )
 
 
@@ -256,7 +271,7 @@ def change(
     # Not before: a pin without its transaction would be followed by the next upgrade of anybody.
     replace_file(PREFERENCES, pin, 0o644)
     if changes:
-        # Before the transaction: what it leaves behind when it breaks is ours to mend.
+        # Before the transaction: what it leaves behind when it breaks is ours to fix.
         write_record(ROOT, packages, held_by_us)
         install(module, "install", [], arguments)
     installed, held = gpu_node.installed_packages(ROOT)
@@ -292,7 +307,8 @@ def main() -> None:
                 module,
                 "This transaction is not done",
                 "; ".join(reasons),
-                "Nothing was installed. Mend the package source or the node's packages, and run again.",
+                "Nothing was installed. Fix the package source or the node's packages, and run again.",
+                "packages.held" if foreign_holds(changes, held, record) else "",
             )
         after = {**installed, **{name: new for name, (_, new) in changes.items()}}
         present = {name: version for name, version in after.items() if version}

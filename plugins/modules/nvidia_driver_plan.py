@@ -100,6 +100,10 @@ RETURN = r"""
 plan: {description: What is to be done., type: dict, returned: always}
 busy: {description: Who uses the GPUs that would be disturbed., type: list, returned: always}
 left_alone: {description: Whether the node is to be skipped., type: bool, returned: always}
+code:
+  description: "Stable code of the failure: packages.held, packages.not-offered or packages.source-down"
+  returned: when the cause is known
+  type: str
 """
 
 ARGUMENTS: dict[str, Any] = {
@@ -189,7 +193,8 @@ def offered_afresh(module: AnsibleModule, names: list[str], directory: Path) -> 
     if code != 0 or (cuda and "Failed to fetch" in error + output):
         module.fail_json(
             msg=f"The package source cannot be read: {explain(error or output)}. "
-            f"Check that this host reaches {mask_urls(url) or 'it'} (site_http_proxy, site_no_proxy)."
+            f"Check that this host reaches {mask_urls(url) or 'it'} (site_http_proxy, site_no_proxy).",
+            code="packages.source-down",
         )
     return offered(module, names, options)
 
@@ -218,7 +223,9 @@ def main() -> None:
     root = Path("/")
     plan = decide(module, root)
     if plan.problems:
+        codes = [problem["code"] for problem in plan.problems if problem["code"]]
         module.fail_json(
+            **({"code": codes[0]} if codes else {}),
             msg=" ".join(
                 f"{problem['what'].capitalize()}: {problem['remedy']}." for problem in plan.problems
             ),
@@ -231,6 +238,7 @@ def main() -> None:
                         "found": problem["what"],
                         "expected": "",
                         "remedy": problem["remedy"],
+                        "code": problem["code"],
                     }
                     for problem in plan.problems
                 ],

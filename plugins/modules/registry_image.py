@@ -9,6 +9,7 @@ import hashlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest import (
+    code_of,
     find_program,
     require_digest,
 )
@@ -25,7 +26,7 @@ module: registry_image
 short_description: Have an image by digest in a registry
 description:
   - Copies the image from O(source) unless the destination has it, and verifies the digest there.
-  - Layers that the destination has are not sent again, so a copy that was cut off goes on where it was.
+  - Layers that the destination has are not sent again, so a copy that was interrupted goes on where it was.
 options:
   source: {description: Registry and path to copy from, type: str, required: true}
   destination: {description: Registry and path to copy to, type: str, required: true}
@@ -53,6 +54,12 @@ EXAMPLES = r"""
 RETURN = r"""
 digest: {description: The digest at the destination, returned: always, type: str}
 wanted: {description: Whether the image was not there, returned: always, type: bool}
+code:
+  description: >-
+    Stable code of the failure: host.disk-full, host.dns, host.read-only, registry.certificate,
+    registry.login-refused, registry.no-image, registry.too-many-requests or registry.unreachable
+  returned: when it failed
+  type: str
 """
 
 
@@ -96,7 +103,9 @@ def manifest_there(module: AnsibleModule, skopeo: str) -> bool:
     if module.check_mode and NOT_UP.search(err):
         module.warn(f"{options['destination']} does not answer yet: {reason_of(err)}")
         return False
-    module.fail_json(msg=explain_look(err, options), rc=rc, stderr_lines=err.splitlines()[-20:])
+    module.fail_json(
+        msg=explain_look(err, options), code=code_of(err), rc=rc, stderr_lines=err.splitlines()[-20:]
+    )
     return False  # not reached: fail_json ends the module
 
 
@@ -115,7 +124,9 @@ def copy(module: AnsibleModule, skopeo: str) -> None:
     ]
     rc, _, err = module.run_command(command, environ_update=proxies(module))
     if rc != 0:
-        module.fail_json(msg=explain_copy(err, options), rc=rc, stderr_lines=err.splitlines()[-20:])
+        module.fail_json(
+            msg=explain_copy(err, options), code=code_of(err), rc=rc, stderr_lines=err.splitlines()[-20:]
+        )
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
 from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
@@ -26,7 +26,7 @@ module: service_files
 short_description: Write a service's files and have its units run with them
 description:
   - Writes the files that differ, each atomically, then enables and starts the units.
-  - A unit that started before one of the files changed is restarted, also when an earlier run was cut off.
+  - A unit that started before one of the files changed is restarted, also after an interrupted run.
 options:
   files:
     description: The files
@@ -61,6 +61,10 @@ EXAMPLES = r"""
 RETURN = r"""
 written: {description: Files that changed, returned: always, type: list}
 started: {description: Units that were enabled or started or restarted, returned: always, type: list}
+code:
+  description: "Stable code of the failure: task.timed-out"
+  returned: when the cause is known
+  type: str
 """
 
 UNIT_DIRECTORY = "/etc/systemd/system/"
@@ -149,7 +153,8 @@ def main() -> None:
         for verb in lacking(module, unit, [file["path"] for file in files] if restart else []):
             rc, out, err = run_bounded(["systemctl", verb, unit], 600)
             if rc != 0:
-                module.fail_json(msg=f"`systemctl {verb} {unit}` failed: {(err or out).strip()}", **result)
+                why = (err or out).strip()
+                module.fail_json(msg=f"`systemctl {verb} {unit}` failed: {why}", **late(rc), **result)
             result["started"] = sorted({*result["started"], unit})
     module.exit_json(**result, changed=bool(written or result["started"]))
 

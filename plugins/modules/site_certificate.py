@@ -50,6 +50,10 @@ RETURN = r"""
 not_after: {description: When it ends, returned: always, type: str}
 sha256: {description: Fingerprint of the first certificate, returned: always, type: str}
 soon: {description: Why it should be renewed now; empty where not, returned: always, type: str}
+code:
+  description: "Stable code of the failure: harbor.certificate"
+  returned: when the cause is known
+  type: str
 """
 
 
@@ -158,7 +162,8 @@ def main() -> None:
     if judged.errors:
         module.fail_json(
             msg=f"{options['certificate']} cannot serve: {', and '.join(judged.errors)}. "
-            "It was not put in place; bring a certificate that fits."
+            "It was not put in place; bring a certificate that fits.",
+            code="harbor.certificate",
         )
     if judged.soon:
         module.warn(f"{options['certificate']}: {judged.soon}. Bring its successor and apply again.")

@@ -11,8 +11,8 @@ import tarfile
 
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.manifest import Blob
-from clusterctl.registry.oci.way import Way
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -21,7 +21,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 def put(host: str, repository: str, tag: str, size: int, layers: int) -> tuple[str, int]:
     """Push one to a registry on loopback; its digest, and the bytes of its layers as a pull moves them."""
     blobs, diff_ids = [], []
-    with Registry(Way(host, plain=True)) as registry:
+    with Registry(RegistryEndpoint(host, plain=True)) as registry:
         for number in range(layers):
             plain, packed = _layer(f"bytes-{number}", size // layers)
             blob = Blob(manifest.digest_of(packed), len(packed))

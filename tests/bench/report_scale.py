@@ -1,6 +1,6 @@
 """Judges one simulated cluster and writes all of its reports: what that takes, as one JSON object.
 
-A process a size, since memory that was once taken is not given back.
+A process a size, since memory that was once taken is not released.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Any
 
 from tests.support.judged import large_evidence
 
-from clustercheck import collector, suites
 from clustercheck.checks import nccl_transport, pairs
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.environment import describe
-from clustercheck.evidence import Evidence
-from clustercheck.ledger import complete, count
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.result.document import Document
+from clustercheck.result.environment import describe
+from clustercheck.result.gc_pause import gc_paused
+from clustercheck.running import suites
+from clustercheck.running.coverage import add_missing_results, count_coverage
 from clusterctl.report import files
 from clusterctl.runs.store import Run
 
@@ -33,15 +34,17 @@ from clusterctl.runs.store import Run
 def judge(evidence: Evidence, suite: str) -> Document:
     """What `validate` does with the evidence of all nodes."""
     checks = suites.load(suite).selected()
-    with collector.put_off():
-        whole = complete(checks, evidence, [r for check in checks for r in evaluate(check, evidence)])
+    with gc_paused():
+        whole = add_missing_results(
+            checks, evidence, [r for check in checks for r in evaluate(check, evidence)]
+        )
     return Document(
         run="20261120T195700-validate-3fa2",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T20:03:12Z",
         cluster="rack-a",
         suite=suite,
-        coverage=count(whole),
+        coverage=count_coverage(whole),
         culprits=(),
         results=tuple(whole),
         environment=describe(evidence),
@@ -74,14 +77,12 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     taken["judging_mib"] = _most_mib()
     del evidence
     gc.collect()
-    began = time.process_time()
-    made = document.as_json()
     taken["results"] = len(document.results)
     taken["verdict"] = document.verdict
-    del document
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(str(made["run"]), "validate", (), str(made["started"]), "", "", 0, Path(folder))
-        files.write_all(run, made)
+        run = Run(document.run, "validate", (), document.started, "", "", 0, Path(folder))
+        began = time.process_time()
+        files.write_all(run, document)
         taken["report_s"] = time.process_time() - began
         taken["files"] = {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
     taken["most_mib"] = _most_mib()

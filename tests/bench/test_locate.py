@@ -23,8 +23,8 @@ NEAR = "mixed, near the limit"  # and with more noise: where mistakes begin
 SEARCHES = {8: 300, 64: 100, 512: 30, 1024: 20, 4096: 12}
 FIRST_SEED = 1_000_000  # none with which the search was written
 KINDS = {**dict.fromkeys((*OF_FEW, "mixed"), (1, 2, 3)), "switch": (1, 2, 3), "uplink": (1, 2, 3),
-         "rail everywhere": (1,), "crowd": (1,), NEAR: (1, 2, 3)}  # fmt: skip
-DRAWN = ("node", "gpu", "mixed", "crowd")
+         "rail everywhere": (1,), "group": (1,), NEAR: (1, 2, 3)}  # fmt: skip
+DRAWN = ("node", "gpu", "mixed", "group")
 COMMAND = "script/test --bench -- tests/bench/test_locate.py -s"
 
 
@@ -53,7 +53,7 @@ def test_one_to_three_faults_are_blamed_right_within_the_bound(nodes: int, repos
 
 def fits(kind: str, count: int, nodes: int) -> bool:
     """Of two blocks there is one to be slow."""
-    return kind not in ("switch", "uplink") or 2 * count <= len(layout_of(nodes).members())
+    return kind not in ("switch", "uplink") or 2 * count <= len(layout_of(nodes).nodes_by_block())
 
 
 def measured(kind: str, count: int, nodes: int) -> dict[str, Any]:
@@ -71,5 +71,5 @@ def measured(kind: str, count: int, nodes: int) -> dict[str, Any]:
         "trials": max(outcome.trials for outcome in outcomes),
         "bound": outcomes[0].search.cost.rounds,
         # With two blocks, which of them has the slow uplink is nothing that bandwidth can tell.
-        "tellable": kind != NEAR and (kind != "uplink" or len(layout.members()) > 2),
+        "tellable": kind != NEAR and (kind != "uplink" or len(layout.nodes_by_block()) > 2),
     }

@@ -51,7 +51,7 @@ def test_it_grows_with_the_nodes_and_no_faster(repository: Path) -> None:
 
 
 def measured(nodes: int, repository: Path) -> dict[str, Any]:
-    """In a process of its own, since memory that was once taken is not given back."""
+    """In a process of its own, since memory that was once taken is not released."""
     environment = {**os.environ, "PYTHONPATH": str(repository / "tests" / "face")}
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.report_scale", str(nodes), SUITE],

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import ledger, sample
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope
+from clustercheck.running import coverage
+from clustercheck.samples import sample
 from clusterctl.content import content_root
 from clusterctl.engine.playbook import PlaybookRequest, run_playbook
 
@@ -47,7 +48,7 @@ def judge(evidence: Evidence) -> None:
     # Pairs are run where a group is slow, in a bounded number: the sample's all-with-all is not that.
     checks = [check for check in CHECKS if check.scope is not Scope.PAIR]
     results = [result for check in checks for result in evaluate(check, evidence)]
-    assert ledger.count(ledger.complete(checks, evidence, results)).failed == 0
+    assert coverage.count_coverage(coverage.add_missing_results(checks, evidence, results)).failed == 0
 
 
 def test_judging_costs_no_more_a_node_in_a_large_cluster_than_in_a_small_one() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import SecretStr
 from tests.support.certificates import DAY, certificate_pem, key_pem, named, unsigned
 from tests.support.harbor_play import PASSWORD
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access, Client
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterlab.simulated.harbor.api.server import StandIn
 
 
@@ -67,7 +67,7 @@ def over_tls(certificate: Path) -> Iterator[str]:
 
 def health(url: str, authority: Path | None, name: str) -> str:
     waited: list[float] = []
-    access = Access(url, "admin", SecretText(PASSWORD), authority, name)
+    access = Access(url, "admin", SecretStr(PASSWORD), authority, name)
     with Client(access, wait=waited.append) as client:
         try:
             return str(client.get("health", "/health")["status"])

@@ -1,4 +1,4 @@
-"""What goes wrong on the way: the reconciler says it clearly, and the next run mends it."""
+"""What goes wrong on the way: the reconciler says it clearly, and the next run fixes it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from tests.support.harbor_play import PASSWORD, applied, changes, everything, site_of, states
 from tests.support.tree import ROOT
 
@@ -20,7 +21,6 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import client, reconcile
 from clusterctl.registry.harbor.client import Access, Client, Refused
 from clusterctl.registry.harbor.declared import Declared
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots, system
 from clusterlab.simulated.harbor.api.faults import Fault
@@ -30,7 +30,7 @@ from clusterlab.simulated.harbor.api.server import StandIn, serving
 COME_S = 120.0
 
 
-def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
+def fixed(url: str, directory: Path, raw: dict[str, Any]) -> None:
     """One more run completes it, a second has nothing to do, and every robot has the secret that is kept."""
     assert applied(url, directory, raw).exit_code == 0
     assert changes(applied(url, directory, raw)) == []
@@ -39,7 +39,7 @@ def mended(url: str, directory: Path, raw: dict[str, Any]) -> None:
 def secrets_serve(harbor: StandIn, directory: Path) -> bool:
     vault = Vault(directory / "robots.json")
     return all(
-        robots.who(harbor.store, entry["user"], entry["secret"])
+        robots.who(harbor.store, entry["user"], entry["secret"].get_secret_value())
         for key in ("pull", "ops")
         for entry in [vault.robot(key)]
     )
@@ -59,12 +59,12 @@ def test_what_is_worth_another_try_is_tried_again(
     harbor.faults.add(Fault(status, times=4, method=method))
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 4
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
 
 
 def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -> None:
     waited: list[float] = []
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(429, retry_after="7"))
     harbor.faults.add(Fault(503, times=4))
     with Client(access, wait=waited.append) as asked:
@@ -76,7 +76,7 @@ def test_it_waits_as_long_as_harbor_asks_and_longer_each_time(harbor: StandIn) -
 
 def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) -> None:
     waited: list[float] = []
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(503, retry_after="Fri, 31 Dec 2100 23:59:59 GMT"))
     with Client(access, wait=waited.append) as asked:
         asked.get("health", "/health")
@@ -84,7 +84,7 @@ def test_it_waits_until_the_date_that_a_proxy_names_but_no_day(harbor: StandIn) 
 
 
 def test_it_does_not_try_for_ever_and_says_harbors_words(harbor: StandIn) -> None:
-    access = Access(harbor.url, "admin", SecretText(PASSWORD))
+    access = Access(harbor.url, "admin", SecretStr(PASSWORD))
     harbor.faults.add(Fault(429, times=99))
     with Client(access, wait=lambda _: None) as asked, pytest.raises(Refused) as caught:
         asked.get("robots", "/robots")
@@ -115,7 +115,7 @@ def test_a_creation_that_was_served_and_not_answered_makes_nothing_twice(
     assert applied(harbor.url, tmp_path, everything(upstream)).exit_code == 0
     assert harbor.faults.happened == 1
     assert changes(applied(harbor.url, tmp_path, everything(upstream))) == []
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
     counts = {kind: len(harbor.store.all(kind)) for kind in EACH_ONCE}
     assert counts == EACH_ONCE
@@ -146,7 +146,7 @@ def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
     left = applied(harbor.url, tmp_path, everything(upstream))
     again = {one.change.subject for one in left.outcomes if one.change.action == "create"}
     assert not again & {subject for subject, state in states(done).items() if state == "done"}
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
 
 
@@ -175,7 +175,7 @@ def test_we_are_killed_in_the_middle_and_the_next_run_completes_it(
     ours.kill()
     assert ours.wait() == -signal.SIGKILL
     harbor.latency_s = 0
-    mended(harbor.url, tmp_path, everything(upstream))
+    fixed(harbor.url, tmp_path, everything(upstream))
     assert secrets_serve(harbor, tmp_path)
 
 
@@ -251,7 +251,7 @@ def test_an_upstreams_own_refusal_defers_its_endpoint_and_all_else_is_done(
     assert states(done)["endpoint", "up"] == "deferred"
     assert states(done)["project", "a"] == "done"
     harbor.faults.waiting.clear()
-    mended(harbor.url, tmp_path, raw)
+    fixed(harbor.url, tmp_path, raw)
 
 
 @pytest.mark.parametrize("status", [400, 422])
@@ -300,7 +300,7 @@ def test_a_harbor_that_is_not_there_is_said_with_its_address(tmp_path: Path) -> 
 def test_a_harbor_that_comes_up_late_is_waited_for(tmp_path: Path) -> None:
     with serving(tmp_path / "state.sqlite") as first:
         port = first.server_address[1]
-    access = Access(f"http://127.0.0.1:{port}", "admin", SecretText(PASSWORD))
+    access = Access(f"http://127.0.0.1:{port}", "admin", SecretStr(PASSWORD))
     waited = threading.Event()
     up = threading.Event()
 

@@ -179,5 +179,5 @@ def keep_their_secrets(server: StandIn, directory: Path, raw: dict[str, Any]) ->
     vault = Vault(directory / "robots.json")
     for one in Declared.model_validate(raw).registry_robots:
         entry = vault.robot(one.key)
-        found = robots.who(server.store, entry["user"], entry["secret"])
+        found = robots.who(server.store, entry["user"], entry["secret"].get_secret_value())
         assert (found is None) == one.disabled, one.key

@@ -102,7 +102,7 @@ def test_secrets_that_are_kept_go_to_the_keeper_once_there_is_one(
 ) -> None:
     raw = declared()
     applied(harbor.url, tmp_path, raw)
-    secret = Vault(tmp_path / "robots.json").robot("r0")["secret"]
+    secret = Vault(tmp_path / "robots.json").robot("r0")["secret"].get_secret_value()
     keeper.seal(sealed=True)
     assert applied(harbor.url, tmp_path, raw, secret_command=keeper.command).exit_code == 1
     assert (tmp_path / "robots/r0.password").read_text() == f"{secret}\n"
@@ -181,7 +181,7 @@ def test_a_robot_of_others_keeps_its_secret_until_someone_says_so(harbor: StandI
     (tmp_path / "others").mkdir()
     raw = declared()
     applied(harbor.url, tmp_path / "others", raw)
-    secret = Vault(tmp_path / "others/robots.json").robot("r0")["secret"]
+    secret = Vault(tmp_path / "others/robots.json").robot("r0")["secret"].get_secret_value()
     done = applied(harbor.url, tmp_path, declared(description="ours"))
     assert (done.outcomes, done.exit_code) == ([], 1)
     assert "registry rotate r0, or apply --adopt" in done.plan.remarks[0].why
@@ -197,7 +197,7 @@ def test_a_robot_of_others_that_is_named_is_rotated(harbor: StandIn, tmp_path: P
     raw = declared()
     applied(harbor.url, tmp_path / "others", raw)
     assert set(states(rotated(harbor.url, tmp_path, raw, named=True)).values()) == {"done"}
-    assert logs_in(harbor, "r0", Vault(tmp_path / "robots.json").robot("r0")["secret"])
+    assert logs_in(harbor, "r0", Vault(tmp_path / "robots.json").robot("r0")["secret"].get_secret_value())
     assert changes(applied(harbor.url, tmp_path, raw)) == []
 
 

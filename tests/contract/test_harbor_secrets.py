@@ -69,7 +69,7 @@ def test_an_upstreams_secret_of_another_day_is_replaced(
 def test_a_networks_password_of_another_day_is_replaced_where_harbor_tells(
     harbor: StandIn, tmp_path: Path, tells: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where Harbor does not show it, only a network that was made anew is noticed."""
+    """Where Harbor does not show it, only a network that was made again is noticed."""
     usual = preheat_api._shown
     if tells:
         monkeypatch.setattr(

@@ -46,7 +46,7 @@ def ask(harbor: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         answer = httpx.get(
             f"http://127.0.0.1:{service.server_address[1]}/service/token",
             params={"service": "harbor-registry", "scope": " ".join(scopes)},
-            auth=(entry["user"], secret or entry["secret"]),
+            auth=(entry["user"], secret or entry["secret"].get_secret_value()),
         )
         access = json.loads(answer.json()["token"]) if answer.is_success else []
         return answer.status_code, [(one["name"], one["actions"]) for one in access]

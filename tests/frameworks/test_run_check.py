@@ -1,4 +1,4 @@
-"""Paddle's own check, run and read."""
+"""Paddle's run_check, run and read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clustercheck.parse.paddle_check import parse_run_check
 
 
 @pytest.mark.paddle
-def test_paddle_itself_says_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_run_check_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = run_check.run(SimpleNamespace(at=lambda phase, **_: None), {"limit_each_s": 120})["check"]  # type: ignore[arg-type]
     assert said["exit_code"] == 0, said["text"]

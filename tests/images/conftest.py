@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.registries import Proxy, Running, proxy, registry
 
-from clusterctl.registry.oci import patience
+from clusterctl.registry.oci import retry
 
 
 @pytest.fixture
@@ -41,5 +41,5 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def note(_stop: threading.Event, seconds: float) -> None:
         asked.append(seconds)
 
-    monkeypatch.setattr(patience, "_wait", note)
+    monkeypatch.setattr(retry, "_wait", note)
     return asked

@@ -1,4 +1,4 @@
-"""A disk that fills up in the middle, here and there: said plainly, and mended by the next run."""
+"""A disk that fills up in the middle, here and there: said plainly, and fixed by the next run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.support.registries import Running, bytes_of, program, put_image, registry
 
-from clustercheck.transport import Completed
+from clustercheck.launch.transport import Completed
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.collecting import collect
 
@@ -163,10 +163,10 @@ def test_a_line_that_falls_is_laid_again(
     directory: Path, pushing: Running, ssh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from clusterctl.cluster import forward
-    from clusterctl.registry.oci import patience
+    from clusterctl.registry.oci import retry
 
     monkeypatch.setattr(forward, "AGAIN_S", 0.01)
-    monkeypatch.setattr(patience, "_wait", lambda stop, _: stop.wait(0.5))
+    monkeypatch.setattr(retry, "_wait", lambda stop, _: stop.wait(0.5))
     with_password(directory, pushing)
     (ssh / "fall").touch()
     done = records(good(call(directory, "images", "mirror", "--json")))

@@ -1,4 +1,4 @@
-"""`clusterctl lock` against real registries: what it pins, and what makes it anew."""
+"""`clusterctl lock` against real registries: what it pins, and what makes it again."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_blob_that_is_damaged_is_mended_as_the_hint_says(
     file.write_bytes(content)
     found = verify(directory, remembering, "--deep")["one"]
     assert found["code"] == "images.corrupt"
-    # A mirror that reads says the same, and does not pretend to have mended it.
+    # A mirror that reads says the same, and does not pretend to have fixed it.
     done = mirror(directory, remembering, "--deep")
     told = {one["name"]: one for one in records(done)[:-1]}
     assert (done.return_value, told["one"]["code"], told["two"]["state"]) == (1, "images.corrupt", "there")

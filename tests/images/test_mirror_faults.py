@@ -19,7 +19,7 @@ from tests.support.registries import (
     put_image,
 )
 
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 
 from .driving import MB, call, good, journal, locked_site, mirror, records, site, spooled
 
@@ -96,8 +96,8 @@ def test_one_bad_image_stops_no_other_and_nothing_of_it_is_kept(
         assert client.has_manifest("mirrored/good", made["good"].digest)
         assert not client.has_manifest("mirrored/bad", made["bad"].digest)
     before_source.fault = lambda *_: None
-    mended = records(good(mirror(directory, destination)))
-    assert [one["state"] for one in mended[:-1]] == ["there", "copied", "copied"]
+    fixed = records(good(mirror(directory, destination)))
+    assert [one["state"] for one in fixed[:-1]] == ["there", "copied", "copied"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
@@ -141,7 +141,7 @@ def test_a_source_that_drips_is_not_asked_for_ever(
     done = mirror(directory, destination)
     assert (done.return_value, records(done)[0]["code"]) == (1, "images.unreachable")
     asked = [path for method, path, _ in before_source.seen if method == "GET" and layer in path]
-    assert len(asked) <= 2 * Patience().attempts
+    assert len(asked) <= 2 * RetryPolicy().attempts
 
 
 def test_a_source_that_gives_next_to_nothing_is_left(

@@ -123,7 +123,7 @@ def test_what_was_not_collected_is_collected_the_next_time(
 
     def refused() -> None:
         asked.append("collect")
-        raise ClusterctlError("the registry's space was not given back", code="images.not-collected")
+        raise ClusterctlError("the registry's space was not freed", code="images.not-collected")
 
     @contextmanager
     def writable(*_: object) -> Iterator[Destination]:

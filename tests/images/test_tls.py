@@ -14,13 +14,13 @@ import httpx
 import pytest
 import yaml
 from cryptography import x509
+from pydantic import SecretStr
 from tests.support.certificates import DAY, own_authority
 from tests.support.registries import Running, bytes_of, put_image, registry
 
 from clusterctl.registry.harbor import vault
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.way import Way
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 
 from .driving import MB, call, error, good, records
 
@@ -116,7 +116,7 @@ def test_images_go_into_harbor_as_the_robot_that_the_reconciler_made(tmp_path: P
         nobody = call(directory, "images", "mirror")
         assert error(nobody).code == "images.no-robot"
         kept = vault.Vault(directory / ".clusterctl/secrets" / vault.FILE)
-        kept.begin("golden+push", SecretText(PASSWORD), now=vault.now())
+        kept.begin("golden+push", SecretStr(PASSWORD), now=vault.now())
         kept.save()
         # Harbor has not been told of it yet.
         assert error(call(directory, "images", "mirror")).code == "images.no-robot"
@@ -141,8 +141,8 @@ def test_a_source_is_asked_at_its_address_and_trusted_by_its_name(tmp_path: Path
                 "images_source_addresses": {f"mirror.lan:{running.port}": f"127.0.0.1:{running.port}"},
             }  # fmt: skip
             (directory / "group_vars/all.yml").write_text(yaml.safe_dump(said))
-            way = Way(running.host, name=name, authorities=(Path(tls["certificate"]),))
-            put_image(way, "t/one", "1", [bytes_of(1, MB)])
+            endpoint = RegistryEndpoint(running.host, name=name, authorities=(Path(tls["certificate"]),))
+            put_image(endpoint, "t/one", "1", [bytes_of(1, MB)])
             locked = call(directory, "lock")
             if good_name:
                 assert "mirror.lan" in (good(locked) and (directory / "clusterctl.lock").read_text())
@@ -201,7 +201,7 @@ def test_a_certificate_that_is_not_good_is_said_and_nothing_is_sent(
 
 
 def test_the_name_goes_to_the_registry_itself_and_to_nobody_that_it_sends_us_to() -> None:
-    with Registry(Way("127.0.0.1:443", name=NAME)) as client:
+    with Registry(RegistryEndpoint("127.0.0.1:443", name=NAME)) as client:
         for url, expected in (("https://127.0.0.1/v2/", NAME), ("https://s3.example.org/blob", None)):
             request = httpx.Request("GET", url, extensions={"sni_hostname": NAME})
             client._call_by_name(request)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.pythons import interpreter
 
 # As pyproject.toml has them; ansible-core 2.20 and later need Python 3.12 on the controller.
 SUPPORTED = (("3.11", "2.19"), ("3.12", "2.19"), ("3.13", "2.19"), ("3.13", "2.20"), ("3.13", "2.21"))
@@ -20,25 +20,13 @@ TESTS = (
 MARKS = "not slow and not bench and not campaign"
 
 
-def interpreter(version: str) -> Path:
-    """A Python of this version that can make environments; the test is skipped where there is none."""
-    named = [shutil.which(f"python{version}")]
-    managed = (
-        Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/{version}.*/bin/python")
-    )
-    for found in filter(None, [*named, *managed]):
-        asked = [str(found), "-c", "import ensurepip, sys; print('%d.%d' % sys.version_info[:2])"]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
-        if done.stdout.strip() == version:
-            return Path(found)
-    pytest.skip(f"there is no Python {version} here")
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("python", "core"), SUPPORTED)
 def test_what_uses_ansible_passes_its_tests(python: str, core: str, tmp_path: Path, repository: Path) -> None:
     source = interpreter(python)
+    if source is None:
+        pytest.skip(f"there is no Python {python} here")
     bin_ = tmp_path / "env" / "bin"
     subprocess.run([source, "-m", "venv", bin_.parent], check=True, timeout=120)
     pip = [bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

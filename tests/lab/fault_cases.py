@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clusterlab import faults
-from clusterlab.faults.base import Fault
+from clusterlab.faults.base import LabFault
 
 Family = Literal["host", "gpu", "link", "job"]
 FAMILIES: tuple[Family, ...] = ("host", "gpu", "link", "job")
@@ -31,7 +31,7 @@ class Case:
     ordinary: bool = True
 
     @property
-    def fault(self) -> Fault:
+    def fault(self) -> LabFault:
         """What the lab knows of it."""
         return faults.known()[self.kind]
 
@@ -43,7 +43,7 @@ class Case:
 
 
 # Two that follow one another are on two nodes: what one leaves behind is blamed beside the next.
-CASES = (
+_WITH_WORDS = (
     Case("host", "node-down", "gpu02", "power", "does not answer"),
     Case("host", "node-hung", "gpu01", "reset", "it hangs"),
     Case("host", "clock-skew", "gpu02", "time server", "ahead"),
@@ -59,7 +59,7 @@ CASES = (
     Case("host", "cpu-offline", "gpu03", "lscpu", "CPUs are offline"),
     Case("host", "huge-pages-skew", "gpu01", "transparent_hugepage", "transparent huge pages"),
     Case("host", "files-limited", "gpu02", "LimitNOFILE", "may open 1024 files"),
-    Case("host", "registry-down", "registry01", "clusterctl-registry", "it answers no node"),
+    Case("host", "registry-down", "registry01", "clusterctl-registry", "no node got an answer"),
     Case("host", "docker-stopped", "gpu01", "systemctl start docker", "Docker daemon"),
     Case("host", "driver-hung", "gpu02", "", "did not answer", ordinary=False),
     Case("host", "driver-library-mismatch", "gpu01", "reboot the node", "mismatch"),
@@ -67,7 +67,7 @@ CASES = (
     Case("host", "fabricmanager-stopped", "gpu02", "start it"),
     Case("host", "fabricmanager-version-skew", "gpu01", "driver's exact version"),
     Case("host", "toolkit-broken", "gpu03", "CDI", "7 of"),
-    Case("host", "device-files-closed", "gpu02", "NVreg_DeviceFileMode", "not root's"),
+    Case("host", "device-files-closed", "gpu02", "NVreg_DeviceFileMode", "non-root container"),
     Case("host", "sxid", "gpu01", "", "SXid 20034"),
     Case("host", "numa-skew", "gpu03", "BIOS", "GPUs by NUMA node", gpu=1),
     Case("gpu", "gpu-missing", "gpu01", "", "gone from the PCI bus", gpu=3),
@@ -99,14 +99,29 @@ CASES = (
     Case("job", "nvlink-slow", "gpu02", "nvidia-smi nvlink", gpu=3, ordinary=False),
     Case("job", "gpu-memory-slow", "gpu01", "remapped rows", gpu=0),
     Case("job", "gpu-wrong-numbers", "gpu03", "have it replaced", gpu=2),
-    Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "otherwise than they went", gpu=4),
+    Case("job", "gpu-copy-corrupt", "gpu02", "PCIe link", "corrupted", gpu=4),
     Case("job", "gpu-launch-slow", "gpu03", "CPU governor", gpu=6),
-    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold what was written", gpu=5, ordinary=False),
+    Case("job", "gpu-memory-errors", "gpu01", "", "did not hold the written data", gpu=5, ordinary=False),
     Case("job", "rank-crash", "gpu03", "log", "SIGSEGV"),
     Case("job", "rank-killed", "gpu01", "log", "SIGKILL"),
     Case("job", "rank-hang", "gpu02", "log", "is stopped", ordinary=False),
     Case("job", "rank-raises", "gpu03", "log", "unhandled system error"),
     Case("job", "sums-wrong", "gpu01", "", "wrong sums"),
+)
+
+
+def _without_words(fault: LabFault, node: str) -> Case:
+    """A fault that has no row above: it is put in place and found, whatever is said of it."""
+    family: Family = "host" if fault.scope == "node" else fault.scope
+    peer = "gpu01" if fault.scope == "link" and node != "gpu01" else None
+    gpu = 3 if fault.scope == "gpu" else None
+    return Case(family, fault.kind, node, "", gpu=gpu, peer=peer, ordinary=fault.suite == "quick")
+
+
+_NEW = [fault for kind, fault in faults.known().items() if kind not in {case.kind for case in _WITH_WORDS}]
+CASES = (
+    *_WITH_WORDS,
+    *(_without_words(fault, ("gpu02", "gpu03")[number % 2]) for number, fault in enumerate(_NEW)),
 )
 BY_KIND = {case.kind: case for case in CASES}
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from clusterlab.images.harbor import Installer, ensure_installers
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 from .conftest import RunningLab
 from .on_node import inside
@@ -24,7 +24,7 @@ HEALTH_S = 120.0
 
 def release(which: int) -> Installer:
     """The older (0) or the newer (1) release that the depot serves."""
-    return ensure_installers(Progress(lambda _: None)).releases[which]
+    return ensure_installers(LabProgress(lambda _: None)).releases[which]
 
 
 def declare(lab: RunningLab, installer: Installer | None = None, **settings: Any) -> None:

@@ -17,7 +17,7 @@ CLEAN = ("<!-- clean runs: written by the campaign -->", "<!-- end of clean runs
 
 
 def keep(docs: Path, part: str, name: str, record: Mapping[str, Any]) -> None:
-    """Keep a record in reliability.json, in place of an earlier one of its name, and make the page anew."""
+    """Keep a record in reliability.json, in place of an earlier one of its name, and make the page again."""
     file = docs / "reliability.json"
     kept: Records = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     kept.setdefault(part, {})[name] = {**record, "measured": today()}

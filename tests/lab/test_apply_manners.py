@@ -60,7 +60,7 @@ class Apply:
 
 @pytest.fixture
 def without_image(applied_lab: Any) -> Any:
-    """The applied lab, with the training image gone from one node: there is a pull to be cut off."""
+    """The applied lab, with the training image gone from one node: there is a pull to be interrupted."""
     applied_lab.ssh(NODE, "sudo docker image prune --all --force")
     return applied_lab
 
@@ -86,8 +86,10 @@ def test_a_controller_that_ends_in_the_middle_finds_its_job_again(without_image,
         assert f"{NODE}: the lease is kept, nobody else may come in: job {job['job_id']} goes on" in messages
     again = without_image.clusterctl("apply", "--yes", "--json", *part)
     assert again.returncode == 0, again.stderr
-    assert f"{NODE}: job {job['job_id']} of the earlier run ended well" in again.stderr
-    assert f"giving back {NODE}, left by run " in again.stderr, "its work went on there: nobody else came in"
+    assert f"{NODE}: job {job['job_id']} of the earlier run succeeded" in again.stderr
+    assert f"releasing the lease on {NODE}, left by run " in again.stderr, (
+        "its work went on there: nobody else came in"
+    )
     assert not [line for line in lines(again) if line["type"] == "job_started"], "no second pull was begun"
     assert image_is_there(without_image)
     assert "earlier run" not in without_image.clusterctl("apply", "--yes", *part).stderr
@@ -99,7 +101,7 @@ def test_a_second_operator_is_refused_while_the_first_works(applied_lab):
     running.until("play_started")
     refused = applied_lab.clusterctl("apply", "--yes")
     running.end(signal.SIGINT)
-    applied_lab.done("apply", "--yes", "--only", "driver")  # gives back what was cut off in a task
+    applied_lab.done("apply", "--yes", "--only", "driver")  # releases what was interrupted in a task
     assert refused.returncode == 2
     assert "has been running apply on this cluster since" in refused.stderr
 

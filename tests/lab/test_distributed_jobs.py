@@ -26,18 +26,19 @@ pytestmark = pytest.mark.lab
 
 JOBS = Path(clustercheck.jobs.__file__).parent
 NODES = ("gpu01", "gpu02", "gpu03")
-MEETS = "def run(world, arguments):\n    world.at('meeting', collective=True)\n    world.barrier()\n"
+MEETS = "def run(world, arguments):\n    world.set_phase('meeting', collective=True)\n    world.barrier()\n"
 GOES_ON = (
-    "    world.at('a barrier', collective=True)\n    world.barrier()\n"
+    "    world.set_phase('a barrier', collective=True)\n    world.barrier()\n"
     "    return {'ok': True, 'because': ''}\n"
 )
 PROGRAMS = {
-    "crashes": f"import os\n{MEETS}    if world.rank == 1:\n        world.at('crashing')\n"
+    "crashes": f"import os\n{MEETS}    if world.rank == 1:\n        world.set_phase('crashing')\n"
     f"        os.kill(os.getpid(), 11)\n{GOES_ON}",
-    "hangs": f"import time\n{MEETS}    if world.rank == 2:\n        world.at('sleeping')\n"
+    "hangs": f"import time\n{MEETS}    if world.rank == 2:\n        world.set_phase('sleeping')\n"
     f"        time.sleep(600)\n{GOES_ON}",
     "lasts": "import time\ndef run(world, arguments):\n    for step in range(600):\n"
-    "        world.at(f'step {step}', collective=True)\n        world.barrier()\n        time.sleep(0.1)\n"
+    "        world.set_phase(f'step {step}', collective=True)\n        world.barrier()\n"
+    "        time.sleep(0.1)\n"
     "    return {'ok': True, 'because': ''}\n",
     "forgets": "import data_parallel\ndef run(world, arguments):\n"
     "    world.data_parallel = lambda model: model\n    return data_parallel.run(world, arguments)\n",

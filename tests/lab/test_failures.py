@@ -1,4 +1,4 @@
-"""What goes wrong on real hosts, one thing at a time: said by its code, and mended by the next apply.
+"""What goes wrong on real hosts, one thing at a time: said by its code, and fixed by the next apply.
 
 cause                        | how it is made here                                | code
 -----------------------------|----------------------------------------------------|---------------------
@@ -48,7 +48,7 @@ Cause = Callable[[RunningLab], AbstractContextManager[None]]
 
 
 def restart_sshd(lab: RunningLab) -> None:
-    """Connections that are shared would outlive what is broken, and what is mended."""
+    """Connections that are shared would outlive what is broken, and what is fixed."""
     inside(lab, "systemctl kill --kill-who=all --signal=KILL ssh; systemctl restart ssh")
 
 
@@ -177,7 +177,7 @@ def in_group(group: str, *values: Any) -> Any:
         ),
         in_group("other people's hosts", sudo_wants_a_password, "driver", "host.sudo-password", "password"),
         in_group("packages and images", disk_full, "runtime", "host.disk-full", "Free disk space"),
-        in_group("packages and images", read_only, "runtime", "host.read-only", "Mend it"),
+        in_group("packages and images", read_only, "runtime", "host.read-only", "Fix it"),
         in_group("packages and images", lock_held_for_too_long, "runtime", "packages.locked", "wait for it"),
         in_group(
             "packages and images", registry_stopped, "images", "registry.unreachable", "apply --only registry"

@@ -27,24 +27,24 @@ json.dump(d, open(p, "w"))'
 
 # What an operator, a package or an accident may do, in this order, and the task that reports it.
 DRIFTS = [
-    (NODE, f"chmod 0600 {NOUVEAU}", "Keep nouveau off the GPUs"),
+    (NODE, f"chmod 0600 {NOUVEAU}", "Disable nouveau"),
     (NODE, "sed -i 's|^URIs:.*|URIs: http://192.0.2.1/|' /etc/apt/sources.list.d/clusterctl-cuda.sources",
      "Add NVIDIA's repository"),
-    (NODE, "rm /etc/apt/sources.list.d/clusterctl-container-toolkit.sources", "Declare the toolkit"),
-    (NODE, "apt-mark unhold nvidia-persistenced", "Look at the node and plan its driver"),
-    (NODE, "apt-mark unhold libnvidia-container1", "Install the toolkit's packages"),
-    (NODE, f"python3 -c '{WITHOUT_NVIDIA}'", "Merge NVIDIA's runtime into the engine's options"),
-    (NODE, "systemctl disable docker.service", "have it run now and after a boot"),
-    (NODE, "rm -f /var/run/cdi/nvidia.yaml", "Have the CDI specification"),
+    (NODE, "rm /etc/apt/sources.list.d/clusterctl-container-toolkit.sources", "Add the toolkit's repository"),
+    (NODE, "apt-mark unhold nvidia-persistenced", "Plan the driver of the node"),
+    (NODE, "apt-mark unhold libnvidia-container1", "Install and hold the toolkit's packages"),
+    (NODE, f"python3 -c '{WITHOUT_NVIDIA}'", "Merge NVIDIA's runtime into daemon.json"),
+    (NODE, "systemctl disable docker.service", "enable and start Docker"),
+    (NODE, "rm -f /var/run/cdi/nvidia.yaml", "Refresh the CDI specification"),
     (NODE, "sh -c 'echo more >> /etc/docker/certs.d/registry01:5000/ca.crt'", "Trust the registry"),
     (NODE, "systemctl stop nvidia-fabricmanager.service", "Run the installed driver"),
-    (NODE, "docker image prune --all --force", "Have the image on this node"),
-    (NODE, "systemctl stop docker.service docker.socket", "Look at the engine that is there"),
-    (NODE, "dpkg --remove --force-depends docker.io", "Install the engine's packages"),
-    (REGISTRY, "rm /etc/systemd/system/docker-registry.service", "Keep the package's own service"),
-    (REGISTRY, "systemctl stop clusterctl-registry-push.service", "Ask the pushing listener"),
+    (NODE, "docker image prune --all --force", "Ensure the training image is present"),
+    (NODE, "systemctl stop docker.service docker.socket", "Gather Docker facts"),
+    (NODE, "dpkg --remove --force-depends docker.io", "Install the Docker packages"),
+    (REGISTRY, "rm /etc/systemd/system/docker-registry.service", "Mask the package's own service"),
+    (REGISTRY, "systemctl stop clusterctl-registry-push.service", "Verify that the push listener"),
     (REGISTRY, "sh -c 'echo \"# mine\" >> /etc/systemd/system/clusterctl-registry.service'",
-     "Have the listeners run with certificate"),
+     "Configure and start the registry's listeners"),
 ]  # fmt: skip
 
 
@@ -61,8 +61,8 @@ def recorded(applied_lab: Any) -> Any:
 
 
 @pytest.fixture
-def mended(recorded: Any) -> Iterator[Any]:
-    """The same for a test that makes hosts drift: they are mended afterwards, also where it fails."""
+def fixed(recorded: Any) -> Iterator[Any]:
+    """The same for a test that makes hosts drift: they are fixed afterwards, also where it fails."""
     yield recorded
     recorded.done("apply", "--yes")
 
@@ -111,21 +111,21 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(recor
 
 
 @pytest.mark.drawn("the site again")
-def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(mended):
-    assert set(inspect(mended, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
+def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(fixed):
+    assert set(inspect(fixed, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
     missed = []
     for host, command, task in DRIFTS:
-        mended.ssh(host, f"sudo {command}")
-        seen = inspect(mended, (host,)).differing.get(host, ())
+        fixed.ssh(host, f"sudo {command}")
+        seen = inspect(fixed, (host,)).differing.get(host, ())
         if not [one for one in seen if task in one]:
             missed.append((command, seen))
     assert missed == []
-    done = mended.clusterctl("apply", "--yes", "--json", "--limit", f"{NODE},{REGISTRY},gpu02")
+    done = fixed.clusterctl("apply", "--yes", "--json", "--limit", f"{NODE},{REGISTRY},gpu02")
     assert done.returncode == 0, done.stderr
     summary = lines(done)[-1]
     assert summary["probed"] == ["gpu02"], "a host that did not drift is not taken along"
     assert all(summary["hosts"][name]["changed"] for name in (NODE, REGISTRY))
-    assert set(inspect(mended, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
+    assert set(inspect(fixed, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
 
 
 @pytest.mark.drawn("the site again")

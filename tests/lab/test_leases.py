@@ -76,7 +76,7 @@ def until_it_changes(apply: subprocess.Popen[str]) -> None:
         begun = begun or kind == "wave_started"
         if begun and kind == "task_started":
             return
-    pytest.fail(f"apply came to its end: {apply.communicate()[1][-2000:]}")
+    pytest.fail(f"apply completed: {apply.communicate()[1][-2000:]}")
 
 
 def until_it_says(apply: subprocess.Popen[str], kind: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def until_it_says(apply: subprocess.Popen[str], kind: str) -> dict[str, Any]:
         record: dict[str, Any] = json.loads(line)
         if record["type"] == kind:
             return record
-    pytest.fail(f"apply came to its end: {apply.communicate()[1][-2000:]}")
+    pytest.fail(f"apply completed: {apply.communicate()[1][-2000:]}")
 
 
 def reboot(lab: RunningLab, node: str) -> None:
@@ -112,7 +112,7 @@ def refused(controller: Controller, holder: Run, *part: str) -> bool:
 
 @pytest.mark.drawn("interrupted and concurrent applies")
 def test_of_two_who_apply_at_once_one_goes_on_and_the_other_touches_nothing(applied_lab, controllers):
-    for _ in range(3):  # on a slow machine one may come to its end before the other has looked
+    for _ in range(3):  # on a slow machine one may complete before the other has looked
         applies = [controller.applies() for controller in controllers]
         ended = [apply.communicate(timeout=WAIT_S) for apply in applies]
         codes = [apply.returncode for apply in applies]
@@ -160,7 +160,7 @@ def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, co
         applied_lab.ssh("gpu02", frozen.replace("STOP", "CONT"))
     done = first.clusterctl("apply", "--yes", "--json", *part)
     assert done.returncode == 0, done.stderr
-    assert f"gpu02: job {job} of the earlier run ended well" in done.stderr
+    assert f"gpu02: job {job} of the earlier run succeeded" in done.stderr
     assert lease_on(applied_lab, "gpu02") is None
 
 

@@ -21,7 +21,7 @@ NOT_IN_A_LAB = {
     "infiniband-port", "infiniband-errors", "infiniband-firmware", "rails-alike", "roce", "roce-flow-control",
     "nccl-transport", "reduce-scatter", "all-to-all",
 }  # fmt: skip
-BOUND_S = 300.0  # a validate with a fault in it ends well within this, whatever the fault
+BOUND_S = 300.0  # a validate with a fault in it succeeds within this, whatever the fault
 
 
 def records(output: str) -> list[dict[str, Any]]:

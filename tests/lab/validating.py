@@ -14,7 +14,7 @@ from .on_node import until
 REGISTRY = "registry01"
 # Checks of these scopes concern one part: they fail where the fault is, and nowhere else.
 OF_PARTS = ("host", "gpu", "link")
-BOUND_S = 480.0  # a quick validation with a fault in it ends well within this, whatever the fault
+BOUND_S = 480.0  # a quick validation with a fault in it succeeds within this, whatever the fault
 BOOT_S = 120.0
 Document = dict[str, Any]
 

@@ -13,6 +13,7 @@ from PIL import Image
 from tests.support import judged
 
 from clusterctl.report import html
+from clusterctl.report.subjects import culprit_name
 
 DESKTOP, PHONE = 1280, 390
 PAGES = {
@@ -23,7 +24,7 @@ PAGES = {
     "hundred": judged.hundred(),
     "hostile": judged.hostile(),
 }
-RIBBON = "Devices here say of themselves that they are simulated."
+RIBBON = "Devices report that they are simulated."
 pytestmark = pytest.mark.needs(PROGRAM)
 
 
@@ -88,12 +89,12 @@ def test_the_page_fits_and_asks_for_nothing(browser, pages, name, width):
 @pytest.mark.parametrize("name", PAGES)
 def test_the_verdict_is_what_is_seen_first(browser, pages, name):
     browser.open(pages[name], PHONE, height=844, phone=True)
-    verdict = PAGES[name]["verdict"].upper()
+    verdict = PAGES[name].verdict.upper()
     said = text(browser)
     assert verdict in said[:300]
     assert browser.evaluate("document.querySelector('h1').getBoundingClientRect().bottom") < 844 / 2
     assert browser.evaluate("document.title").startswith(verdict)
-    assert ("SIMULATED HARDWARE" in said[:100]) == (RIBBON in said) == PAGES[name]["simulated"]
+    assert ("SIMULATED HARDWARE" in said[:100]) == (RIBBON in said) == PAGES[name].simulated
 
 
 def test_what_a_node_says_is_shown_and_not_run(browser, pages):
@@ -106,12 +107,14 @@ def test_what_a_node_says_is_shown_and_not_run(browser, pages):
 def test_culprits_are_read_with_what_to_do(browser, pages):
     browser.open(pages["failing"], DESKTOP)
     said = text(browser)
-    for culprit in PAGES["failing"]["culprits"]:
-        name = culprit["node"] if culprit["gpu"] is None else f"{culprit['node']}, GPU {culprit['gpu']}"
+    for culprit in PAGES["failing"].culprits:
+        name = culprit_name(culprit)
         card = said[said.index(f"\n{name} ") :][:800]
-        assert culprit["because"] in card
-        assert culprit["remedy"] in card
-    assert said.index("Who is to blame") < said.index("Coverage") < said.index("Checks")
+        assert culprit.because in card
+        assert culprit.remedy in card
+    titles = ("Faulty components", "Checks not run", "Coverage", "Checks")
+    places = [said.index(f"\n{title}\n") for title in titles]
+    assert places == sorted(places)
 
 
 def test_what_was_not_judged_is_read_before_the_coverage(browser, pages):

@@ -11,6 +11,7 @@ import yaml
 from tests.support.tree import ROOT
 
 FILES = sorted([*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").glob("*/tasks/**/*.yml")])
+SHARED = ROOT / "roles/background_job/tasks/main.yml"
 NESTED = ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers")
 COMMANDS = ("command", "shell", "raw", "script")
 
@@ -48,14 +49,22 @@ def test_no_secret_can_travel_in_a_tasks_environment(path: Path) -> None:
 
 
 @every_file
-def test_a_long_task_is_begun_and_asked_for_separately(path: Path) -> None:
-    """What polls by itself loses the result with the controller."""
+def test_a_long_task_is_a_job_that_the_shared_tasks_await_under_the_name_of_check_mode(path: Path) -> None:
+    """What polls by itself loses the result with the controller; another name would be another change."""
     tasks = list(nodes(path))
+    awaited = [task["vars"]["_background_job"] for task in tasks if "_background_job" in task.get("vars", {})]
     for task in tasks:
         if "async" in task:
             assert task["poll"] == 0, task["name"]
-            asked = [t.get("ansible.builtin.async_status", {}).get("jid", "") for t in tasks]
-            assert any(f"{task['register']}.ansible_job_id" in jid for jid in asked), task["name"]
+            module = next(key for key in task if key.startswith("clusterctl.cluster."))
+            reported = next(one["name"] for one in tasks if module in one)
+            job = f"{{{{ {task['register']}.ansible_job_id }}}}"
+            assert [one["name"] for one in awaited if one["id"] == job] == [reported]
+        assert "ansible.builtin.async_status" not in task or path == SHARED, task["name"]
+
+
+def test_the_jobs_of_the_roles_are_found() -> None:
+    assert len([task for path in FILES for task in nodes(path) if "async" in task]) == 5
 
 
 @every_file

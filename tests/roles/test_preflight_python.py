@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.support.tree import ROOT
 
-from clusterctl.engine.failure_kinds import kind_of
+from clusterctl.engine.environment import playbook_environment
+from clusterctl.engine.events import TaskResult, parse
+from clusterctl.engine.failure import failure_of
 
 PLAY = """
 - hosts: localhost
@@ -24,16 +25,18 @@ def test_an_old_python_is_refused_by_the_name_of_its_system(tmp_path: Path) -> N
     facts = {"python_version": "3.8.10", "distribution": "Ubuntu", "distribution_version": "20.04"}
     (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
     (tmp_path / "facts.json").write_text(json.dumps({"ansible_facts": facts}), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local",
-         "-e", f"@{tmp_path}/facts.json", str(tmp_path / "play.yml")],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    events = tmp_path / "events"
+    with events.open("wb") as stream:
+        environment = {**playbook_environment(ROOT), "CLUSTERCTL_EVENTS_FD": str(stream.fileno())}
+        done = subprocess.run(
+            [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local",
+             "-e", f"@{tmp_path}/facts.json", str(tmp_path / "play.yml")],
+            env={**environment, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}, pass_fds=(stream.fileno(),),
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
     said = next(line for line in (done.stdout + done.stderr).splitlines() if "is not supported" in line)
     assert "Ubuntu 20.04 is not supported: Python 3.8.10" in said
     assert "Debian 12, 13; Ubuntu 22.04, 24.04" in said
-    kind = kind_of(said)
-    assert kind is not None
-    assert kind.code == "host.python-too-old"
+    failed = [one for one in map(parse, events.read_bytes().splitlines()) if isinstance(one, TaskResult)][-1]
+    assert failure_of(failed, None).code == "host.python-too-old"
     assert "Traceback" not in done.stdout + done.stderr

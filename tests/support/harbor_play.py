@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from clusterctl.registry.harbor import reconcile, robots
 from clusterctl.registry.harbor.change import Outcome
 from clusterctl.registry.harbor.client import Access, Client
 from clusterctl.registry.harbor.declared import Declared
 from clusterctl.registry.harbor.reconcile import Applied
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api.server import StandIn
@@ -76,8 +76,8 @@ def everything(upstream: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def site_of(url: str, directory: Path, *, password: str = PASSWORD, **options: Any) -> Iterator[Site]:
-    """Harbor at ``url``, without patience between two tries."""
-    access = Access(url, "admin", SecretText(password))
+    """Harbor at ``url``, without pauses between retries."""
+    access = Access(url, "admin", SecretStr(password))
     with Client(access, wait=lambda _: None) as client:
         yield Site(client, Vault(directory / "robots.json"), directory, **options)
 

@@ -6,24 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from clustercheck import sample_gpus
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
-from clustercheck.comparison import replaced
-from clustercheck.document import Document
-from clustercheck.environment import describe
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import replaced
 from clustercheck.expect import baseline
 from clustercheck.launch.model import RankOutcome
-from clustercheck.ledger import complete, count
-from clustercheck.locate.culprits import culprits
-from clustercheck.locate.located import Located
-from clustercheck.locate.pairs import pair_bandwidths
+from clustercheck.locate.culprits import find_culprits
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.pairs import read_pair_bandwidths
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import Layout, Limits
-from clustercheck.sample import healthy
+from clustercheck.locate.trials import GroupLayout, TrialLimits
+from clustercheck.result.document import Document
+from clustercheck.result.environment import describe
+from clustercheck.running.coverage import add_missing_results, count_coverage
+from clustercheck.samples import gpus
+from clustercheck.samples.sample import healthy
 
 JOB_SIZES = tuple(1 << power for power in range(12, 27, 2))
 SPEED_GBPS = 2.2
@@ -34,12 +34,12 @@ HOSTILE = (
 LATENCY_S = 250e-6
 
 
-def passing(*, simulated: bool = False) -> dict[str, Any]:
+def passing(*, simulated: bool = False) -> Document:
     """Three nodes, everything good."""
     return judged(_as_simulated(_like_real(healthy(3))) if simulated else _like_real(healthy(3)))
 
 
-def failing(*, simulated: bool = True) -> dict[str, Any]:
+def failing(*, simulated: bool = True) -> Document:
     """Three nodes with a lost GPU, a link down, errors in memory, another driver, and a slow node."""
     evidence = _like_real(healthy(3))
     for check, fault in (
@@ -54,7 +54,7 @@ def failing(*, simulated: bool = True) -> dict[str, Any]:
     return judged(_as_simulated(evidence) if simulated else evidence)
 
 
-def incomplete() -> dict[str, Any]:
+def incomplete() -> Document:
     """Three nodes of which one was busy, and one counter was not printed: nothing is known to be bad."""
     evidence = _like_real(healthy(3))
     evidence = seeding.edit("gpu02", lambda raw: raw["busy"]["reasons"].append("a process on GPU 2"))(
@@ -66,18 +66,18 @@ def incomplete() -> dict[str, Any]:
     return judged(replace(evidence, jobs={}, skipped=dict.fromkeys(evidence.jobs, jobs)))
 
 
-def compared() -> dict[str, Any]:
+def compared() -> Document:
     """Eight nodes against their baseline: another driver, one GPU changed, one slower than it was."""
     then = judged(_like_real(healthy(8)))
     evidence = _like_real(healthy(8))
     evidence = _fault("driver-version", "driver-version-skew")(evidence)
     evidence = seeding.smi("gpu02", 5, "serial", "1650000029999")(evidence)
     evidence = _slow_gpu("gpu04", 2, 0.91)(evidence)
-    found = baseline.from_result({**then, "verdict": "pass"}, where="then")
+    found = baseline.from_result({**then.as_json(), "verdict": "pass"}, where="then")
     return judged(replace(evidence, baseline=found, replaced=replaced(evidence, found)))
 
 
-def many(nodes: int) -> dict[str, Any]:
+def many(nodes: int) -> Document:
     """A large cluster with some of everything in it, measured in pairs as a search would."""
     evidence = large_evidence(nodes)
     evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
@@ -92,7 +92,7 @@ def large_evidence(nodes: int) -> Evidence:
     return _each_gpu(lambda node, gpu: 1 + ((node * 37 + gpu * 11) % 29 - 14) / 1000, evidence)
 
 
-def hundred() -> dict[str, Any]:
+def hundred() -> Document:
     """A hundred nodes: one gone, one taken out, one slow, a GPU lost and a few with errors in memory."""
     evidence = _like_real(healthy(100))
     evidence = seeding.lose_gpu("gpu42", 3, from_bus=True)(evidence)
@@ -110,24 +110,38 @@ def hundred() -> dict[str, Any]:
     return judged(replace(evidence, spec=replace(evidence.spec, nodes=nodes)))
 
 
-def hostile() -> dict[str, Any]:
+def hostile() -> Document:
     """The failing cluster, with hostile text wherever a node, a setting or a name could have brought it."""
     made = failing(simulated=False)
-    for result in made["results"]:
-        result.update(because=HOSTILE, remedy=HOSTILE, source=HOSTILE, method=HOSTILE)
-        result["subject"]["node"] = result["subject"]["node"] and HOSTILE + result["subject"]["node"]
-        result["evidence"] = {HOSTILE: HOSTILE}
-    for culprit in made["culprits"]:
-        culprit.update(because=HOSTILE, remedy=HOSTILE)
-        culprit["node"] = HOSTILE + culprit["node"]
-    for node in made["environment"]["nodes"].values():
-        node["kernel"] = HOSTILE
-    return {**made, "cluster": HOSTILE}
+    nodes = {name: {**node, "kernel": HOSTILE} for name, node in made.environment["nodes"].items()}
+    return replace(
+        made,
+        cluster=HOSTILE,
+        results=tuple(
+            replace(
+                result,
+                because=HOSTILE,
+                remedy=HOSTILE,
+                source=HOSTILE,
+                method=HOSTILE,
+                subject=replace(result.subject, node=result.subject.node and HOSTILE + result.subject.node),
+                evidence={HOSTILE: HOSTILE},
+            )
+            for result in made.results
+        ),
+        culprits=tuple(
+            replace(culprit, because=HOSTILE, remedy=HOSTILE, node=HOSTILE + culprit.node)
+            for culprit in made.culprits
+        ),
+        environment={**made.environment, "nodes": nodes},
+    )
 
 
-def judged(evidence: Evidence) -> dict[str, Any]:
+def judged(evidence: Evidence) -> Document:
     """The document of this evidence, as a validation would write it."""
-    results = complete(CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)])
+    results = add_missing_results(
+        CHECKS, evidence, [r for check in CHECKS for r in evaluate(check, evidence)]
+    )
     slow = any(r.check == "all-reduce-bandwidth" and r.verdict.value == "fail" for r in results)
     return Document(
         run="20261120T195700-validate-3fa2",
@@ -135,23 +149,23 @@ def judged(evidence: Evidence) -> dict[str, Any]:
         finished="2026-11-20T20:03:12Z",
         cluster="rack-a",
         suite="full",
-        coverage=count(results),
-        culprits=tuple(culprits(results, _searched(evidence) if slow else None, slow)),
+        coverage=count_coverage(results),
+        culprits=tuple(find_culprits(results, _searched(evidence) if slow else None, slow)),
         results=tuple(results),
         environment=describe(evidence),
         simulated=evidence.simulated,
-    ).as_json()
+    )
 
 
-def _searched(evidence: Evidence) -> Located:
+def _searched(evidence: Evidence) -> IsolationResult:
     """What the search tells of the pairs that were measured."""
-    pairs = pair_bandwidths(evidence.jobs["pairs"])
+    pairs = read_pair_bandwidths(evidence.jobs["pairs"])
     nodes = dict.fromkeys(rank.node for rank in evidence.jobs["pairs"].ranks)
-    search = Search(Layout(tuple(nodes)), Limits(0.3125))
-    while search.verdict is None:
+    search = Search(GroupLayout(tuple(nodes)), TrialLimits(0.3125))
+    while search.result is None:
         asked = search.next_round()
-        search.tell({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
-    return search.verdict
+        search.add_results({trial: pairs[trial.nodes] for trial in asked if trial.nodes in pairs})
+    return search.result
 
 
 def _slow_gpu(node: str, gpu: int, factor: float) -> seeding.Inject:
@@ -173,7 +187,7 @@ def _each_gpu(factor: Callable[[int, int], float], evidence: Evidence) -> Eviden
         for figure in said["figures"]:
             figure["value"] *= factor(number[rank.node], rank.gpu or 0)
 
-    for job in sample_gpus.JOBS:
+    for job in gpus.JOBS:
         evidence = seeding.verdicts(job, change)(evidence)
     return evidence
 

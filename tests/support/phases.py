@@ -13,6 +13,6 @@ class Phases:
     def phase(self) -> str:
         return self.phases[-1]
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
         assert not collective or "waiting" in phase
         self.phases.append(phase)

@@ -22,11 +22,11 @@ from tests.support.programs import require_program
 
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.manifest import Blob
-from clusterctl.registry.oci.patience import Patience
-from clusterctl.registry.oci.way import Way
+from clusterctl.registry.oci.retry import RetryPolicy
 
-QUICK = Patience(attempts=4, first_s=0.01, most_s=0.05)
+QUICK = RetryPolicy(attempts=4, first_s=0.01, most_s=0.05)
 START_S = 20.0
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
@@ -70,7 +70,7 @@ class Running:
         self.process = _start(self)
 
     def client(self, credentials=None) -> Registry:
-        return Registry(Way(self.host, plain=True, credentials=credentials), QUICK)
+        return Registry(RegistryEndpoint(self.host, plain=True, credentials=credentials), QUICK)
 
 
 @contextmanager
@@ -254,7 +254,7 @@ def bytes_of(seed: object, size: int) -> bytes:
 
 
 def put_image(
-    host: str | Way,
+    host: str | RegistryEndpoint,
     repository: str,
     tag: str,
     layers: list[bytes],
@@ -264,7 +264,7 @@ def put_image(
     architecture: str = "amd64",
 ) -> Made:
     """Push an image of these layers; a host alone is asked without TLS."""
-    with Registry(Way(host, plain=True) if isinstance(host, str) else host, QUICK) as client:
+    with Registry(RegistryEndpoint(host, plain=True) if isinstance(host, str) else host, QUICK) as client:
         blobs = []
         for content in layers:
             blob = Blob(f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
@@ -300,7 +300,7 @@ def put_image(
 
 def put_index(host: str, repository: str, tag: str, members: dict[str, Made]) -> str:
     """Push a list of images; its digest."""
-    with Registry(Way(host, plain=True), QUICK) as client:
+    with Registry(RegistryEndpoint(host, plain=True), QUICK) as client:
         entries = []
         for platform, made in members.items():
             one = client.manifest(repository, made.digest)

@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clustercheck.locate.located import Located
-from clustercheck.locate.pairs import BAD_BELOW_BEST, in_order
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.pairs import BAD_BELOW_BEST, sort_pair
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import Layout, Limits, Trial, rounds_of
+from clustercheck.locate.trials import GroupLayout, Trial, TrialLimits, pack_rounds
 
 Place = tuple[str, tuple[str, ...], int | None, int | None, str]
 
@@ -73,11 +73,11 @@ class Fault:
             return trial.rail in (None, self.rail)
         if self.kind == "link":
             neighbours = zip(trial.nodes, (*trial.nodes[1:], trial.nodes[0]), strict=True)
-            return self.nodes in {in_order(a, b) for a, b in neighbours}
+            return self.nodes in {sort_pair(a, b) for a, b in neighbours}
         inside = sum(node in self.nodes for node in trial.nodes)
         if self.kind == "uplink":
             return 0 < inside < len(trial.nodes)
-        if self.kind == "crowd":
+        if self.kind == "group":
             return bool(inside) and len(trial.nodes) >= 4
         return bool(inside) and self._is_of(trial)
 
@@ -89,7 +89,7 @@ class Fault:
     @property
     def place(self) -> Place:
         """What is to be named."""
-        scope = {"uplink": "switch", "crowd": "node", "rail everywhere": "rail"}.get(self.kind, self.kind)
+        scope = {"uplink": "switch", "group": "node", "rail everywhere": "rail"}.get(self.kind, self.kind)
         return scope, self.nodes, self.gpu, self.rail, self.block
 
 
@@ -102,19 +102,19 @@ PARTS = ((8, 8), (8, 4), (8, 2), (4, 2))
 # Of one node or link, so that a cluster of eight has three of them; and those of many nodes.
 OF_FEW = ("node", "gpu", "rail", "link")
 OF_MANY = ("switch", "uplink", "rail everywhere")
-ONE_A_CLUSTER = ("crowd", "rail everywhere")
-KINDS = (*OF_FEW, "mixed", *OF_MANY, "crowd")
+ONE_A_CLUSTER = ("group", "rail everywhere")
+KINDS = (*OF_FEW, "mixed", *OF_MANY, "group")
 
 
-def layout_of(count: int, gpus: int = 8, rails: int = 8, block: int | None = None) -> Layout:
+def layout_of(count: int, gpus: int = 8, rails: int = 8, block: int | None = None) -> GroupLayout:
     """Nodes in blocks of ``block`` (as data centres have them where None), in ring order."""
     nodes = tuple(f"gpu{n:04d}" for n in range(count))
     size = block or (4 if count < 16 else 8 if count < 128 else 32)
-    return Layout(nodes, gpus, rails, {node: f"leaf{n // size:03d}" for n, node in enumerate(nodes)})
+    return GroupLayout(nodes, gpus, rails, {node: f"leaf{n // size:03d}" for n, node in enumerate(nodes)})
 
 
 def faults_of(
-    kind: str, count: int, layout: Layout, chance: random.Random, slow: tuple[float, float]
+    kind: str, count: int, layout: GroupLayout, chance: random.Random, slow: tuple[float, float]
 ) -> list[Fault]:
     """Faults that do not hide each other, of nodes, links or blocks drawn. ``mixed``: each of another kind.
 
@@ -122,7 +122,7 @@ def faults_of(
     """
     kinds = chance.sample(OF_FEW, count) if kind == "mixed" else [kind] * count
     if kind in ("switch", "uplink"):
-        blocks = layout.members()
+        blocks = layout.nodes_by_block()
         return [
             Fault(kind, tuple(blocks[name]), chance.uniform(*slow), block=name)
             for name in chance.sample(sorted(blocks), count)
@@ -139,7 +139,7 @@ def faults_of(
 
 
 def _fault(
-    kind: str, layout: Layout, taken: set[int], chance: random.Random, slow: tuple[float, float]
+    kind: str, layout: GroupLayout, taken: set[int], chance: random.Random, slow: tuple[float, float]
 ) -> Fault:
     count = len(layout.nodes)
     while True:
@@ -159,14 +159,14 @@ def _fault(
 class Fabric:
     """The cluster with its faults. Every run of a trial has noise of its own."""
 
-    layout: Layout
+    layout: GroupLayout
     faults: Sequence[Fault]
     noise: Noise
     chance: random.Random
 
     def run(self, trials: Sequence[Trial]) -> dict[Trial, float]:
         """One round. Trials that get in each other's way are a fault of who asked."""
-        assert len(rounds_of(trials)) <= 1, "trials of one round share a node or a part of it"
+        assert len(pack_rounds(trials)) <= 1, "trials of one round share a node or a part of it"
         return {trial: self.measure(trial) for trial in trials}
 
     def measure(self, trial: Trial) -> float:
@@ -182,7 +182,7 @@ class Fabric:
 class Outcome:
     """A search's verdict beside the truth. ``rounds`` and ``trials`` are what it took, beside its bound."""
 
-    verdict: Located
+    result: IsolationResult
     expected: frozenset[Place]
     rounds: int
     trials: int
@@ -191,28 +191,26 @@ class Outcome:
     @property
     def right(self) -> bool:
         """Every fault named, with its part, and nothing else."""
-        return {named.place for named in self.verdict.sure} == self.expected and not self.unsure
+        return {named.place for named in self.result.sure} == self.expected and not self.unsure
 
     @property
     def unsure(self) -> bool:
         """Whether it said that it could not tell something."""
-        return len(self.verdict.sure) < len(self.verdict.named) or bool(
-            self.verdict.because and self.expected
-        )
+        return len(self.result.sure) < len(self.result.faults) or bool(self.result.because and self.expected)
 
     @property
     def told(self) -> bool:
         """Every fault named, or the node that has it; or that it cannot be told; and nothing else blamed."""
-        named = {named.place for named in self.verdict.sure}
-        whole = {node for one in self.verdict.sure if one.scope == "node" for node in one.nodes}
+        named = {named.place for named in self.result.sure}
+        whole = {node for one in self.result.sure if one.scope == "node" for node in one.nodes}
         known = all(place in named or (place[1] and whole.issuperset(place[1])) for place in self.expected)
         return not self.false and (known or self.unsure)
 
     @property
     def false(self) -> bool:
-        """Whether something without a fault was blamed for certain."""
+        """Whether something without a fault was blamed certainly."""
         nodes = {node for _, members, *_ in self.expected for node in members}
-        for named in self.verdict.sure:
+        for named in self.result.sure:
             in_faulty = named.scope == "node" and set(named.nodes) <= nodes
             if named.place not in self.expected and not in_faulty:
                 return True
@@ -220,7 +218,7 @@ class Outcome:
 
 
 def drawn(
-    kind: str, count: int, layout: Layout, noise: Noise, seed: int, *, floor_gbps: float = FLOOR_GBPS
+    kind: str, count: int, layout: GroupLayout, noise: Noise, seed: int, *, floor_gbps: float = FLOOR_GBPS
 ) -> Outcome:
     """Search a cluster with so many faults of a kind, drawn by the seed."""
     chance = random.Random(f"{kind} {count} {len(layout.nodes)} {seed}")  # noqa: S311
@@ -228,7 +226,7 @@ def drawn(
     return searched(layout, faults, noise, seed, floor_gbps=floor_gbps)
 
 
-def beside_a_slow_rail(kind: str, layout: Layout, rail: float, seed: int) -> Outcome:
+def beside_a_slow_rail(kind: str, layout: GroupLayout, rail: float, seed: int) -> Outcome:
     """Search a cluster of which one rail is slow everywhere, and where a fault leaves a fifth of a rate."""
     chance = random.Random(f"{kind} {rail} {len(layout.nodes)} {seed}")  # noqa: S311
     everywhere = faults_of("rail everywhere", 1, layout, chance, (rail, rail))
@@ -236,12 +234,12 @@ def beside_a_slow_rail(kind: str, layout: Layout, rail: float, seed: int) -> Out
 
 
 def searched(
-    layout: Layout, faults: Sequence[Fault], noise: Noise, seed: int, *, floor_gbps: float = FLOOR_GBPS
+    layout: GroupLayout, faults: Sequence[Fault], noise: Noise, seed: int, *, floor_gbps: float = FLOOR_GBPS
 ) -> Outcome:
     """Search a cluster with these faults to its verdict."""
     fabric = Fabric(layout, faults, noise, random.Random(seed))  # noqa: S311
-    search = Search(layout, Limits(floor_gbps, noise.bad_below))
-    while search.verdict is None:
-        search.tell(fabric.run(search.next_round()))
+    search = Search(layout, TrialLimits(floor_gbps, noise.bad_below))
+    while search.result is None:
+        search.add_results(fabric.run(search.next_round()))
     expected = frozenset(fault.place for fault in faults)
-    return Outcome(search.verdict, expected, search.rounds, search.trials, search)
+    return Outcome(search.result, expected, search.rounds, search.trials, search)

@@ -13,7 +13,7 @@ from typing import Any
 import click
 import yaml
 
-from clustercheck.suites import suites
+from clustercheck.running.suites import suites
 from clusterctl import errors
 from clusterctl.engine import events
 from clusterctl.explanations import explanations

@@ -52,18 +52,18 @@ class World:
     def __init__(self, rank, meeting, size, fault=honest):
         self.rank, self.size, self._meeting, self._fault = rank, size, meeting, fault
 
-    def at(self, phase, *, collective=False):
+    def set_phase(self, phase, *, collective=False):
         pass
 
     def barrier(self, group=None):
         self._meeting.barrier.wait(20)
 
-    def timed(self, work, repeat=1):
+    def measure_time(self, work, repeat=1):
         for _ in range(repeat):
             work()
         return 0.001
 
-    def repeated(self, array, elements):
+    def tile(self, array, elements):
         return numpy.resize(array, elements).view(Tensor)
 
     def poison(self, elements):

@@ -12,14 +12,26 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from tests.support.tree import ROOT
 
-from clustercheck import sample, sample_gpus, sample_smi, sample_verdicts
 from clustercheck.checks.base import every_node
 from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
-from clustercheck.model import ClusterSpec, NodeSpec, Scope
-from clustercheck.sample_rdma import rdma_write_verdict
-from clustercheck.session import validate
-from clustercheck.suites import load
-from clustercheck.transport import Completed, Transport
+from clustercheck.launch.transport import Completed, Transport
+from clustercheck.model import Scope
+from clustercheck.running.session import validate
+from clustercheck.running.suites import load
+from clustercheck.samples import gpus, sample, smi
+from clustercheck.samples.rdma import rdma_write_verdict
+from clustercheck.samples.verdicts import (
+    all_reduce_verdict,
+    collectives_verdict,
+    data_parallel_verdict,
+    inference_verdict,
+    pairs_verdict,
+    peer_ports_verdict,
+    run_check_verdict,
+    sharding_verdict,
+    training_verdict,
+)
+from clustercheck.spec import ClusterSpec, NodeSpec
 
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")))
 
@@ -81,27 +93,27 @@ class FakeLauncher:
             if spec.program == "all_reduce.py":
                 pairs = [(a, b) for a in spec.nodes for b in spec.nodes if a < b]
                 gbps = min((self._gbps(a, b) for a, b in pairs), default=2.0)
-                verdict = sample_verdicts.all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
+                verdict = all_reduce_verdict(rank, count, spec.arguments["sizes_bytes"], gbps)
             elif spec.program == "collectives.py":
-                verdict = sample_verdicts.collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
+                verdict = collectives_verdict(rank, count, spec.arguments["sizes_bytes"])
             elif spec.program == "peer_ports.py":
-                verdict = sample_verdicts.peer_ports_verdict(rank, count)
+                verdict = peer_ports_verdict(rank, count)
             elif spec.program == "run_check.py":
-                verdict = sample_verdicts.run_check_verdict(rank, count)
+                verdict = run_check_verdict(rank, count)
             elif spec.program == "sharding.py":
-                verdict = sample_verdicts.sharding_verdict(rank, count)
+                verdict = sharding_verdict(rank, count)
             elif spec.program == "rdma_write.py":
                 verdict = dict(rdma_write_verdict(rank, spec.nodes))
             elif spec.program == "pairs.py":
-                verdict = sample_verdicts.pairs_verdict(rank, count, spec.arguments["rounds"])
+                verdict = pairs_verdict(rank, count, spec.arguments["rounds"])
                 for point in verdict["trials"]:
                     point["busbw_gbps"] = self._gbps(*(spec.nodes[rank] for rank in point["ranks"]))
             elif spec.program.startswith("training"):
-                verdict = sample_verdicts.training_verdict(rank, count)
+                verdict = training_verdict(rank, count)
             elif spec.program == "inference.py":
-                verdict = sample_verdicts.inference_verdict(rank, count)
+                verdict = inference_verdict(rank, count)
             else:
-                verdict = sample_verdicts.data_parallel_verdict(rank, count)
+                verdict = data_parallel_verdict(rank, count)
             self.change(spec, node, verdict)
             verdicts.append(verdict)
         outcome = sample.job(spec.name, spec.nodes, verdicts)
@@ -117,11 +129,11 @@ class FakeLauncher:
     def _of_gpus(self, spec: JobSpec) -> JobOutcome:
         jobs = [each["job"] for each in spec.arguments["programs"]]
         ranks = []
-        for seat in range(sample_gpus.GPUS * len(spec.nodes)):
-            node, gpu = spec.nodes[seat // sample_gpus.GPUS], seat % sample_gpus.GPUS
+        for seat in range(gpus.GPUS * len(spec.nodes)):
+            node, gpu = spec.nodes[seat // gpus.GPUS], seat % gpus.GPUS
             verdict = {
-                **sample_gpus.described(seat, gpu, f"0000:{sample_smi.BUSES[gpu]}:00.0"),
-                **sample_gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in sample_smi.BUSES]),
+                **gpus.described(seat, gpu, f"0000:{smi.BUSES[gpu]}:00.0"),
+                **gpus.programs(jobs, seat, [f"0000:{bus}:00.0" for bus in smi.BUSES]),
             }
             self.change(spec, node, verdict)
             state = RankState.OK
@@ -178,7 +190,7 @@ def blamed(document: Mapping[str, Any]) -> list[tuple[str, str | None, int | Non
 
 
 def lost_gpu(gpu: int) -> dict[str, Any]:
-    from clustercheck.checks import seeding
+    from clustercheck.checks.support import seeding
 
     evidence = seeding.lose_gpu("gpu02", gpu, from_bus=True)(sample.healthy())
     record = copy.deepcopy(dict(evidence.nodes["gpu02"].raw))

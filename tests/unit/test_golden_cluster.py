@@ -98,7 +98,7 @@ def test_its_leases_and_drift_records_are_read(site: ClusterDirectory, written: 
 def test_its_secrets_are_read(site: ClusterDirectory) -> None:
     vault = Vault(site.secrets / FILE)
     assert vault.is_set("nodes-pull", 7)
-    assert vault.robot("nodes-pull")["secret"] == "Example-robot-1"
+    assert vault.robot("nodes-pull")["secret"].get_secret_value() == "Example-robot-1"
     assert vault.has_password_file("nodes-pull")
 
 

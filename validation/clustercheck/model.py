@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from clustercheck.exclusions import Exclusion
-    from clustercheck.expect.figures import Judged
+from clustercheck.parse.python39 import SLOTS, StrEnum
+from clustercheck.parse.reading import CannotReadError
 
 
 class Verdict(StrEnum):
@@ -26,7 +22,7 @@ class Verdict(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a check looks at."""
+    """What a check judges."""
 
     HOST = "host"
     GPU = "gpu"
@@ -35,10 +31,24 @@ class Scope(StrEnum):
     GROUP = "group"
 
 
+class Section(StrEnum):
+    """A part of the report, in its order: what is below is judged before what stands on it."""
+
+    CLUSTER = "cluster"
+    SYSTEM = "system"
+    NETWORK = "network"
+    DRIVER = "driver"
+    CONTAINERS = "containers"
+    GPU_STATE = "gpu_state"
+    GPU_TESTS = "gpu_tests"
+    COLLECTIVES = "collectives"
+    TRAINING = "training"
+
+
 class Severity(StrEnum):
     """What a check's failure means to who uses the cluster: for order and display.
 
-    It turns no verdict: whatever fails makes the validation fail.
+    It changes no verdict: any failure fails the validation.
     """
 
     CRITICAL = "critical"
@@ -58,7 +68,7 @@ _MEANS = {
 }
 
 
-@dataclass(frozen=True, order=True, slots=True)
+@dataclass(frozen=True, order=True, **SLOTS)
 class Subject:
     """What a result is about: a node, a GPU of it, a node with its peer, or the group (all None)."""
 
@@ -69,20 +79,141 @@ class Subject:
 
 # Shared by the many that have nothing to add: nobody writes to a Mapping.
 NOTHING: Mapping[str, Any] = {}
-# In a result's evidence: a part of the node is gone, and which one cannot be told.
+# In a result's evidence: a part of the node is missing, and which one is unknown.
 PLACE_UNKNOWN = "place_unknown"
 # The other end, where what failed lies between a node and that one.
 BETWEEN = "between"
 
 
-@dataclass(frozen=True, slots=True)
+class Direction(StrEnum):
+    """Which way is good: bandwidths are to be high, latencies low."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+
+class Part(StrEnum):
+    """The four questions of an expectation, each judged by itself."""
+
+    CEILING = "ceiling"
+    FLOOR = "floor"
+    BASELINE = "baseline"
+    PEERS = "peers"
+
+
+@dataclass(frozen=True, **SLOTS)
+class Limit:
+    """A reference in the figure's unit, and how far from it is still right: ``tolerance`` is a part of it."""
+
+    reference: float
+    source: str
+    method: str = ""
+    tolerance: float = 0.0
+
+
+@dataclass(frozen=True, **SLOTS)
+class Effect:
+    """The smallest change that counts, as a part of what is compared with: less may be noise."""
+
+    least: float
+    source: str
+
+
+@dataclass(frozen=True, **SLOTS)
+class Figure:
+    """One measurement and what is known of its limits. Raises CannotReadError where it is no number.
+
+    ``metric`` names it wherever it is compared, ``label`` is what a sentence says after the value ("at 8
+    bytes"). ``ceiling`` is physics, ``nominal`` what efficiency is a part of (the ceiling's reference where
+    it is not given), ``floor`` the profile's or the network's. Without an ``effect`` it is compared with no
+    baseline and no peers. ``among`` is a limit that the check itself drew from equals. Only figures of equal
+    ``conditions`` are compared.
+    """
+
+    metric: str
+    measured: float
+    unit: str
+    method: str = ""
+    label: str = ""
+    better: Direction = Direction.HIGHER
+    ceiling: Limit | None = None
+    floor: Limit | None = None
+    among: Limit | None = None
+    nominal: float | None = None
+    effect: Effect | None = None
+    conditions: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.measured, bool) or not math.isfinite(self.measured):
+            raise CannotReadError(f"{self.metric} is no number: {self.measured}")
+
+    @property
+    def efficiency(self) -> float | None:
+        """Measured over what physics allows, 0..1; None where nothing bounds it, or it is beyond that."""
+        nominal = self.nominal
+        if nominal is None:
+            nominal = self.ceiling.reference if self.ceiling else None
+        if nominal is None or self.better is Direction.LOWER or not 0 <= self.measured <= nominal:
+            return None
+        return round(self.measured / nominal, 4) if nominal else None
+
+
+@dataclass(frozen=True, **SLOTS)
+class JudgedPart:
+    """One question's answer. ``limit`` has the tolerance taken off already.
+
+    ``margin`` is how far the measurement is on the good side of the limit, as a part of it; below zero it
+    is on the bad one. ``because`` says what is wrong, or is empty.
+    """
+
+    part: Part
+    limit: float
+    source: str
+    method: str
+    tolerance: float
+    verdict: Verdict
+    margin: float
+    because: str = ""
+
+
+@dataclass(frozen=True, **SLOTS)
+class Judged:
+    """A figure with the answers to those of the four questions that could be asked."""
+
+    figure: Figure
+    parts: tuple[JudgedPart, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Beyond physics the measurement is wrong, and nothing is judged; else any part may fail it."""
+        verdicts = {part.verdict for part in self.parts}
+        if Verdict.NOT_RUN in verdicts:
+            return Verdict.NOT_RUN
+        return Verdict.FAIL if Verdict.FAIL in verdicts else Verdict.PASS
+
+    @property
+    def because(self) -> str:
+        """What is wrong with it, part by part; empty where nothing is."""
+        verdict = self.verdict
+        return "; ".join(p.because for p in self.parts if p.because and p.verdict is verdict)
+
+    @property
+    def shown(self) -> JudgedPart | None:
+        """The part to show where there is room for one: what failed, else what asks the most of it."""
+        below = [part for part in self.parts if part.part is not Part.CEILING]
+        failed = [part for part in below if part.verdict is Verdict.FAIL]
+        return min(failed or below, key=lambda part: part.margin, default=None)
+
+
+@dataclass(frozen=True, **SLOTS)
 class Result:
     """One check's verdict on one subject.
 
     ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
     not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
     ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
-    measurement with the parts of its expectation, each judged by itself.
+    measurement with the parts of its expectation, each judged by itself. ``waived``: excluded since the
+    operator does not want it judged, and not because it does not apply.
     """
 
     check: str
@@ -102,11 +233,12 @@ class Result:
     severity: Severity = Severity.MAJOR
     margin: float | None = None
     figures: tuple[Judged, ...] = ()
+    waived: bool = False
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """Who is to blame. ``scope`` is node, gpu, link, rail or switch."""
+    """A faulty component. ``scope`` is node, gpu, link, rail or switch."""
 
     scope: str
     node: str
@@ -126,114 +258,3 @@ class Coverage:
     not_run: int
     excluded: int
     warnings: int = 0
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A file system that must be there: of this type, and writable to this user, where they are named."""
-
-    path: str
-    type: str = ""
-    user: str = ""
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """What the settings ask of a node, where hosts may differ. ``image``, ``framework`` as in ClusterSpec.
-
-    ``strict``: what is a warning elsewhere fails there.
-    """
-
-    driver_version: str = ""
-    driver_branch: str = ""
-    image: str = ""
-    container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
-    mounts: tuple[Mount, ...] = ()
-    framework: str = "paddle"
-    strict: bool = False
-
-
-MIG_DISABLED = "disabled"
-_MIG_INSTANCES = re.compile(r"(?:(\d)x)?(\d(?:c\.\d)?g\.\d+gb\S*)")
-
-
-def mig_layout(text: str) -> tuple[str, ...] | None:
-    """The instances of a GPU that ``3g.40gb, 2x2g.20gb`` means; None for ``disabled``. Raises ValueError."""
-    if text.strip() == MIG_DISABLED:
-        return None
-    found: list[str] = []
-    for part in text.split(","):
-        match = _MIG_INSTANCES.fullmatch(part.strip())
-        if match is None:
-            raise ValueError(f"{part.strip()!r} is no MIG instance")
-        found += [match[2]] * int(match[1] or 1)
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class NodeSpec:
-    """What the operator declared of one node. ``excluded`` says why it is out, or is empty.
-
-    ``settings`` are its own; None where they are the cluster's. Xids and SXids before ``acknowledged`` do not
-    count; None where all since boot do. ``rdma_ports`` InfiniBand or RoCE ports must be up, each at
-    ``rdma_gbps`` Gb/s; None where that is not declared. ``leaf_switch`` is what it hangs on, by any name that
-    nodes of one leaf share; empty where that is not known. ``mig`` is what each GPU is to be (`mig_layout`),
-    empty where nobody said.
-    """
-
-    name: str
-    address: str
-    gpu_count: int | None = None
-    gpu_model: str = ""
-    profile: str = ""
-    excluded: str = ""
-    settings: NodeSettings | None = None
-    memory_gib: int | None = None
-    acknowledged: datetime | None = None
-    rdma_ports: int | None = None
-    rdma_gbps: int | None = None
-    leaf_switch: str = ""
-    mig: str = ""
-
-
-@dataclass(frozen=True)
-class ClusterSpec:
-    """What the operator declared of the cluster, as far as validation needs it.
-
-    ``image`` is the training image by digest, as the nodes pull it from the cluster's own registry;
-    ``framework`` (paddle or torch) is what it is asked to compute with. These
-    and what follows it are for nodes that have no settings of their own: `settings_of` tells which apply.
-    """
-
-    name: str
-    nodes: tuple[NodeSpec, ...]
-    driver_version: str = ""
-    driver_branch: str = ""
-    image: str = ""
-    container_gpu_arguments: tuple[str, ...] = ("--gpus", "all")
-    mounts: tuple[Mount, ...] = ()
-    framework: str = "paddle"
-    exclusions: tuple[Exclusion, ...] = ()
-
-    def settings_of(self, name: str) -> NodeSettings:
-        """What is asked of this node: its own settings, else the cluster's."""
-        return self._settings.get(name) or NodeSettings(
-            self.driver_version,
-            self.driver_branch,
-            self.image,
-            self.container_gpu_arguments,
-            self.mounts,
-            self.framework,
-        )
-
-    def with_framework(self, framework: str) -> ClusterSpec:
-        """The same cluster, asked to compute with this framework on every node."""
-        nodes = tuple(
-            replace(node, settings=node.settings and replace(node.settings, framework=framework))
-            for node in self.nodes
-        )
-        return replace(self, framework=framework, nodes=nodes)
-
-    @cached_property
-    def _settings(self) -> Mapping[str, NodeSettings]:
-        return {node.name: node.settings for node in self.nodes if node.settings is not None}

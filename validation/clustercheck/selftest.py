@@ -1,4 +1,4 @@
-"""Checks prove themselves: healthy evidence passes, and every planted fault turns the verdict."""
+"""The self-test of checks: healthy evidence passes, and every planted fault changes the verdict."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Verdict
-from clustercheck.sample import healthy
+from clustercheck.samples.sample import healthy
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One fault of one check. ``got`` is the verdict that it turned to, with the check's reason."""
+    """One fault of one check. ``got`` is the resulting verdict, with the check's reason."""
 
     check: str
     fault: str
@@ -24,7 +24,7 @@ class Proof:
 
     @property
     def good(self) -> bool:
-        """Whether the fault was caught as the check promises."""
+        """Whether the fault changed the verdict as expected."""
         return self.got is self.expected
 
 
@@ -32,19 +32,21 @@ HEALTHY = "(healthy evidence)"
 
 
 def prove(checks: Sequence[Check] = CHECKS, evidence: Evidence | None = None) -> list[Proof]:
-    """Every check over healthy evidence, then over each of its faults."""
-    sound = evidence or healthy()
+    """Run every check on healthy evidence, then on each of its faults."""
+    baseline = evidence or healthy()
     proofs = []
     for check in checks:
-        proofs.append(_prove_healthy(check, sound))
+        proofs.append(_prove_healthy(check, baseline))
         if not check.faults:
             proofs.append(
                 Proof(check.id, "(none)", Verdict.FAIL, None, "this check has no fault to prove itself by")
             )
         for fault in check.faults:
-            results = {result.subject: result for result in evaluate(check, fault.inject(sound))}
-            hit = results.get(fault.subject)
-            got, because = (hit.verdict, hit.because) if hit else (None, f"no result for {fault.subject}")
+            results = {result.subject: result for result in evaluate(check, fault.inject(baseline))}
+            result = results.get(fault.subject)
+            got, because = (
+                (result.verdict, result.because) if result else (None, f"no result for {fault.subject}")
+            )
             proofs.append(Proof(check.id, fault.name, fault.verdict, got, because))
     return proofs
 
@@ -54,6 +56,6 @@ def _prove_healthy(check: Check, evidence: Evidence) -> Proof:
     other = [result for result in results if result.verdict is not Verdict.PASS]
     if other or not results:
         got = other[0].verdict if other else None
-        because = f"{other[0].subject}: {other[0].because}" if other else "it has no subject"
+        because = f"{other[0].subject}: {other[0].because}" if other else "the check has no subject"
         return Proof(check.id, HEALTHY, Verdict.PASS, got, because)
     return Proof(check.id, HEALTHY, Verdict.PASS, Verdict.PASS, f"{len(results)} subjects")

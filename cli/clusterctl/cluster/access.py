@@ -12,34 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
 
 LONGEST_BYTES = 4096
 
 
-class Password:
-    """A password that no log, traceback or repr shows. ``reveal`` gives it to whom it is meant for."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return "Password(****)"
-
-    def reveal(self) -> str:
-        """The password itself."""
-        return self._text
-
-
 @dataclass(frozen=True)
 class Passwords:
     """What the operator gave for this call; None where SSH keys and passwordless sudo serve."""
 
-    ssh: Password | None = None
-    become: Password | None = None
+    ssh: SecretStr | None = None
+    become: SecretStr | None = None
 
     def __bool__(self) -> bool:
         return self.ssh is not None or self.become is not None
@@ -51,7 +36,7 @@ def ansible_variables(passwords: Passwords) -> bytes:
     Its values are marked so that Ansible never evaluates a template in a password.
     """
     values = {
-        name: {"__ansible_unsafe": password.reveal()}
+        name: {"__ansible_unsafe": password.get_secret_value()}
         for name, password in (
             ("ansible_password", passwords.ssh),
             ("ansible_become_password", passwords.become),
@@ -61,7 +46,7 @@ def ansible_variables(passwords: Passwords) -> bytes:
     return json.dumps(values).encode() if values else b""
 
 
-def read_password(source: str) -> Password:
+def read_password(source: str) -> SecretStr:
     """The first line of a file, or of an inherited descriptor where ``source`` is a number; ``-`` is stdin.
 
     Raises ClusterctlError (``access.password-file``).
@@ -91,10 +76,10 @@ def read_password(source: str) -> Password:
             where=source,
             hint="The first line is the password.",
         )
-    return Password(text)
+    return SecretStr(text)
 
 
-def ask_password(prompt: str, option: str) -> Password:
+def ask_password(prompt: str, option: str) -> SecretStr:
     """Ask the person, without echo. Raises ClusterctlError (``access.no-terminal``) where there is none."""
     if not sys.stdin.isatty():
         raise ClusterctlError(
@@ -102,7 +87,7 @@ def ask_password(prompt: str, option: str) -> Password:
             code="access.no-terminal",
             hint=f"In scripts, use {option.removeprefix('--ask-').join(('--', '-file'))} FILE instead.",
         )
-    return Password(getpass.getpass(f"{prompt}: ", stream=sys.stderr))
+    return SecretStr(getpass.getpass(f"{prompt}: ", stream=sys.stderr))
 
 
 def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -138,7 +123,7 @@ def password_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _one(prompt: str, option: str, ask: bool, source: str | None) -> Password | None:
+def _one(prompt: str, option: str, ask: bool, source: str | None) -> SecretStr | None:
     if source is not None:
         return read_password(source)
     return ask_password(prompt, option) if ask else None

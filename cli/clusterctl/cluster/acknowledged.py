@@ -51,6 +51,6 @@ def _entries(directory: ClusterDirectory) -> dict[str, dict[str, str]]:
             f"the record of acknowledged messages cannot be read: {' '.join(str(error).split())}",
             code="validate.acknowledged-unreadable",
             where=str(directory.acknowledged_file),
-            hint="Mend that file, or remove it and acknowledge again.",
+            hint="Fix that file, or remove it and acknowledge again.",
         ) from error
     return found

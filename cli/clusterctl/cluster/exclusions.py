@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from clustercheck.exclusions import Exclusion
+from clustercheck.spec import Exclusion
 from clusterctl.errors import ClusterctlError
 
 

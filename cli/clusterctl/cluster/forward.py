@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from clustercheck.transport import NodeUnreachableError
-from clusterctl.cluster.ssh import LOGIN_S, OpenSshTransport, reason
+from clustercheck.launch.transport import NodeUnreachableError
+from clusterctl.cluster.ssh import LOGIN_S, OpenSshTransport
+from clusterctl.cluster.ssh_failures import reason
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 
 # Between two looks at a line that is being laid, and before a lost one is laid again.

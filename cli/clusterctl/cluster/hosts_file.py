@@ -188,7 +188,7 @@ def _compose(text: str) -> MappingNode:
 
 
 def _confirm(changed: str, *, before: MappingNode, name: str, there: bool) -> None:
-    """The new text must say what the old one said, but for this one host; else nothing is written."""
+    """The new text must say what the old one said, except this one host; else nothing is written."""
     after = _compose(changed)
     kept = [_plain_hosts(tree, name) for tree in (before, after)]
     found = any(key.value == name for _, key, _ in _hosts(after))

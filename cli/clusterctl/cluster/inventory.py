@@ -155,7 +155,7 @@ def load(directory: ClusterDirectory) -> Inventory:
 
 
 def forget_cached() -> None:
-    """Read inventories anew at the next `load`: for those who edit hosts.yml in this process."""
+    """Read inventories again at the next `load`: for those who edit hosts.yml in this process."""
     _CACHE.clear()
 
 

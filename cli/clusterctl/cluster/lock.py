@@ -165,5 +165,5 @@ def _unreadable(file: Path, because: str) -> ClusterctlError:
         f"the lock cannot be read: {because}",
         code="images.lock-unreadable",
         where=str(file),
-        hint="Take it back from git, or write it anew: clusterctl lock",
+        hint="Take it back from git, or write it again: clusterctl lock",
     )

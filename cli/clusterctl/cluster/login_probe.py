@@ -68,7 +68,7 @@ def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline)
         channel.settimeout(deadline.left())
         channel.exec_command(COMMAND if passwords.become is None else COMMAND_WITH_PASSWORD)
         if passwords.become is not None:
-            channel.sendall(f"{passwords.become.reveal()}\n".encode())
+            channel.sendall(f"{passwords.become.get_secret_value()}\n".encode())
         channel.shutdown_write()
         while END.encode() not in heard and len(heard) < MOST_BYTES:
             channel.settimeout(deadline.left())

@@ -133,5 +133,5 @@ def _unreadable(directory: ClusterDirectory, error: Exception) -> ClusterctlErro
         f"the quarantine record cannot be read: {' '.join(str(error).split())}",
         code="quarantine.unreadable",
         where=str(directory.quarantine_file),
-        hint="Mend that file, or remove it and quarantine the hosts again.",
+        hint="Fix that file, or remove it and quarantine the hosts again.",
     )

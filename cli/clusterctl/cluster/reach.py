@@ -16,6 +16,7 @@ import paramiko
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.endpoint import Endpoint
 from clusterctl.cluster.known_hosts import HostKey
+from clusterctl.cluster.ssh_failures import code_of_state
 
 # One of each is enough to know a host by; the order is OpenSSH's.
 KEY_FAMILIES: tuple[tuple[str, ...], ...] = (
@@ -34,11 +35,12 @@ logging.getLogger("paramiko").propagate = False
 
 
 class ReachError(Exception):
-    """Why a host was not reached: ``state`` is a stable word, ``because`` a clause for people."""
+    """Why a host was not reached: ``state`` and ``code`` are stable, ``because`` is a clause for people."""
 
-    def __init__(self, state: str, because: str, remedy: str = "") -> None:
+    def __init__(self, state: str, because: str, remedy: str = "", code: str = "") -> None:
         super().__init__(because)
         self.state = state
+        self.code = code or code_of_state(state)
         self.because = because
         self.remedy = remedy
 
@@ -136,7 +138,7 @@ def log_in(
     if passwords.ssh is not None:
         tried.append("password")
         try:
-            if not transport.auth_password(endpoint.user, passwords.ssh.reveal()):
+            if not transport.auth_password(endpoint.user, passwords.ssh.get_secret_value()):
                 return
         except (paramiko.SSHException, EOFError, OSError) as error:
             offered = getattr(error, "allowed_types", offered)
@@ -200,7 +202,7 @@ def _direct(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
         return socket.create_connection((address, endpoint.port), timeout=deadline.left())
     except (socket.gaierror, UnicodeError):
         raise ReachError(
-            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or mend DNS."
+            "dns", f"the name {address} cannot be resolved", "Give the host an ansible_host, or fix DNS."
         ) from None
     except ConnectionRefusedError:
         raise ReachError(

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +30,9 @@ from clusterctl.cluster.reach import (
     log_in,
     offered_keys,
 )
+from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
 from clusterctl.errors import ClusterctlError
+from clusterctl.parallel import parallel_map
 
 OK = "ok"
 UNPINNED = "unpinned"
@@ -45,7 +46,8 @@ AGENT_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Reached:
-    """What became of one host. ``state`` is ``ok``, ``unpinned``, ``key-changed`` or why it failed.
+    """What became of one host. ``state`` is ``ok``, ``unpinned``, ``key-changed`` or why it failed, ``code``
+    the error code of that.
 
     ``keys`` are those that it offers, ``pinned`` those that are trusted. ``login_s`` is the time from the
     first packet to the first word of its shell, ``shell_s`` the shell's part of it.
@@ -58,6 +60,7 @@ class Reached:
     lookup: str = ""
     jump: str = ""
     state: str = OK
+    code: str = ""
     because: str = ""
     remedy: str = ""
     keys: tuple[HostKey, ...] = ()
@@ -80,6 +83,7 @@ class Reached:
             "user": self.user,
             "jump": self.jump or None,
             "state": self.state,
+            "code": self.code,
             "because": self.because,
             "remedy": self.remedy,
             "keys": [{"type": k.type, "fingerprint": k.fingerprint} for k in self.keys],
@@ -117,7 +121,6 @@ def scan(
 
     A host whose key is not pinned is asked for its keys, and for nothing else.
     """
-    chosen = list(hosts)
     agent_keys = _agent_keys()
     gates: defaultdict[str, threading.Semaphore] = defaultdict(
         lambda: threading.BoundedSemaphore(AT_ONCE_THROUGH_A_JUMP)
@@ -132,7 +135,7 @@ def scan(
         except ClusterctlError as error:
             if error.code == "ssh.missing":
                 raise
-            return replace(found, state="config", because=error.what, remedy=error.hint)
+            return replace(found, state="config", code=error.code, because=error.what, remedy=error.hint)
         found = replace(
             found, address=way.address, port=way.port, user=way.user, lookup=way.lookup, jump=way.jump
         )
@@ -143,13 +146,7 @@ def scan(
                 _Look(directory, way, agent_keys, passwords or Passwords(), Deadline(limit_s)), found
             )
 
-    results: dict[str, Reached] = {}
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen))), thread_name_prefix="scan") as pool:
-        for future in as_completed([pool.submit(look, host) for host in chosen]):
-            reached = future.result()
-            results[reached.node] = reached
-            on_host(reached)
-    return [results[host.name] for host in chosen]
+    return parallel_map(look, hosts, limit=AT_ONCE, on_result=on_host)
 
 
 def _reach(look: _Look, found: Reached) -> Reached:
@@ -162,7 +159,7 @@ def _reach(look: _Look, found: Reached) -> Reached:
             return _unpinned(look, found, trusted)
         return _known(look, found, trusted)
     except ReachError as error:
-        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+        return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
 
 
 def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
@@ -172,6 +169,7 @@ def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
     return replace(
         found,
         state=UNPINNED,
+        code=KEY_UNKNOWN,
         keys=keys,
         because="its host key is not pinned",
         remedy="Compare the fingerprint with the one on its console, then confirm it.",
@@ -189,6 +187,7 @@ def _known(look: _Look, found: Reached, trusted: Pinned) -> Reached:
             return replace(
                 found,
                 state=CHANGED,
+                code=KEY_CHANGED,
                 because=f"its host key is {key.fingerprint} ({key.type}); pinned is {listed(trusted.keys)}",
                 remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
             )
@@ -217,7 +216,8 @@ def _by_openssh(look: _Look, found: Reached) -> Reached:
         raise ReachError("timeout", f"no answer within {look.deadline.limit_s:.0f} s") from None
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise ReachError("openssh", f"OpenSSH is refused: {lines[-1] if lines else done.returncode}")
+        because = f"OpenSSH is refused: {lines[-1] if lines else done.returncode}"
+        raise ReachError("openssh", because, code=code_of(done.stderr))
     facts = login_probe.read(done.stdout, answered=time.monotonic(), shell_s=None)
     return replace(found, **facts.fields(), login_s=round(facts.answered - begun, 3))
 
@@ -270,13 +270,15 @@ def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT
         found = replace(found, address=way.address, port=way.port, user=way.user, lookup=way.lookup)
         keys = offered_keys(way, Deadline(limit_s))
     except ReachError as error:
-        return replace(found, state=error.state, because=error.because, remedy=error.remedy)
+        return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
     same = _same(keys, trusted.keys)
+    state = OK if same else CHANGED if trusted.keys else UNPINNED
     return replace(
         found,
         keys=keys,
         pinned=trusted.keys,
-        state=OK if same else CHANGED if trusted.keys else UNPINNED,
+        state=state,
+        code=code_of_state(state),
         because="" if same else f"it offers {listed(keys)}; pinned is {listed(trusted.keys) or 'nothing'}",
         remedy="" if same else "Compare the fingerprint with the one on its console, then confirm it.",
     )
@@ -300,8 +302,7 @@ def pins(directory: ClusterDirectory, hosts: Iterable[Host]) -> dict[str, bool |
             return None
         return bool(trusted.keys or trusted.authorities)
 
-    with ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(chosen)))) as pool:
-        return dict(zip([host.name for host in chosen], pool.map(look, chosen), strict=True))
+    return dict(zip((host.name for host in chosen), parallel_map(look, chosen, limit=AT_ONCE), strict=True))
 
 
 def forget_keys(directory: ClusterDirectory, host: Host) -> bool:

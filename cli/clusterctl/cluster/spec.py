@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from clustercheck.model import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
+from clustercheck.spec import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.booleans import is_true

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -22,12 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
-from clusterctl.cluster.access import Password, Passwords
+from pydantic import SecretStr
+
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.cluster.ssh_failures import LOST, REFUSED_BY_SUDO, reason
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import python_command
 
@@ -57,31 +59,6 @@ REFUSED = "@@clusterctl-sudo-refused@@"
 # Whether or not sudo took the password from our input, what comes before the mark is not the command's.
 AFTER_MARK = f'while IFS= read -r line; do [ "$line" = "{START}" ] && exec "$@"; done; exit 125'
 
-REASONS = (
-    (
-        re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
-        "its host key is not the pinned one; if it was re-imaged: clusterctl hosts replace {node}",
-    ),
-    (
-        re.compile(r"Host key verification failed|No \S+ host key is known"),
-        "its host key is not pinned; run: clusterctl hosts scan",
-    ),
-    (re.compile(r"Permission denied \((.+?)\)"), "SSH refused our login ({0})"),
-    (re.compile(r"Could not resolve hostname ([^:]+)"), "the name {0} cannot be resolved"),
-    (re.compile(r"timed out during banner"), "it accepts the connection and then says nothing: it hangs"),
-    (re.compile(r"Connection refused"), "its SSH port refuses connections"),
-    (re.compile(r"Connection timed out|Operation timed out"), "it does not answer"),
-    (re.compile(r"No route to host"), "there is no route to it"),
-    (re.compile(r"Network is unreachable"), "its network is unreachable"),
-)
-# ssh's own words for a connection, or a session over it, that was lost or refused.
-LOST = re.compile(
-    r"^(mux_client_|Connection (to \S+ )?closed|Shared connection to|client_loop: |Timeout, server "
-    r"|kex_exchange_|packet_write_|ssh: |Connection reset by)",
-    re.MULTILINE,
-)
-# What it says at the end of its input goes before the reason.
-SUDO_REFUSED = re.compile(r"^sudo: (?!no password was provided)(.+)$", re.MULTILINE)
 TRIAL_S = 10.0
 
 
@@ -153,7 +130,8 @@ class OpenSshTransport:
     def _run(self, host: Host, argv: Sequence[str], stdin: str, timeout_s: float) -> Completed:
         node, become = host.name, self._passwords.become
         # Once for the trial, and once for sudo proper, which may not ask for it at all.
-        given = stdin if become is None else f"{become.reveal()}\n{become.reveal()}\n{START}\n{stdin}"
+        password = "" if become is None else f"{become.get_secret_value()}\n"
+        given = f"{password}{password}{START}\n{stdin}" if password else stdin
         command = [
             "ssh",
             *self._options(host),
@@ -180,7 +158,7 @@ class OpenSshTransport:
             raise NodeUnreachableError(node, reason(done.stderr, node))
         if done.returncode in (124, 137) and taken >= timeout_s:
             raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
-        refused = SUDO_REFUSED.search(done.stderr) if done.returncode == 1 and not done.stdout else None
+        refused = REFUSED_BY_SUDO.search(done.stderr) if done.returncode == 1 and not done.stdout else None
         if become is not None and done.returncode == 1 and REFUSED in done.stderr.splitlines():
             because = f"sudo refuses us: {refused[1] if refused else 'it did not take the password'}"
             self._refused.setdefault(node, because)
@@ -315,12 +293,12 @@ class OpenSshTransport:
         return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
 
 
-def _serve(listener: socket.socket, password: Password) -> None:
+def _serve(listener: socket.socket, password: SecretStr) -> None:
     """Give the password to each who asks: it never lies on the disk, and goes with this process."""
     while True:
         asking, _ = listener.accept()
         with asking, contextlib.suppress(OSError):
-            asking.sendall(password.reveal().encode() + b"\n")
+            asking.sendall(password.get_secret_value().encode() + b"\n")
 
 
 def remote_command(argv: Sequence[str], timeout_s: float, with_password: bool) -> str:
@@ -331,12 +309,3 @@ def remote_command(argv: Sequence[str], timeout_s: float, with_password: bool) -
     words = ["env", "LC_ALL=C", "timeout", "-k", f"{KILL_AFTER_S:g}", f"{timeout_s:g}", *words]
     as_root = AS_ROOT_ONCE_TRIED.format(refused=REFUSED) if with_password else AS_ROOT
     return shlex.join(["sh", "-c", as_root, "sh", *words])
-
-
-def reason(stderr: str, node: str) -> str:
-    """What ssh said, in plain words; its own last words where they are not known."""
-    for pattern, words in REASONS:
-        if found := pattern.search(stderr):
-            return words.format(*found.groups(), node=node)
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return f"SSH: {lines[-1]}" if lines else "the SSH connection was lost"

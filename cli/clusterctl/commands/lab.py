@@ -17,8 +17,8 @@ from clusterlab import fault_book, faults, lab, teardown
 from clusterlab.images.debian import SUITES
 from clusterlab.images.node import OPERATOR
 from clusterlab.names import MOST_GPU_NODES
-from clusterlab.progress import Progress
-from clusterlab.state import InjectedFault, LabDirectory, Node, Registry, State, find_lab
+from clusterlab.progress import LabProgress
+from clusterlab.state import InjectedFault, LabDirectory, LabNode, LabState, Registry, find_lab
 
 directory_option = click.option(
     "--dir",
@@ -58,7 +58,7 @@ def up(  # noqa: PLR0917 - click gives one argument an option
 ) -> int:
     """Bring the lab up; hosts that are there already stay as they are."""
     where = find_lab(directory)
-    progress = Progress(say)
+    progress = LabProgress(say)
     state = lab.up(where, lab.Request(nodes, hardware, system, registry), progress)
     progress.line(f"the lab is up: {len(state.gpu_nodes)} GPU nodes and a registry host")
     _print_status(where, state, as_json)
@@ -72,7 +72,7 @@ def up(  # noqa: PLR0917 - click gives one argument an option
 def down(purge: bool, directory: Path | None) -> int:
     """Remove the lab: its containers, network, volumes and cluster directory."""
     where = find_lab(directory)
-    left = teardown.down(where, Progress(say), purge=purge)
+    left = teardown.down(where, LabProgress(say), purge=purge)
     if left:
         raise teardown.incomplete(left)
     cached = "" if purge else "; cached images stay (--purge)"
@@ -190,7 +190,7 @@ def _inventory(ctx: click.Context, where: LabDirectory) -> Path:
     return find_cluster_directory(named).hosts_file if named else where.cluster / "hosts.yml"
 
 
-def _print_status(where: LabDirectory, state: State, as_json: bool) -> list[bool]:
+def _print_status(where: LabDirectory, state: LabState, as_json: bool) -> list[bool]:
     """Print every host; returns for each whether it runs."""
     alive = lab.running(where, state)
     words = {True: "running", False: "stopped", None: "missing"}
@@ -206,7 +206,7 @@ def _print_status(where: LabDirectory, state: State, as_json: bool) -> list[bool
     return [bool(alive[node.name]) for node in state.nodes]
 
 
-def _row(state: State, node: Node, word: str) -> dict[str, Any]:
+def _row(state: LabState, node: LabNode, word: str) -> dict[str, Any]:
     mine = [_describe(one, host=False) for one in state.faults if one.node == node.name]
     return {
         "name": node.name,

@@ -10,9 +10,11 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing
+from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import hosts_by
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.rollout import opening
@@ -31,9 +33,17 @@ def command() -> None:
 @click.option("--dead", is_flag=True, help="Its process has died, though this machine cannot see that.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def release(
-    named: Path | None, run: str, *, yes: bool, dead: bool, as_json: bool, passwords: Passwords
+    named: Path | None,
+    run: str,
+    *,
+    yes: bool,
+    dead: bool,
+    as_json: bool,
+    passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Free every node that RUN holds, whoever started it: for a run whose controller has died.
 
@@ -48,7 +58,9 @@ def release(
             hint="Add --yes in scripts.",
         )
     chosen = opening.everyone(named)
-    with opening.session(chosen, "unlock", [run], passwords=passwords, as_json=as_json) as session:
+    with opening.session(
+        chosen, "unlock", [run], passwords=passwords, as_json=as_json, runner=runner
+    ) as session:
         nodes = nodes_of(session)
         found = nodes.show(chosen.names)
         unasked = {host: said.failed for host, said in found.items() if said.failed}
@@ -110,7 +122,7 @@ def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
                     f"{lease.holder} is still at work",
                     code="unlock.alive",
                     where=where,
-                    hint="Wait until it has ended, or end it with Ctrl-C: it gives back what is at rest.",
+                    hint="Wait until it has ended, or end it with Ctrl-C: it releases what is at rest.",
                 )
             case Life.UNSEEN if not dead:
                 raise ClusterctlError(

@@ -15,7 +15,7 @@ from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import (
     TRAINING,
@@ -26,14 +26,14 @@ from clusterctl.registry.images.declared import (
 )
 from clusterctl.registry.images.places import Sources
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 
 AT_ONCE = 8
 
 
 @click.command("lock")
 @click.argument("names", nargs=-1, metavar="[IMAGE]...")
-@click.option("--upgrade", is_flag=True, help="Ask anew what tags mean: of all images, or of those named.")
+@click.option("--upgrade", is_flag=True, help="Resolve the tags again: of all images, or of those named.")
 @click.option(
     "--check",
     "--dry-run",
@@ -43,10 +43,10 @@ AT_ONCE = 8
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:
-    """Write down in clusterctl.lock which image each tag is, to the byte.
+    """Pin the tag of each image to its digest in clusterctl.lock.
 
-    Digests, layers with their sizes, CUDA, and the oldest driver that runs it. What is locked stays as it is
-    until --upgrade, or until its settings change; --check asks all tags anew. An image that the nodes' driver
+    With layers and their sizes, CUDA, and the oldest driver that runs it. A locked image changes only with
+    --upgrade, or when its settings change; --check resolves all tags again. An image that the nodes' driver
     cannot run is named, with exit code 1, and is not mirrored.
     """
     inventory = opened(named)
@@ -59,17 +59,21 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
             hint=f"There are: {', '.join(image.name for image in declared) or 'none'}.",
         )
     before = lock_file.read(inventory.directory) or Lock()
-    anew = [
+    unresolved = [
         image
         for image in declared
-        if not image.built and _is_asked(image, before, names, anew=upgrade or check)
+        if not image.built and _is_asked(image, before, names, refresh=upgrade or check)
     ]
-    patience = Patience()
-    with Sources(inventory, patience) as sources:
-        found = each(lambda image: _resolved(image, sources), anew, at_once=AT_ONCE, stop=patience.stop)
+    retry = RetryPolicy()
+    with Sources(inventory, retry) as sources:
+        found = parallel_map(
+            lambda image: _resolved(image, sources), unresolved, limit=AT_ONCE, stop=retry.stop
+        )
     resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
-        image.name: one for image, one in zip(anew, found, strict=True) if isinstance(one, ExplainedError)
+        image.name: one
+        for image, one in zip(unresolved, found, strict=True)
+        if isinstance(one, ExplainedError)
     }
     if check or failures:
         after = _merged(declared, driver, resolved, before)
@@ -94,10 +98,10 @@ def _merged(
     return Lock(driver=driver, images=tuple(image for image in images if image is not None))
 
 
-def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, anew: bool) -> bool:
+def _is_asked(image: DeclaredImage, before: Lock, names: Sequence[str], *, refresh: bool) -> bool:
     """Whether its source is asked: it is new or declared otherwise, or the operator wants to know."""
     locked = before.image(image.name)
-    return locked is None or not gate.is_of(locked, image) or (anew and (not names or image.name in names))
+    return locked is None or not gate.is_of(locked, image) or (refresh and (not names or image.name in names))
 
 
 def _kept(image: DeclaredImage, before: Lock) -> LockedImage | None:

@@ -9,7 +9,10 @@ import click
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import preflight
+from clusterctl.commands.shared.options import site_options
+from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.ledger import BAD
+from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import counted
 from clusterctl.rollout import opening, parts, pulls, site, tables
 from clusterctl.rollout.drift.probe import DriftProbe
@@ -19,43 +22,40 @@ from clusterctl.runs.store import RunStore
 
 
 @click.command("plan")
-@parts.options
+@site_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
     named: Path | None,
     *,
-    only: str | None,
-    limit: str | None,
-    reboot: bool,
-    force_busy: bool,
-    full: bool,
-    wave: int,
+    asked: parts.Asked,
     as_json: bool,
     passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Say, host by host, what apply would change. Changes nothing.
 
     Like apply it first inspects, with the drift probe, the hosts on which an earlier apply with the same
     settings succeeded.
     """
-    asked = parts.Asked(parts.parse(only), limit, reboot, force_busy, full, wave)
-    return run(named, asked, as_json=as_json, passwords=passwords)
+    return run(named, asked, as_json=as_json, passwords=passwords, runner=runner)
 
 
-def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Passwords) -> int:
+def run(
+    named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Passwords, runner: Runner
+) -> int:
     """Check mode over all hosts at once: nothing can break, so there is no canary."""
     if asked.preflight_alone:
-        return preflight.run(named, asked.limit, as_json=as_json, passwords=passwords)
+        return preflight.run(named, asked.limit, as_json=as_json, passwords=passwords, runner=runner)
     chosen = opening.select(named, asked.limit)
     require_something_to_do(chosen.hosts, chosen.inventory, asked.tags)
     for name, why in chosen.outside.items():
         console.say(f"{name}: left out, {why}")
     hosts = tuple(name for name in chosen.names if name not in chosen.outside)
-    with opening.session(
-        chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json, extra_vars=asked.extra_vars
-    ) as session:
+    with opening.session(chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json,
+                         extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip
         inspected = DriftProbe.for_run(session, chosen, asked, passwords).inspect()
         rest = inspected.rest(hosts)
         waves = (Wave("check", rest),) if rest else ()
@@ -83,7 +83,7 @@ def run(named: Path | None, asked: parts.Asked, *, as_json: bool, passwords: Pas
         if state in BAD and outcome.records[name].failure is None:
             console.say(f"{name}: {state.value}: {outcome.reasons[name]}")
     for name, why in outcome.reboots.items():
-        console.say(f"{name} would want a reboot: {why}")
+        console.say(f"{name} would need a reboot: {why}")
     would = sum(1 for one in good.values() if one.changes)
     console.RESULTS.print(
         f"plan for {counted(len(hosts), 'host')}: "

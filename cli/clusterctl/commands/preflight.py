@@ -8,9 +8,11 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
+from clusterctl.commands.shared.runner import pass_runner
+from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
 from clusterctl.rollout import opening, tables
-from clusterctl.rollout.preflight import PreflightReport, look
+from clusterctl.rollout.preflight import PreflightReport, run_preflight
 from clusterctl.runs.store import RunStore
 
 
@@ -18,21 +20,26 @@ from clusterctl.runs.store import RunStore
 @click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
-def command(named: Path | None, limit: str | None, as_json: bool, passwords: Passwords) -> int:
+def command(
+    named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords, runner: Runner
+) -> int:
     """Look at every host and say all that would hinder an apply. Changes nothing.
 
     Exit code 1 where a finding is an error.
     """
-    return run(named, limit, as_json=as_json, passwords=passwords)
+    return run(named, limit, as_json=as_json, passwords=passwords, runner=runner)
 
 
-def run(named: Path | None, limit: str | None, *, as_json: bool, passwords: Passwords) -> int:
+def run(named: Path | None, limit: str | None, *, as_json: bool, passwords: Passwords, runner: Runner) -> int:
     """Preflight alone."""
     chosen = opening.select(named, limit)
     arguments = ["--limit", limit] if limit else []
-    with opening.session(chosen, "preflight", arguments, passwords=passwords, as_json=as_json) as session:
-        report = look(session, chosen.names)
+    with opening.session(
+        chosen, "preflight", arguments, passwords=passwords, as_json=as_json, runner=runner
+    ) as session:
+        report = run_preflight(session, chosen.names)
         code = EXIT_INTERRUPTED if report.interrupted else EXIT_CLUSTER_BAD if report.errors else EXIT_GOOD
         findings = [finding.as_record() for finding in report.findings]
         RunStore(chosen.directory).finish(session.run, code, {"findings": findings, "busy": report.busy})

@@ -34,13 +34,12 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
         chosen = judged[-1] if judged else store.get(run)
     else:
         chosen = store.get(run)
-    document = files.load(chosen)
     if form == "json":
-        text = "".join(files.pieces(document))
+        text = "".join(files.pieces(files.load_json(chosen)))
     elif form == "table":
-        text = terminal.render(document, colour=output is None and console.has_colours())
+        text = terminal.render(files.load(chosen), colour=output is None and console.has_colours())
     else:
-        text = files.REPORTS[form][1](document)
+        text = files.REPORTS[form][1](files.load(chosen))
     if output is None:
         console.write(text)
         return

@@ -60,7 +60,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
     if as_json:
         console.emit(record_of(chosen))
         if judged:
-            console.emit(files.load(chosen))
+            console.emit(files.load_json(chosen))
         return
     facts = {
         "run": chosen.id,

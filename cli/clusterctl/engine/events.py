@@ -9,6 +9,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from clusterctl.engine.failure_kinds import known_code
+
 # As Ansible makes them. A node says what its jobs are called, and may say anything.
 JOB_ID = re.compile(r"j[0-9]+\.[0-9]+")
 
@@ -61,12 +63,14 @@ class HostStarted(Event):
 
 @dataclass(frozen=True)
 class TaskResult(Event):
-    """A host's result of a task. ``about`` is what a module of ours says to clusterctl."""
+    """A host's result of a task. ``clusterctl`` is for clusterctl from a module of ours, ``code`` the code of
+    its failure, which `clusterctl.engine.failure_kinds` may know."""
 
     host: str
     task_id: str
     status: str
     msg: str = ""
+    code: str = ""
     rc: int | None = None
     stderr: Sequence[str] = ()
     argument_errors: Sequence[str] = ()
@@ -118,6 +122,7 @@ class JobFinished(Event):
     changed: bool = False
     rc: int | None = None
     msg: str = ""
+    code: str = ""
     recovered: bool = False
     lost: bool = False
 
@@ -219,6 +224,8 @@ def parse(line: str | bytes) -> Event | None:
     kind = NAMES.get(str(record.get("event")))
     if kind is None:
         return None
+    if kind in (TaskResult, JobFinished):
+        record["code"] = known_code(record.get("code"))
     try:
         event = kind(**{key: value for key, value in record.items() if key in _FIELDS[kind]})
     except TypeError:

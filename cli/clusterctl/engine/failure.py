@@ -1,4 +1,4 @@
-"""What a failing task itself says, made into what a person can act on."""
+"""Turns the result of a failed task into a message, a code and a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusterctl.engine.events import Status, TaskResult, TaskStarted
-from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of
+from clusterctl.engine.failure_kinds import OTHER, UNREACHABLE, kind_of, known_code
 
 MESSAGE_LINES = 12
 _NOISE = re.compile(
@@ -21,9 +21,9 @@ _SSH_CHATTER = re.compile(
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a host stopped. ``message`` is the task's own; ``where`` is file:line of the task.
+    """Why a host stopped. ``message`` is the task's own; ``where`` is the file:line of the task.
 
-    ``code`` is one of `clusterctl.engine.failure_kinds`, ``task.failed`` where nobody has met the message.
+    ``code`` is one of `clusterctl.engine.failure_kinds`, ``task.failed`` if nothing is known of the failure.
     """
 
     host: str
@@ -41,11 +41,11 @@ class Failure:
 
 
 def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
-    """A failed or unreachable result as a failure of its host."""
+    """The failure of a host from a failed or unreachable result."""
     message = message_of(result)
     stderr = [line for line in result.stderr if line.strip() and not _SSH_CHATTER.match(line)]
     about = result.clusterctl.get("remedy")
-    kind = kind_of("\n".join([message, *stderr]))
+    kind = kind_of("\n".join([message, *stderr]), code_in(result))
     if kind is None:
         kind = UNREACHABLE if result.status == Status.UNREACHABLE else OTHER
     return Failure(
@@ -59,10 +59,16 @@ def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
     )
 
 
+def code_in(result: TaskResult) -> str:
+    """The code that the failed module reports, or the first of those that failed in a loop."""
+    codes = [result.code, *(item.get("code") for item in result.items)]
+    return next(filter(None, map(known_code, codes)), "")
+
+
 def message_of(result: TaskResult) -> str:
-    """The failing task's own words: items' own where a loop failed, stderr where a command did."""
+    """The message of the failed task: of the items if a loop failed, stderr if a command failed."""
     if result.hidden:
-        return "it failed, and its result is hidden, since it deals with secrets (no_log)"
+        return "it failed; its result is hidden because it deals with secrets (no_log)"
     if result.items:
         texts = [item.get("msg") or _last(item.get("stderr", ())) for item in result.items]
         labels = [item.get("label", "") for item in result.items]
@@ -80,12 +86,12 @@ def message_of(result: TaskResult) -> str:
 
 
 def remedy_for(text: str, host: str) -> str:
-    """What to do about a message that we know, or nothing."""
+    """The remedy for a message that is recognized, or nothing."""
     return (kind_of(text) or OTHER).remedy.format(host=host)
 
 
 def title_of(task: TaskStarted | None) -> str:
-    """A task as people read it: role and name."""
+    """The displayed title of a task: role and name."""
     if task is None:
         return "before its first task"
     name = "Check its settings" if task.action.endswith("validate_argument_spec") else task.task

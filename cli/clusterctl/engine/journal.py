@@ -104,4 +104,4 @@ def cut_off(path: Path) -> dict[str, str]:
             case _:
                 pass
     jobs = {job.host: f"job {job.job_id} goes on" for job in open_jobs(path)}
-    return {host: f"it was cut off in: {title}" for host, title in {**lost, **tasks}.items()} | jobs
+    return {host: f"it was interrupted in: {title}" for host, title in {**lost, **tasks}.items()} | jobs

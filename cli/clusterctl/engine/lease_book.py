@@ -1,4 +1,4 @@
-"""Which leases runs of this cluster directory have asked for, and have not seen given back.
+"""Which leases runs of this cluster directory have asked for, and have not seen released.
 
 Written before a node is asked: a run that dies leaves its entry, and the next one gives the nodes back.
 Read and written by who holds the mutex.

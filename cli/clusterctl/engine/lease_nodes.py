@@ -11,7 +11,7 @@ from clusterctl.engine.events import is_job_id
 from clusterctl.engine.lease import from_record
 from clusterctl.engine.lease_protocol import NO_ANSWER, Answer, Free, Take
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
-from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, Runner, run_playbook
 
 PLAYBOOK = "leases.yml"
 # Two small tasks: whoever takes longer is not there.
@@ -30,6 +30,7 @@ class LeaseNodes:
     secret_vars: bytes = field(default=b"", repr=False)
     forks: int = MAX_FORKS
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
+    runner: Runner = run_playbook
 
     def __call__(self, step: Take | Free) -> dict[str, Answer]:
         """Carry out one step. A node that was not asked has no answer."""
@@ -56,7 +57,7 @@ class LeaseNodes:
             time_limit_s=TIME_LIMIT_S,
             forks=self.forks,
         )
-        outcome = run_playbook(request, lambda _event, _ledger: None)
+        outcome = self.runner(request, lambda _event, _ledger: None)
         if outcome.interrupted:
             raise KeyboardInterrupt
         answers = {
@@ -78,5 +79,5 @@ def _answer(one: HostRecord, state: HostState, reason: str) -> Answer | None:
             jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
         )
     if state in BAD:
-        return Answer(failed=reason or NO_ANSWER.failed)
+        return Answer(failed=reason or NO_ANSWER.failed, code=one.failure.code if one.failure else "")
     return None

@@ -1,4 +1,4 @@
-"""In which order a run takes its nodes, and what it gives back: pure, no node is reached from here.
+"""In which order a run takes its nodes, and what it releases: pure, no node is reached from here.
 
 The first node is the same for all who want it, and is asked alone: two runs that want the same nodes meet
 there, and one of them goes home with nothing. Runs whose nodes only overlap may refuse each other; neither
@@ -46,23 +46,24 @@ class Free:
 class Answer:
     """What a node said: ``holder`` is whose lease is on it afterwards, ``jobs`` are what still runs there, on
     one that was not taken because of it, or shown. ``failed`` says why it said nothing: then it may have done
-    what it was asked, or not, or will."""
+    what it was asked, or not, or will. ``code`` is that of the failure."""
 
     taken: bool = False
     freed: bool = False
     holder: Lease | None = None
     failed: str = ""
+    code: str = ""
     jobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
     """``refused`` by whom, ``working`` on which jobs of an earlier run, ``failed`` why, by node. ``left`` are
-    nodes that may hold our lease still, ``lost`` those that did not when it was given back: who does."""
+    nodes that may hold our lease still, ``lost`` those that did not when it was released: who does."""
 
     refused: Mapping[str, Lease] = field(default_factory=dict)
     working: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, Answer] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, Lease | None] = field(default_factory=dict)
 
@@ -103,7 +104,7 @@ def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
         return Outcome()
     refused, working, failed = sorted_out(answers)
     if not refused and not working and not failed:
-        failed = {host: NO_ANSWER.failed for host in order if host not in answers}
+        failed = {host: NO_ANSWER for host in order if host not in answers}
     asked = (host for host in answers if host not in refused and host not in working)
     freed = yield from freeing(lease, asked, doubtful=failed)
     return Outcome(refused, working, failed, freed.left)
@@ -111,14 +112,14 @@ def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
 
 def sorted_out(
     answers: Answers,
-) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, str]]:
+) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, Answer]]:
     """Nodes that were not taken: held by whom, at work on what, or why they did not say."""
     not_taken = {host: said for host, said in answers.items() if not said.taken}
     refused = {host: said.holder for host, said in not_taken.items() if said.holder}
     working: dict[str, Sequence[str]]
     working = {host: said.jobs for host, said in not_taken.items() if said.jobs and host not in refused}
     silent = {host: said for host, said in not_taken.items() if host not in refused and host not in working}
-    return refused, working, {host: said.failed or NO_ANSWER.failed for host, said in silent.items()}
+    return refused, working, {host: said if said.failed else NO_ANSWER for host, said in silent.items()}
 
 
 def freeing(

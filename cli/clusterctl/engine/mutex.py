@@ -49,7 +49,7 @@ def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:
     try:
         holder = json.loads(content)
         said = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
-        hint = "Wait until it has ended: process {pid} on {where}.".format(**holder)
+        hint = "Wait until it has finished: process {pid} on {where}.".format(**holder)
     except (ValueError, KeyError, TypeError):
-        said, hint = "someone else has just begun to change this cluster", "Try again in a moment."
+        said, hint = "another process has just started to change this cluster", "Try again in a moment."
     return ClusterctlError(said, code="engine.held", where=str(cluster.mutex), hint=hint)

@@ -88,12 +88,16 @@ class PlaybookOutcome:
         return not self.interrupted and not any(state in BAD for state in self.states.values())
 
 
+# `run_playbook`, or what stands in for it.
+Runner = Callable[..., PlaybookOutcome]
+
+
 def run_playbook(
     request: PlaybookRequest,
     on_event: Callable[[Event, Ledger], None],
     on_tick: Callable[[Ledger], None] = lambda _: None,
 ) -> PlaybookOutcome:
-    """Run it to its end; each event is in the ledger when ``on_event`` gets it. Main thread only.
+    """Run it until it ends; each event is in the ledger when ``on_event`` gets it. Main thread only.
 
     Raises ClusterctlError (``engine.ansible``, exit 3) where Ansible ended before any play began, with its
     own words: that is no host's fault.
@@ -204,9 +208,9 @@ def _left(
     if one.busy:
         return HostState.BUSY, one.busy
     if not one.aimed and not request.every_host:
-        return HostState.UNTOUCHED, "nothing of this is for it"
+        return HostState.UNTOUCHED, "nothing in this playbook applies to it"
     if not one.heard or name not in ledger.stats:
-        return HostState.SILENT, "nothing was heard of it"
+        return HostState.SILENT, "no result was received from it"
     return HostState.GOOD, ""
 
 
@@ -217,9 +221,9 @@ def _cut_off(
     if ended.interrupted:
         return HostState.INTERRUPTED, f"stopped{at or ' before its first task'}"
     if one.name in watch.silent:
-        return HostState.SILENT, f"no word for {watch.limit_s / 60:.3g} min in: {watch.silent[one.name]}"
+        return HostState.SILENT, f"no result for {watch.limit_s / 60:.3g} min in: {watch.silent[one.name]}"
     if watch.silent:
-        return HostState.INTERRUPTED, f"broken off, since {', '.join(watch.silent)} fell silent{at}"
+        return HostState.INTERRUPTED, f"aborted because {', '.join(watch.silent)} stopped responding{at}"
     if ended.timed_out:
         return HostState.SILENT, f"not done within {request.time_limit_s:.0f} s{at}"
     return HostState.SILENT, f"Ansible ended (exit code {ended.exit_code}) before it was done{at}"
@@ -235,9 +239,9 @@ def _ansible_failed(request: PlaybookRequest, log_start: int, exit_code: int) ->
     said = lines[first : first + 4] if first is not None else lines[-3:]
     text = " ".join(said).replace("[ERROR]:", "").strip()
     return ClusterctlError(
-        f"Ansible did not begin (exit code {exit_code}): {text or 'it said nothing'}",
+        f"Ansible did not start (exit code {exit_code}): {text or 'no output'}",
         code="engine.ansible",
         where=str(request.log),
-        hint=remedy_for(text, "the controller") or "The whole of what it said is in that file.",
+        hint=remedy_for(text, "the controller") or "Its full output is in that file.",
         exit_code=EXIT_INCOMPLETE,
     )

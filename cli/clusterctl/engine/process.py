@@ -1,4 +1,4 @@
-"""A child in a process group of its own: watched, limited in time, and ended for certain."""
+"""A child in a process group of its own: watched, limited in time, and ended reliably."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def caught_signals() -> Iterator[Interruption]:
 
 @contextlib.contextmanager
 def terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM and a lost terminal end a run as Ctrl-C does: what it holds on nodes is given back first."""
+    """SIGTERM and a lost terminal end a run as Ctrl-C does: what it holds on nodes is released first."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -84,7 +84,7 @@ def run(
     hopeless: Callable[[], bool] = lambda: False,
     on_signal: Callable[[], None] = lambda: None,
 ) -> Ended:
-    """Run a child to its end; each line it writes to the events' descriptor goes to ``on_line``.
+    """Run a child until it ends; each line it writes to the events' descriptor goes to ``on_line``.
 
     It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so. It and each
     process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others go on.

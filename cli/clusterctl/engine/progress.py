@@ -1,4 +1,4 @@
-"""What a person sees while a playbook runs: a live screen, plain lines, or JSON lines for a machine."""
+"""How a running playbook is displayed: a live screen, plain lines, or JSON lines for a machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clusterctl.engine.plain_lines import PlainLines
 
 
 class Display(Protocol):
-    """Shown what happens; may draw whenever it is ticked."""
+    """Receives what happens; may draw on every tick."""
 
     def open(self, playbook: str, hosts: Sequence[str]) -> None:
-        """A playbook, by its name, begins on hosts."""
+        """A playbook starts on hosts."""
         ...
 
     def on_event(self, event: Event, ledger: Ledger) -> None:
@@ -28,19 +28,19 @@ class Display(Protocol):
         ...
 
     def close(self) -> None:
-        """It has ended, and every host's end is told: leave the screen as plain text."""
+        """The playbook has ended: leaves the screen as plain text."""
         ...
 
 
 def choose(title: str, *, as_json: bool) -> Display:
-    """JSON lines where asked; a live screen where a person watches; plain lines elsewhere."""
+    """JSON lines if asked for; a live screen on a terminal; plain lines elsewhere."""
     if as_json:
         return JsonLines()
     return LiveScreen(title) if console.is_live() else PlainLines(title)
 
 
 class JsonLines:
-    """Every event as one JSON object a line on standard output."""
+    """Prints every event as one JSON object per line on standard output."""
 
     def open(self, playbook: str, hosts: Sequence[str]) -> None:
         """Nothing to prepare."""

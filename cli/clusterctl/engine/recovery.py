@@ -1,4 +1,4 @@
-"""A controller that died left jobs running on nodes: their outcome is asked for before anything else."""
+"""Determines the outcome of jobs that a dead controller left running on nodes, before anything else."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from clusterctl.engine.events import JobFinished, JobStarted, is_job_id
+from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
-from clusterctl.engine.playbook import PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.runs.store import Run, RunStore
 
-# How long one question waits on the node before we say again that it still runs.
+# How long one query waits on the node before it is reported again that the job still runs.
 WAIT_A_ROUND_S = 20.0
-LOST = "the node was restarted, or the job killed, before it wrote its result"
-# States of a job of which nobody will ever know the outcome.
+LOST = "the node was restarted, or the job was killed, before it wrote its result"
+# States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
 CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
 
@@ -38,7 +39,7 @@ class LeftBehind:
 
 
 def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
-    """Runs that were cut off, and runs whose jobs went on: as their journals say, whatever else was written.
+    """Runs that were interrupted, and runs whose jobs continued, as their journals say.
 
     Call it holding the mutex.
     """
@@ -65,6 +66,7 @@ def recover(
     secret_vars: bytes = b"",
     extra_vars: Mapping[str, Any] | None = None,
     wait_limit_s: float = 2 * 3600.0,
+    runner: Runner = run_playbook,
 ) -> list[JobFinished]:
     """Ask ``hosts`` for the outcome of what earlier runs left; wait for what still runs, and say so.
 
@@ -76,8 +78,9 @@ def recover(
     if not left:
         return []
     for one in left:
-        said = f"{counted(len(one.jobs), 'job')} with no known outcome" if one.jobs else "no job open"
-        say(f"run {one.run.id} of {one.run.operator} was {'cut off' if one.cut_off else 'stopped'}: {said}")
+        jobs_left = f"outcome of {counted(len(one.jobs), 'job')} unknown" if one.jobs else "no open jobs"
+        how = "interrupted" if one.cut_off else "stopped"
+        say(f"run {one.run.id} ({one.run.operator}) was {how}: {jobs_left}")
     finished: dict[tuple[str, str], JobFinished] = {}
     for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:
         finished[host, job_id] = ended = _finished(host, {"id": job_id, "state": "forgotten"})
@@ -94,6 +97,7 @@ def recover(
             secret_vars=secret_vars,
             extra_vars=variables,
             forks=forks,
+            runner=runner,
         )
         running: dict[str, list[str]] = {}
         for host, found in answers.items():
@@ -108,11 +112,13 @@ def recover(
                 f"a job of an earlier run still runs on {', '.join(sorted(running))}",
                 code="engine.job-running",
                 where=", ".join(job_id for ids in running.values() for job_id in ids),
-                hint="Look at it on the node; apply does not start a second one beside it.",
+                hint="Inspect it on the node; apply does not start a second one next to it.",
                 exit_code=EXIT_INCOMPLETE,
             )
         if running:
-            say(f"waiting for the earlier run's job on {', '.join(sorted(running))}; no second one is begun")
+            say(
+                f"waiting for the earlier run's job on {', '.join(sorted(running))}; no second job is started"
+            )
         asking, wait_s = running, WAIT_A_ROUND_S
     _settle(store, left, finished)
     return list(finished.values())
@@ -126,6 +132,7 @@ def _ask(
     secret_vars: bytes,
     extra_vars: Mapping[str, Any],
     forks: int,
+    runner: Runner = run_playbook,
 ) -> dict[str, list[dict[str, Any]]]:
     """Each reachable host's jobs; waits on the nodes for a while, so that this is not asked too often.
 
@@ -141,19 +148,19 @@ def _ask(
         time_limit_s=WAIT_A_ROUND_S + 300,
         forks=forks,
     )
-    outcome = run_playbook(request, lambda _event, _ledger: None)
+    outcome = runner(request, lambda _event, _ledger: None)
     if outcome.interrupted:
         raise KeyboardInterrupt
     mute = [name for name, state in outcome.states.items() if state in (HostState.FAILED, HostState.SILENT)]
     if mute:
         failure = outcome.ledger.hosts[mute[0]].failure
         raise ClusterctlError(
-            f"{', '.join(mute)} cannot say whether a job of an earlier run still runs: "
+            f"{', '.join(mute)} cannot determine whether a job of an earlier run still runs: "
             f"{outcome.reasons[mute[0]] or 'no reason was given'}",
             code="engine.job-unknown",
             where=str(request.log),
             hint=(failure.remedy if failure else "")
-            or f"Mend it, or go on without it: clusterctl hosts quarantine {mute[0]} --reason WHY.",
+            or f"Fix it, or continue without it: clusterctl hosts quarantine {mute[0]} --reason WHY.",
             exit_code=EXIT_INCOMPLETE,
         )
     return {name: _jobs(one.facts.get("jobs")) for name, one in outcome.ledger.hosts.items()}
@@ -176,6 +183,7 @@ def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:
         changed=bool(job.get("changed")),
         rc=job.get("rc"),
         msg=because if because is not None else job.get("msg", ""),
+        code=known_code(job.get("code")),
         recovered=True,
         lost=lost,
     )
@@ -184,8 +192,8 @@ def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:
 def _sentence(job: JobFinished) -> str:
     if job.lost:
         return f"{job.host}: job {job.job_id} was lost: {job.msg}"
-    said = job.msg.splitlines()[0] if job.msg else f"exit code {job.rc}"
-    how = f"failed: {said}" if job.failed else "ended well"
+    reason = job.msg.splitlines()[0] if job.msg else f"exit code {job.rc}"
+    how = f"failed: {reason}" if job.failed else "succeeded"
     return f"{job.host}: job {job.job_id} of the earlier run {how}"
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages that are made from the code: ``python -m clusterctl.reference DOCS``."""
+"""Writes the files that are made from the code: ``python -m clusterctl.reference DOCS``."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import sys
 from pathlib import Path
 
 from clustercheck.checks.all import CHECKS
-from clustercheck.suites import suites
+from clustercheck.running.suites import suites
 from clusterctl.cluster.settings.options import catalogue
-from clusterctl.cluster.spec import role_defaults
 from clusterctl.console import say
 from clusterctl.explanations import explanations
 from clusterctl.main import cli
-from clusterctl.reference import checks, codes, commands, faults, settings
+from clusterctl.reference import checks, codes, commands, example, faults, roles, settings
 from clusterlab.faults import known
 
 
-def pages() -> dict[str, str]:
-    """Every page by its name below docs/."""
+def generated_files() -> dict[str, str]:
+    """Every file by its path in the tree: pages of docs/, and what repeats the roles' argument_specs."""
+    settings_by_name = catalogue()
     return {
-        "reference/commands.md": commands.render(cli),
-        "reference/settings.md": settings.render(catalogue(), role_defaults()),
-        "reference/checks.md": checks.render(CHECKS, suites()),
-        "reference/faults.md": faults.render(known().values()),
-        "troubleshooting.md": codes.render(explanations().values()),
+        "docs/reference/commands.md": commands.render(cli),
+        "docs/reference/settings.md": settings.render(settings_by_name),
+        "docs/reference/checks.md": checks.render(CHECKS, suites()),
+        "docs/reference/faults.md": faults.render(known().values()),
+        "docs/troubleshooting.md": codes.render(explanations().values()),
+        **roles.render(settings_by_name),
+        **example.render(settings_by_name),
     }
 
 
-def write(docs: Path) -> None:
-    """Write every page that differs, and say so."""
-    for name, text in pages().items():
-        path = docs / name
+def write(root: Path) -> None:
+    """Write every file that differs, and name it."""
+    for name, text in generated_files().items():
+        path = root / name
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -38,4 +40,4 @@ def write(docs: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]).resolve().parent)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from clustercheck.checks.base import Check
-from clustercheck.checks.explained import phrases
-from clustercheck.suites import Suite
+from clustercheck.running.explained import phrases
+from clustercheck.running.suites import Suite
 from clusterctl.reference.markdown import bullets, code, page, table
 
 INTRODUCTION = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from clusterctl.reference.markdown import code, page, table
-from clusterlab.faults.base import Fault
+from clusterlab.faults.base import LabFault
 
 INTRODUCTION = """\
 What `clusterctl lab fault inject NODE KIND` puts in place on a lab host, to see it found, mostly by
@@ -14,14 +14,14 @@ What `clusterctl lab fault inject NODE KIND` puts in place on a lab host, to see
 inventory says."""
 
 
-def render(kinds: Iterable[Fault]) -> str:
+def render(kinds: Iterable[LabFault]) -> str:
     """The page."""
     rows = [(code(fault.kind), fault.scope, fault.summary, _found_by(fault)) for fault in kinds]
     heads = ("kind", "concerns", "what it is", "what must find it")
     return page("Faults of the lab", INTRODUCTION, table(heads, rows))
 
 
-def _found_by(fault: Fault) -> str:
+def _found_by(fault: LabFault) -> str:
     """The checks, with the suite where `quick` does not have them."""
     checks = ", ".join(map(code, fault.caught_by))
     return checks if fault.suite == "quick" else f"{checks} (suite {code(fault.suite)})"

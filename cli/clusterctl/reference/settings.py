@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
@@ -17,26 +19,31 @@ INTRODUCTION = """\
 Settings are Ansible variables: in `group_vars/all.yml` for all hosts, in `group_vars/GROUP.yml` for a
 group, below a host in `hosts.yml` or in `host_vars/HOST.yml` for one host. clusterctl checks every name
 and value before it touches a host: file, line, and what was meant. A variable of your own begins with
-`site_`. Encrypt secrets with ansible-vault."""
+`site_`. Encrypt secrets with ansible-vault.
+
+A setting that is not set has the default of this page; to unset one, remove its line. A boolean is `true` or
+`false` (`yes`, `no`, `on`, `off`, `1` and `0` in any case mean the same), never empty or null. A third state,
+"as found on the host", is called `auto`, and is the default of such a setting."""
 
 CONNECTION = """\
 ## Connection
 
-Ansible's own variables may stand beside them: how a host is reached. Another `ansible_...` is taken for
-a typo."""
+Ansible's own variables define how a host is reached. Any other `ansible_...` variable is reported as a
+typo."""
 
-SITE = ("The site", "What is true of the cluster as a whole, or of its hosts whatever runs on them.")
+SITE = ("The site", "Settings of the cluster as a whole, and of its hosts independent of roles.")
+HEADS = ("setting", "kind", "default", "meaning")
 
 
-def render(catalogue: Mapping[str, Option], defaults: Mapping[str, Any]) -> str:
-    """The page. ``defaults`` are those of the roles, which may be templates."""
+def render(catalogue: Mapping[str, Option]) -> str:
+    """The page."""
     known = [option for name, option in catalogue.items() if name == option.name]
     known.sort(key=lambda option: (option.owner != "site", option.owner))
     sections = []
     for owner, options in groupby(known, key=lambda option: option.owner):
         title, summary = SITE if owner == "site" else _role(owner)
-        rows = [row for option in options for row in _rows(option, catalogue, defaults)]
-        sections += [f"## {title}\n\n{summary}", table(("setting", "kind", "default", "meaning"), rows)]
+        rows = [row for option in options for row in setting_rows(option, catalogue)]
+        sections += [f"## {title}\n\n{summary}", table(HEADS, rows)]
     connection = ", ".join(code(name) for name in sorted(CONNECTION_VARIABLES))
     return page("Settings", INTRODUCTION, *sections, CONNECTION, connection)
 
@@ -47,14 +54,25 @@ def _role(name: str) -> tuple[str, str]:
     return name, f"{entry['short_description']}. The role's page: [README](../../roles/{name}/README.md)."
 
 
-def _rows(
-    option: Option, catalogue: Mapping[str, Option], defaults: Mapping[str, Any]
-) -> Iterator[tuple[str, ...]]:
-    default = _default(defaults.get(option.name, option.default), catalogue)
-    yield code(option.name), _kind(option), default, option.description
+def setting_rows(option: Option, catalogue: Mapping[str, Option]) -> Iterator[tuple[str, ...]]:
+    """The row of a setting, and one for each key of its mappings."""
+    yield code(option.name), _kind(option), _default(option.default, catalogue), option.description
     for name, inner in option.options.items():
         needed = "required" if inner.required else _default(inner.default, catalogue)
         yield code(f"{option.name}[].{name}"), _kind(inner), needed, inner.description
+
+
+def meaning(option: Option) -> str:
+    """The description with the values that are allowed, where no column shows them."""
+    choices = [_text(choice) for choice in option.choices if choice != ""]
+    return f"{option.description} One of {', '.join(choices)}." if len(choices) > 1 else option.description
+
+
+def comment(text: str, width: int) -> list[str]:
+    """The lines of a YAML comment."""
+    return [
+        f"# {line}" for line in textwrap.wrap(text, width - 2, break_long_words=False, break_on_hyphens=False)
+    ]
 
 
 def _kind(option: Option) -> str:
@@ -68,7 +86,7 @@ def _default(value: Any, catalogue: Mapping[str, Option]) -> str:
     if value in (None, "", [], {}):
         return ""
     if isinstance(value, str) and "{{" in value:
-        followed = [code(name) for name in catalogue if name in value]
+        followed = [code(name) for name in catalogue if re.search(rf"\b{name}\b", value)]
         return f"follows {', '.join(followed)}" if followed else code(value)
     return code(_text(value))
 

@@ -1,28 +1,27 @@
-"""What `clusterctl validate` says before it begins."""
+"""What `clusterctl validate` prints before it starts."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from clustercheck.exclusions import lapsed
 from clustercheck.expect.baseline import Baseline
-from clustercheck.model import ClusterSpec
-from clustercheck.suites import Suite
+from clustercheck.running.suites import Suite
+from clustercheck.spec import ClusterSpec, lapsed_exclusions
 from clusterctl import console
 from clusterctl.engine.wording import counted, listed
 
 
 def say(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
-    """What will be judged, what is left out of it, and with what it is compared."""
+    """The nodes and checks, what is excluded, and the baseline."""
     nodes = [node.name for node in spec.nodes if not node.excluded]
     console.say(f"validate {counted(len(nodes), 'node')} with {_named(suite)}: {listed(nodes) or 'none'}")
     for node in spec.nodes:
         if node.excluded:
-            console.say(f"{node.name}: left out, {node.excluded}")
-    for exclusion in lapsed(spec.exclusions, datetime.now(UTC).date()):
+            console.say(f"{node.name}: excluded, {node.excluded}")
+    for exclusion in lapsed_exclusions(spec.exclusions, datetime.now(UTC).date()):
         console.say(exclusion.lapsed)
     if baseline is not None:
-        console.say(f"figures are compared with {baseline.named}")
+        console.say(f"measurements are compared with {baseline.named}")
 
 
 def _named(suite: Suite) -> str:

@@ -1,14 +1,13 @@
-"""Which earlier run a validation is compared with: one that is named, the saved one, or the last good one."""
+"""Which earlier run a validation is compared with: a named one, the saved one, or the last that passed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
+from clustercheck.result.document import Document
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
@@ -19,7 +18,7 @@ NONE = "none"
 
 
 def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
-    """The baseline that is ``named`` (a run, a file, ``none``); else the saved one, else the last good run.
+    """The ``named`` baseline (a run, a file, ``none``); else the saved one, else the last run that passed.
 
     Raises ExplainedError: ``baseline.*``, ``runs.unknown``, ``report.no-result``.
     """
@@ -30,16 +29,17 @@ def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
         if path.is_file():
             return _read(path)
         run = RunStore(directory).get(named)
-        return baseline.from_result(files.load(run), where=str(run.path(files.RESULT)))
+        return baseline.from_result(files.load_json(run), where=str(run.path(files.RESULT)))
     if directory.baseline_file.is_file():
         return _read(directory.baseline_file)
     return _last_good(directory)
 
 
-def save(directory: ClusterDirectory, document: Mapping[str, Any]) -> Path:
+def save(directory: ClusterDirectory, document: Document) -> Path:
     """Keep a validation that passed as the baseline. Raises ExplainedError (``baseline.unfit``)."""
-    baseline.from_result(document, where=str(document["run"]))
-    text = json.dumps(baseline.record_of(document), indent=1) + "\n"
+    made = document.as_json()
+    baseline.from_result(made, where=document.run)
+    text = json.dumps(baseline.record_of(made), indent=1) + "\n"
     replace_file(directory.baseline_file, text, files.MODE)
     return directory.baseline_file
 
@@ -58,12 +58,12 @@ def _read(path: Path) -> Baseline:
 
 
 def _last_good(directory: ClusterDirectory) -> Baseline | None:
-    """The newest whole run that passed and measured something; one that cannot be read is nobody's wish."""
+    """The newest complete run that passed and measured something; unreadable ones are skipped."""
     for run in reversed(RunStore(directory).list()):
         if run.kind != "validate" or run.summary.get("verdict") != "pass":
             continue
         try:
-            document = files.load(run)
+            document = files.load_json(run)
             found = baseline.from_result(document, where=str(run.directory))
         except ExplainedError:
             continue

@@ -1,62 +1,64 @@
-"""What has changed since the baseline: every quantity then and now, and who changed most."""
+"""What has changed since the baseline: every quantity before and now, and where it changed most."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
+from clustercheck.model import Direction, Judged, JudgedPart, Part, Result, Verdict
+from clustercheck.result.document import Document
 from clusterctl.report.expectation import figures
-from clusterctl.report.view import ORDER, Document, subject_name
+from clusterctl.report.subjects import subject_name
+from clusterctl.report.view import ORDER
 
 UNCHANGED = 0.01  # a part of what it was
 
 
 @dataclass(frozen=True)
 class Single:
-    """One figure of one subject, then and now, in its unit; ``change`` is a part of then."""
+    """One figure of one subject, before and now, in its unit; ``change`` is a part of the first."""
 
     who: str
     check: str
     metric: str
     unit: str
-    then: float
+    before: float
     now: float
     change: float
-    verdict: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
 class Change:
-    """One quantity: medians in its unit, changes as parts of then; ``worst`` is the one to look at.
+    """One quantity: medians in its unit, changes as parts of the baseline.
 
-    ``allowed`` is the change that may be noise, ``beyond`` how many are worse than that.
+    ``noise_limit`` is the largest change that may be noise, ``beyond`` how many subjects are worse than it.
     """
 
     check: str
     metric: str
     unit: str
-    better: str
-    then: float
+    better: Direction
+    before: float
     now: float
     middle: float
     lowest: float
     highest: float
-    allowed: float
+    noise_limit: float
     worst: Single
     compared: int
     beyond: int
 
     @property
     def even(self) -> bool:
-        """Whether no subject's figure is another than it was."""
+        """Whether no subject's figure has changed."""
         return not self.beyond and max(-self.lowest, self.highest) < UNCHANGED
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """With which run, what of it could not be compared, what else is another now, and what changed."""
+    """With which run, what could not be compared with it, what differs from it, and what changed."""
 
     run: str
     finished: str
@@ -66,19 +68,20 @@ class Comparison:
 
 
 def comparison(document: Document) -> Comparison | None:
-    """The comparison with the baseline; None where there was none."""
-    about = (document.get("environment") or {}).get("baseline")
+    """The comparison with the baseline; None if there was none."""
+    about = document.environment.get("baseline")
     if not isinstance(about, Mapping):
         return None
-    together: dict[tuple[str, str, str, str], list[tuple[Single, float]]] = {}
-    for result, figure in figures(document):
-        for part in figure["parts"]:
-            then = _then(part, figure) if part["part"] == "baseline" else None
-            if then:
-                single = _single(result, figure, part, then)
-                key = (single.check, single.metric, single.unit, str(figure["better"]))
-                together.setdefault(key, []).append((single, float(part["tolerance"])))
-    changes = tuple(_change(*key, told) for key, told in together.items())
+    together: dict[tuple[str, str, str, Direction], list[tuple[Single, float]]] = {}
+    for result, judged in figures(document):
+        for part in judged.parts:
+            before = _before(part, judged) if part.part is Part.BASELINE else None
+            if before:
+                figure = judged.figure
+                key = (result.check, figure.metric, figure.unit, figure.better)
+                single = _single(result, judged, part, before)
+                together.setdefault(key, []).append((single, part.tolerance))
+    changes = tuple(_change(*key, compared) for key, compared in together.items())
     return Comparison(
         str(about.get("run", "")),
         str(about.get("finished", "")),
@@ -88,45 +91,44 @@ def comparison(document: Document) -> Comparison | None:
     )
 
 
-def _then(part: Mapping[str, Any], figure: Mapping[str, Any]) -> float:
+def _before(part: JudgedPart, judged: Judged) -> float:
     """What it was: the limit has the tolerance taken off already."""
-    tolerance = float(part["tolerance"])
-    kept = 1 + tolerance if figure["better"] == "lower" else 1 - tolerance
-    return float(part["limit"]) / kept if kept > 0 else 0.0
+    kept = 1 + part.tolerance if judged.figure.better is Direction.LOWER else 1 - part.tolerance
+    return part.limit / kept if kept > 0 else 0.0
 
 
-def _single(
-    result: Mapping[str, Any], figure: Mapping[str, Any], part: Mapping[str, Any], then: float
-) -> Single:
-    now = float(figure["measured"])
+def _single(result: Result, judged: Judged, part: JudgedPart, before: float) -> Single:
+    figure = judged.figure
     return Single(
-        subject_name(result["subject"]),
-        str(result["check"]),
-        str(figure["metric"]),
-        str(figure["unit"]),
-        then,
-        now,
-        now / then - 1,
-        str(part["verdict"]),
+        subject_name(result.subject),
+        result.check,
+        figure.metric,
+        figure.unit,
+        before,
+        figure.measured,
+        figure.measured / before - 1,
+        part.verdict,
     )
 
 
-def _change(check: str, metric: str, unit: str, better: str, told: list[tuple[Single, float]]) -> Change:
-    singles = [single for single, _ in told]
+def _change(
+    check: str, metric: str, unit: str, better: Direction, compared: list[tuple[Single, float]]
+) -> Change:
+    singles = [single for single, _ in compared]
     changes = sorted(single.change for single in singles)
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better is Direction.HIGHER else -1
     return Change(
         check,
         metric,
         unit,
         better,
-        median(single.then for single in singles),
+        median(single.before for single in singles),
         median(single.now for single in singles),
         median(changes),
         changes[0],
         changes[-1],
-        max(tolerance for _, tolerance in told),
+        max(tolerance for _, tolerance in compared),
         min(singles, key=lambda one: (ORDER[one.verdict], sign * one.change)),
         len(singles),
-        sum(single.verdict == "fail" for single in singles),
+        sum(single.verdict is Verdict.FAIL for single in singles),
     )

@@ -1,32 +1,33 @@
-"""What validation looks at, and its proof of itself, as text for the terminal."""
+"""What validation checks, and the result of its self-test, as text for the terminal."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from clustercheck.checks.explained import phrases
+from clustercheck.running.explained import phrases
+from clustercheck.running.suites import Suite
 from clustercheck.selftest import HEALTHY, Proof
-from clustercheck.suites import Suite
+from clusterctl.engine.wording import counted
 
 WIDTH, INDENT = 100, 14
 
 
 def explained(suite: Suite) -> str:
-    """A suite: its jobs with their time limits, and every check in its own words."""
+    """A suite: its jobs with their time limits, and a description of every check."""
     checks = suite.selected()
-    lines = [f"{suite.name}: {suite.summary}", f"{len(checks)} checks; each command of the probe is given "]
-    lines[-1] += f"{suite.probe_limit_s:g} s"
-    lines.append(
-        f"planned for {suite.planned_s / 60:.0f} minutes where nothing is wrong, promised within "
-        f"{suite.limit_min - suite.repeat_min:g}"
-    )
-    lines += [f"job {name}: ended after {job.timeout_s:g} s" for name, job in suite.jobs.items()]
+    lines = [
+        f"{suite.name}: {suite.summary}",
+        f"{counted(len(checks), 'check')}; time limit of each probe command: {suite.probe_limit_s:g} s",
+        f"duration without faults: {suite.planned_s / 60:.0f} minutes planned, "
+        f"{suite.limit_min - suite.repeat_min:g} at most",
+    ]
+    lines += [f"job {name}: time limit {job.timeout_s:g} s" for name, job in suite.jobs.items()]
     if suite.repeat_min:
-        lines.append(f"the jobs are run again and again for {suite.repeat_min:g} minutes, until one fails")
+        lines.append(f"the jobs are repeated for {suite.repeat_min:g} minutes, until one fails")
     for check in checks:
-        heavy = f", judges the job {check.job}" if check.job else ""
-        lines += ["", f"{check.id}: {check.title}; one verdict a {check.scope}{heavy}"]
+        heavy = f", of job {check.job}" if check.job else ""
+        lines += ["", f"{check.id}: {check.title}; one result per {check.scope}{heavy}"]
         faults = ", ".join(fault.name for fault in check.faults)
         for word, text in (*phrases(check), ("must catch", faults)):
             lines.append(_hanging(word, text))
@@ -45,7 +46,7 @@ def _hanging(word: str, text: str) -> str:
 
 
 def proved(proofs: Sequence[Proof]) -> str:
-    """A row a check: how many of its faults it caught, and whether it lets healthy evidence pass."""
+    """One row per check: how many of its faults it caught, and whether healthy evidence passes."""
     rows = [("check", "healthy", "faults caught"), *map(_row, *_by_check(proofs))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ([f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in rows)
@@ -57,7 +58,7 @@ def proved(proofs: Sequence[Proof]) -> str:
     faults = [proof for proof in proofs if proof.fault != HEALTHY]
     lines.append(
         f"{len(rows) - 1} checks, {len(faults)} faults: {sum(proof.good for proof in faults)} caught; "
-        + ("every check proves itself" if not wrong else f"{len(wrong)} proofs failed")
+        + ("every check passed" if not wrong else f"{len(wrong)} proofs failed")
     )
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Collectives as curves, inline SVG: bus bandwidth over message size, with what was to be expected."""
+"""Collectives as curves, inline SVG: bus bandwidth over message size, with floor and ceiling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from clusterctl.report.view import Document, bytes_text
+from clustercheck.result.document import Document
+from clusterctl.report.view import bytes_text
 
 LEFT, RIGHT, TOP, BOTTOM = 46, 30, 24, 34
 HALF_WIDTH = 36
@@ -34,11 +35,9 @@ Curve = tuple[Point, ...]
 def curves_of(document: Document) -> dict[str, Curve]:
     """By check, the curve of the group that its result carries in its evidence; the all-reduce's first."""
     found: dict[str, Curve] = {}
-    for result in document.get("results") or []:
-        if result["subject"].get("node") is None:
-            curve = _points((result.get("evidence") or {}).get("points"))
-            if curve:
-                found.setdefault(str(result["check"]), curve)
+    for result in document.results:
+        if result.subject.node is None and (curve := _points(result.evidence.get("points"))):
+            found.setdefault(result.check, curve)
     return dict(sorted(found.items(), key=lambda item: item[0] != FIRST))
 
 

@@ -1,4 +1,4 @@
-"""Every quantity that was measured, and the four limits it was held to: each judged by itself."""
+"""Every quantity that was measured, and the four limits it was judged against, each by itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
-from clusterctl.report.view import ORDER, Document, bytes_text, subject_name
+from clustercheck.model import Direction, Judged, JudgedPart, Part, Result, Subject, Verdict
+from clustercheck.result.document import Document
+from clusterctl.report.subjects import subject_name
+from clusterctl.report.view import ORDER, bytes_text
 
 SIZED = re.compile(r"(.*)_([0-9]{3,})")  # a collective's metric ends in its size in bytes
-PARTS = ("ceiling", "floor", "baseline", "peers")
-Figure = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Limits:
     the limit, and ``who`` has it. ``grounds`` are the sources and methods, each once.
     """
 
-    part: str
+    part: Part
     lowest: float
     highest: float
     margin: float
     who: str
-    verdict: str
+    verdict: Verdict
     asked: int
     grounds: tuple[tuple[str, str], ...]
 
@@ -37,20 +37,20 @@ class Limits:
 class Quantity:
     """A metric of a check over its subjects, in its unit.
 
-    ``shares`` are parts of what physics allows, 0..1, each with the verdict on it; ``floor`` is the highest
-    floor, likewise as a part, or None. ``limits`` are by part.
+    ``shares`` are parts of the peak that physics allows, 0..1, each with the verdict on it; ``floors`` are
+    such parts, too.
     """
 
     check: str
     metric: str
     unit: str
-    better: str
+    better: Direction
     figures: tuple[float, ...]
-    verdict: str
+    verdict: Verdict
     methods: tuple[str, ...]
-    shares: tuple[tuple[float, str], ...]
+    shares: tuple[tuple[float, Verdict], ...]
     floors: tuple[float, ...]
-    limits: Mapping[str, Limits]
+    limits: Mapping[Part, Limits]
 
     @property
     def lowest(self) -> float:
@@ -68,73 +68,81 @@ class Quantity:
         return self.figures[-1]
 
     @property
-    def grounds(self) -> tuple[tuple[str, str, str], ...]:
+    def grounds(self) -> tuple[tuple[Part, str, str], ...]:
         """(part, source, method) of each limit, each once."""
         return tuple((part, *ground) for part, one in self.limits.items() for ground in one.grounds)
 
 
-def figures(document: Document) -> Iterator[tuple[Mapping[str, Any], Figure]]:
-    """Every figure with the result that it is of."""
-    for result in document.get("results") or []:
-        for figure in result.get("figures") or ():
-            yield result, figure
+def figures(document: Document) -> Iterator[tuple[Result, Judged]]:
+    """Every figure with the result that it belongs to."""
+    for result in document.results:
+        for judged in result.figures:
+            yield result, judged
 
 
 def quantities(document: Document) -> list[Quantity]:
     """Every quantity with figures, in the order of the document."""
-    together: dict[tuple[str, str, str], list[tuple[Mapping[str, Any], Figure]]] = {}
-    for result, figure in figures(document):
-        key = (str(result["check"]), str(figure["metric"]), str(figure["unit"]))
-        together.setdefault(key, []).append((result, figure))
-    return [_quantity(*key, told) for key, told in together.items()]
+    together: dict[tuple[str, str, str], list[tuple[Subject, Judged]]] = {}
+    for result, judged in figures(document):
+        key = (result.check, judged.figure.metric, judged.figure.unit)
+        together.setdefault(key, []).append((result.subject, judged))
+    return [_quantity(*key, measured) for key, measured in together.items()]
 
 
-def _quantity(check: str, metric: str, unit: str, told: list[tuple[Mapping[str, Any], Figure]]) -> Quantity:
-    bounded = [figure for _, figure in told if figure.get("efficiency") is not None]
-    asked: dict[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {}
-    for result, figure in told:
-        for part in figure["parts"]:
-            asked.setdefault(part["part"], []).append((result, part))
+def _quantity(check: str, metric: str, unit: str, measured: list[tuple[Subject, Judged]]) -> Quantity:
+    verdicts: set[Verdict] = set()
+    shares: list[tuple[float, Verdict]] = []
+    floors: set[float] = set()
+    asked: dict[Part, list[tuple[Subject, JudgedPart]]] = {}
+    for subject, judged in measured:
+        verdict, efficiency = judged.verdict, judged.figure.efficiency
+        verdicts.add(verdict)
+        for part in judged.parts:
+            asked.setdefault(part.part, []).append((subject, part))
+        if efficiency is not None:
+            shares.append((efficiency, verdict))
+            floors.update(_floor(judged, efficiency))
     return Quantity(
         check,
         metric,
         unit,
-        str(told[0][1]["better"]),
-        tuple(sorted(float(figure["measured"]) for _, figure in told)),
-        _worst(figure["verdict"] for _, figure in told),
-        tuple(dict.fromkeys(str(figure["method"]) for _, figure in told if figure["method"])),
-        tuple(sorted((float(figure["efficiency"]), str(figure["verdict"])) for figure in bounded)),
-        tuple(sorted({floor for figure in bounded if (floor := _floor(figure)) is not None})),
-        {part: _limits(part, asked[part]) for part in PARTS if part in asked},
+        measured[0][1].figure.better,
+        tuple(sorted(judged.figure.measured for _, judged in measured)),
+        _worst(verdicts),
+        tuple(dict.fromkeys(judged.figure.method for _, judged in measured if judged.figure.method)),
+        tuple(sorted(shares)),
+        tuple(sorted(floors)),
+        {part: _limits(part, asked[part]) for part in Part if part in asked},
     )
 
 
-def _limits(part: str, asked: list[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> Limits:
-    limits = [float(one["limit"]) for _, one in asked]
-    narrowest, judged = min(asked, key=lambda each: float(each[1]["margin"]))
+def _limits(part: Part, asked: list[tuple[Subject, JudgedPart]]) -> Limits:
+    limits = [float(one.limit) for _, one in asked]
+    narrowest, judged = min(asked, key=lambda each: each[1].margin)
     return Limits(
         part,
         min(limits),
         max(limits),
-        float(judged["margin"]),
-        subject_name(narrowest["subject"]),
-        _worst(one["verdict"] for _, one in asked),
+        judged.margin,
+        subject_name(narrowest),
+        _worst({one.verdict for _, one in asked}),
         len(asked),
-        tuple(dict.fromkeys((str(one["source"]), str(one["method"])) for _, one in asked)),
+        tuple(dict.fromkeys((one.source, one.method) for _, one in asked)),
     )
 
 
-def _worst(verdicts: Iterable[str]) -> str:
-    return min(verdicts, key=lambda verdict: ORDER.get(verdict, 0))
+def _worst(verdicts: Iterable[Verdict]) -> Verdict:
+    return min(verdicts, key=lambda verdict: ORDER[verdict])
 
 
-def _floor(figure: Figure) -> float | None:
-    """The floor as a part of what physics allows, 0..1; None where none was asked for."""
-    measured, efficiency = float(figure["measured"]), float(figure["efficiency"])
-    floor = next((float(part["limit"]) for part in figure["parts"] if part["part"] == "floor"), None)
-    if floor is None or measured <= 0 or efficiency <= 0:
-        return None
-    return min(1.0, round(floor * efficiency / measured, 4))
+def _floor(judged: Judged, efficiency: float) -> Iterator[float]:
+    """The floor as a part of the peak that physics allows, 0..1."""
+    measured = judged.figure.measured
+    if measured <= 0 or efficiency <= 0:
+        return
+    for part in judged.parts:
+        if part.part is Part.FLOOR:
+            yield min(1.0, round(part.limit * efficiency / measured, 4))
 
 
 def metric_name(metric: str) -> str:
@@ -144,6 +152,6 @@ def metric_name(metric: str) -> str:
     return name.replace("_", " ")
 
 
-def bound(part: str, better: str) -> str:
-    """How a limit is to be read: a ceiling is not to be passed, the others are to be reached."""
-    return "≤" if (part == "ceiling") == (better == "higher") else "≥"
+def bound(part: Part, better: Direction) -> str:
+    """The sign of a limit: at most for a ceiling, at least for the others; of latencies the reverse."""
+    return "≤" if (part is Part.CEILING) == (better is Direction.HIGHER) else "≥"

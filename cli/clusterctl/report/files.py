@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clustercheck import collector
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.result import reading
+from clustercheck.result.document import Document
+from clustercheck.result.gc_pause import gc_paused
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
-from clusterctl.report.view import Document
+from clusterctl.report.view import bytes_text
 from clusterctl.runs.store import Run
 
 RESULT = "result.json"
@@ -26,61 +29,77 @@ MODE = 0o644
 
 def write_all(run: Run, document: Document) -> Path:
     """Write the result and every report into the run's directory; returns the HTML page's path."""
-    replace_file(run.path(RESULT), pieces(document), MODE)
-    with collector.put_off():
+    with gc_paused():
+        replace_file(run.path(RESULT), pieces(document.members()), MODE)
         for name, renderer in REPORTS.values():
             replace_file(run.path(name), renderer(document), MODE)
     return run.path(REPORTS["html"][0])
 
 
-def pieces(document: Mapping[str, Any]) -> Iterator[str]:
-    """A document as JSON text, piece by piece: each result, or node, on a line of its own.
+def pieces(members: Mapping[str, Any]) -> Iterator[str]:
+    """Members as JSON text, piece by piece: each item of a list, an iterator or a mapping has its own line.
 
-    Of a thousand nodes there are hundreds of megabytes of it, of which no more than a line is ever held.
+    A thousand nodes make hundreds of megabytes, of which only one line is held at a time.
     """
     opening = "{\n"
-    for key, value in document.items():
+    for key, value in members.items():
         yield f"{opening}{json.dumps(key)}: "
         opening = ",\n"
-        if isinstance(value, list) and value:
+        if isinstance(value, (list, Iterator)):
             yield from _lines("[]", (json.dumps(item, default=str) for item in value))
-        elif isinstance(value, Mapping) and value:
+        elif isinstance(value, Mapping):
             each = ((json.dumps(name), json.dumps(item, default=str)) for name, item in value.items())
             yield from _lines("{}", (f"{name}: {item}" for name, item in each))
         else:
             yield json.dumps(value, default=str)
-    yield "\n}\n" if document else "{}\n"
+    yield "\n}\n" if members else "{}\n"
 
 
 def _lines(brackets: str, items: Iterable[str]) -> Iterator[str]:
-    before = f"{brackets[0]}\n "
+    opening = before = f"{brackets[0]}\n "
     for item in items:
         yield f"{before}{item}"
         before = ",\n "
-    yield f"\n{brackets[1]}"
+    yield brackets if before is opening else f"\n{brackets[1]}"
 
 
-def load(run: Run) -> dict[str, Any]:
+def load(run: Run) -> Document:
     """A run's result document.
 
-    Raises ClusterctlError: ``report.no-result`` where the run has none, ``report.unreadable`` where it is
-    not what it should be.
+    Raises ClusterctlError: ``report.no-result`` if the run has none, ``report.unreadable`` if it is not a
+    result document.
     """
+    path = _path(run)
+    if path.stat().st_size > reading.MAX_BYTES:
+        raise _unreadable(path, f"it is larger than {bytes_text(reading.MAX_BYTES)}")
+    try:
+        return reading.read(path.read_bytes())
+    except (OSError, CannotReadError) as error:
+        raise _unreadable(path, str(error)) from error
+
+
+def load_json(run: Run) -> dict[str, Any]:
+    """The same as the JSON that was written, for programs. Raises ClusterctlError as ``load`` does."""
+    path = _path(run)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unreadable(path, str(error)) from error
+    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
+        raise _unreadable(path, "it is not a result document")
+    return document
+
+
+def _path(run: Run) -> Path:
     path = run.path(RESULT)
     if not path.is_file():
         raise ClusterctlError(
-            f"run {run.id} has no result: only a validate that came to its end has one",
+            f"run {run.id} has no result: only a validation that finished has one",
             code="report.no-result",
             where=str(run.directory),
             hint="clusterctl runs list shows which runs have a verdict.",
         )
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, str(error)) from error
-    if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
-        raise _unreadable(path, "it is no result document")
-    return document
+    return path
 
 
 def _unreadable(path: Path, why: str) -> ClusterctlError:
@@ -88,5 +107,5 @@ def _unreadable(path: Path, why: str) -> ClusterctlError:
         f"the result cannot be read: {why}",
         code="report.unreadable",
         where=str(path),
-        hint="Validate again; other runs are not touched.",
+        hint="Validate again; other runs are not affected.",
     )

@@ -1,4 +1,4 @@
-"""Node x GPU: every quantity as a map, each GPU shaded by how far it is from the median of all."""
+"""Node x GPU: every quantity as a map, each GPU shaded by its distance from the median of all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from statistics import median
 
 from markupsafe import Markup
 
+from clustercheck.model import Direction
+from clustercheck.result.document import Document
 from clusterctl.report.expectation import figures
-from clusterctl.report.view import ORDER, Document
+from clusterctl.report.view import ORDER
 
-MOST_ROWS = 16  # nodes: more than these are blocks in a picture, no rows of a table
+MAX_ROWS = 16  # nodes: more than these are blocks in a picture, not rows of a table
 CELL_HEIGHT, LINE_HEIGHT = 9, 12
 LABEL_PX = 7  # a letter of a name, at most
 WIDTH = 1000
@@ -52,22 +54,22 @@ class Map:
 
 def maps(document: Document) -> list[Map]:
     """A map for each quantity that GPUs were measured by, in the order of the document."""
-    found: dict[tuple[str, str, str, str], dict[str, dict[int, tuple[float, str]]]] = {}
-    for result, figure in figures(document):
-        node, gpu = result["subject"].get("node"), result["subject"].get("gpu")
+    found: dict[tuple[str, str, str, Direction], dict[str, dict[int, tuple[float, str]]]] = {}
+    for result, judged in figures(document):
+        node, gpu = result.subject.node, result.subject.gpu
         if node is None or gpu is None:
             continue
-        key = (str(result["check"]), str(figure["metric"]), str(figure["unit"]), str(figure["better"]))
-        rows = found.setdefault(key, {})
-        rows.setdefault(str(node), {})[int(gpu)] = (float(figure["measured"]), str(figure["verdict"]))
+        figure = judged.figure
+        rows = found.setdefault((result.check, figure.metric, figure.unit, figure.better), {})
+        rows.setdefault(node, {})[gpu] = (figure.measured, judged.verdict)
     return [_map(*key, rows) for key, rows in found.items()]
 
 
 def _map(
-    check: str, metric: str, unit: str, better: str, rows: Mapping[str, Mapping[int, tuple[float, str]]]
+    check: str, metric: str, unit: str, better: Direction, rows: Mapping[str, Mapping[int, tuple[float, str]]]
 ) -> Map:
     middle = median(value for row in rows.values() for value, _ in row.values())
-    sign = 1 if better == "higher" else -1
+    sign = 1 if better is Direction.HIGHER else -1
     return Map(
         check,
         metric,
@@ -84,7 +86,7 @@ def _map(
 
 
 def shade(value: float, verdict: str, middle: float, sign: int) -> str:
-    """What is no pass by its verdict, the others by their distance from the median."""
+    """The verdict of what did not pass, else the distance from the median."""
     if verdict != "pass":
         return verdict
     distance = sign * (value / middle - 1) if middle else 0.0

@@ -11,6 +11,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from clustercheck.result.document import SCHEMA, Document, plain
+from clusterctl.engine.wording import counted
 from clusterctl.report import (
     change,
     curve,
@@ -23,12 +25,12 @@ from clusterctl.report import (
     pairs,
     view,
 )
-from clusterctl.report.view import Document
+from clusterctl.report.subjects import culprit_name
 
 TEMPLATES = Path(__file__).with_name("templates")
 WIDE, NARROW = (1032, 320), (358, 260)
-LONGEST_EVIDENCE = 4000
-LONGEST_REASON = 200
+MAX_EVIDENCE = 4000
+MAX_REASON = 200
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -42,23 +44,25 @@ def _context(document: Document) -> dict[str, Any]:
     maps = heat.maps(document)
     return {
         "document": document,
+        "schema": SCHEMA,
         "headline": view.headline(document),
-        "sentence": view.SENTENCES.get(str(document["verdict"]), ""),
+        "sentence": view.SENTENCES[document.verdict],
         "notes": view.notes(document),
-        "simulated": view.is_simulated(document),
+        "simulated": document.simulated,
         "took": view.duration_text(document),
         "nodes": view.node_names(document),
         "coverage": _coverage(document),
+        "covered": dict(view.covered(document)),
         "matrix": matrix.matrix(document),
         "questions": view.open_questions(document),
         "quantities": expectation.quantities(document),
         "spreads": measured.spreads(document),
         "comparison": change.comparison(document),
         "maps": maps,
-        "most_rows": heat.MOST_ROWS,
+        "max_rows": heat.MAX_ROWS,
         "curves": _curves(document),
-        "troubled": [group for group in groups if group.verdict == "fail"],
-        "others": [group for group in groups if group.verdict != "fail"],
+        "failed": [group for group in groups if group.outcome == "fail"],
+        "others": [group for group in groups if group.outcome != "fail"],
         "sections": nodes.sections(document, maps),
         **_pairs(document),
         **_environment_of(document),
@@ -66,7 +70,7 @@ def _context(document: Document) -> dict[str, Any]:
 
 
 def _curves(document: Document) -> list[dict[str, Any]]:
-    """Every collective's curve, the first in two sizes: wide, and for a telephone."""
+    """Every collective's curve, the first in two sizes: wide, and for a phone."""
     return [
         {
             "check": check,
@@ -82,7 +86,7 @@ def _curves(document: Document) -> list[dict[str, Any]]:
 
 def _pairs(document: Document) -> dict[str, Any]:
     found = pairs.pairs(document)
-    drawn = found is not None and len(found.nodes) <= pairs.MOST
+    drawn = found is not None and len(found.nodes) <= pairs.MAX_NODES
     return {
         "pairs": found,
         "pairs_picture": pairs.svg(found) if found and drawn else "",
@@ -111,8 +115,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters.update(
         value=view.value,
-        culprit=view.culprit_name,
-        word=lambda verdict: view.WORDS.get(verdict, verdict),
+        culprit=culprit_name,
+        counted=counted,
+        word=lambda outcome: view.WORDS[outcome],
         size=view.bytes_text,
         evidence=_evidence,
         excerpt=_excerpt,
@@ -129,22 +134,22 @@ def _environment() -> jinja2.Environment:
 
 
 def _signed(part: float | None) -> str:
-    """A change or a margin: ``+4.2%``; what is nothing in one decimal has no sign."""
+    """A change or a margin: ``+4.2%``; zero in one decimal has no sign."""
     return view.NOTHING if part is None else f"{part:+.1%}" if abs(part) >= 0.0005 else "0%"
 
 
 def _coverage(document: Document) -> list[tuple[str, int, float]]:
-    """(verdict, count, share of the expected in per cent), for the bar."""
-    expected = max(1, int(document["coverage"]["expected"]))
+    """(outcome, count, share of the expected in per cent), for the bar."""
+    expected = max(1, document.coverage.expected)
     return [(name, count, 100 * count / expected) for name, count in view.covered(document)]
 
 
 def _excerpt(text: str) -> tuple[str, str]:
-    """What to show of a long reason, and the rest of it: cut between words."""
-    if len(text) <= LONGEST_REASON:
+    """The visible part of a long reason and the rest: cut between words."""
+    if len(text) <= MAX_REASON:
         return text, ""
-    end = text.rfind(" ", 0, LONGEST_REASON)
-    end = end if end > 0 else LONGEST_REASON
+    end = text.rfind(" ", 0, MAX_REASON)
+    end = end if end > 0 else MAX_REASON
     return text[:end], text[end:]
 
 
@@ -154,9 +159,5 @@ def _prose(text: str) -> Markup:
 
 
 def _evidence(evidence: Any) -> str:
-    text = json.dumps(evidence, indent=1, sort_keys=True, default=str)
-    return (
-        text
-        if len(text) <= LONGEST_EVIDENCE
-        else f"{text[:LONGEST_EVIDENCE]}\n… (all of it is in result.json)"
-    )
+    text = json.dumps(plain(evidence), indent=1, sort_keys=True, default=str)
+    return text if len(text) <= MAX_EVIDENCE else f"{text[:MAX_EVIDENCE]}\n… (the rest is in result.json)"

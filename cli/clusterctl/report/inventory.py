@@ -1,4 +1,4 @@
-"""What a cluster was made of when it was judged: what all nodes share, where they differ, their parts."""
+"""What a cluster was made of when it was judged: what all nodes share, their differences, their parts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusterctl.report.view import NOTHING, Document, names_in_ranges, value
+from clustercheck.result.document import Document
+from clusterctl.report.subjects import names_in_ranges
+from clusterctl.report.view import NOTHING, value
 
-MOST_KINDS = 8  # what has more different values than these is each node's own, such as its boot's identity
+MAX_KINDS = 8  # what has more different values is each node's own, such as its boot id
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Difference:
-    """What nodes differ in: each value with the nodes that have it, the most common first."""
+    """One fact that differs: each value with the nodes that have it, the most common first."""
 
     name: str
     kinds: tuple[tuple[str, str], ...]
@@ -30,9 +32,8 @@ class Difference:
 
 def facts(document: Document) -> list[tuple[str, str]]:
     """What holds for the whole cluster, as names and texts."""
-    environment = document.get("environment") or {}
     shown = ("nodes", "lock", "baseline", "notes")  # these have places of their own
-    return list(_flat({key: item for key, item in environment.items() if key not in shown}))
+    return list(_flat({key: item for key, item in document.environment.items() if key not in shown}))
 
 
 def common(document: Document) -> list[tuple[str, str]]:
@@ -41,17 +42,17 @@ def common(document: Document) -> list[tuple[str, str]]:
 
 
 def differences(document: Document) -> list[Difference]:
-    """In what nodes differ, though many of them are alike: what an odd one out is seen by."""
+    """Facts that differ between nodes, though many nodes are alike: these show an outlier."""
     found = []
     for name, kinds in _kinds(document).items():
-        if 1 < len(kinds) <= MOST_KINDS and len(kinds) < sum(map(len, kinds.values())):
+        if 1 < len(kinds) <= MAX_KINDS and len(kinds) < sum(map(len, kinds.values())):
             ranked = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
             found.append(Difference(name, tuple((text, names_in_ranges(nodes)) for text, nodes in ranked)))
     return found
 
 
 def nodes(document: Document) -> Table | None:
-    """One row a node with what is its own; None where that is nothing."""
+    """One row per node with what is its own; None if that is nothing."""
     known = known_nodes(document)
     shown = {name for name, _ in common(document)} | {one.name for one in differences(document)}
     columns = tuple(name for name in _kinds(document) if name not in shown)
@@ -69,8 +70,8 @@ def own_facts(document: Document, node: str) -> tuple[tuple[str, str], ...]:
 
 
 def locked(document: Document) -> Table | None:
-    """The images that `clusterctl.lock` names, byte for byte; None where there was no lock."""
-    lock = (document.get("environment") or {}).get("lock")
+    """The images that `clusterctl.lock` pins; None if there was no lock."""
+    lock = document.environment.get("lock")
     images: Any = lock.get("images") if isinstance(lock, Mapping) else None
     if not _is_list(images):
         return None
@@ -96,7 +97,7 @@ def parts(document: Document) -> list[Table]:
 
 
 def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
-    """By key, by value: the nodes that have it. Lists of parts are left out, and what nobody knows."""
+    """By key, by value: the nodes that have it. Lists of parts and unknown values are omitted."""
     known = known_nodes(document)
     kinds: dict[str, dict[str, list[str]]] = {}
     for key in _keys(known.values()):
@@ -110,7 +111,7 @@ def _kinds(document: Document) -> dict[str, dict[str, list[str]]]:
 
 def known_nodes(document: Document) -> dict[str, Mapping[str, Any]]:
     """What is known of each node, by name."""
-    found = (document.get("environment") or {}).get("nodes")
+    found = document.environment.get("nodes")
     if not isinstance(found, Mapping):
         return {}
     return {str(name): record for name, record in found.items() if isinstance(record, Mapping)}

@@ -1,22 +1,26 @@
-"""A run as JUnit XML, for CI systems: one test case a check and subject."""
+"""A run as JUnit XML, for CI systems: one test case per check and subject."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from xml.etree import ElementTree as ET
 
+from clustercheck.model import Result, Verdict
+from clustercheck.result.document import Document
 from clusterctl.report import view
-from clusterctl.report.view import Document, Result
+from clusterctl.report.subjects import subject_name
 
 # XML 1.0 has no place for these, and a node's log may hold any byte.
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+ELEMENTS = {Verdict.FAIL: "failure", Verdict.NOT_RUN: "error", Verdict.EXCLUDED: "skipped"}
 
 
 def render(document: Document) -> str:
     """The XML text.
 
-    fail is a failure; not_run an error, since what did not run is never green; excluded, by name, is skipped;
-    a warning passes, with what it says as its output.
+    fail is a failure; not_run an error, since what did not run is never green; excluded is skipped; a warning
+    passes, with its reason as output.
     """
     groups = view.check_groups(document)
     results = [result for group in groups for result in group.results]
@@ -24,8 +28,8 @@ def render(document: Document) -> str:
     for group in groups:
         about = {
             "name": _clean(group.check),
-            "timestamp": _clean(str(document["started"]).removesuffix("Z")),
-            "hostname": _clean(str(document["cluster"])),
+            "timestamp": _clean(document.started.removesuffix("Z")),
+            "hostname": _clean(document.cluster),
         }
         suite = ET.SubElement(root, "testsuite", {**about, **_counts(group.results)})
         for result in group.results:
@@ -38,52 +42,48 @@ def render(document: Document) -> str:
 def _properties(root: ET.Element, document: Document) -> None:
     root.set("time", f"{view.duration_s(document):.0f}")
     facts = {
-        "run": document["run"],
-        "suite": document["suite"],
-        "verdict": document["verdict"],
-        "simulated": str(view.is_simulated(document)).lower(),
+        "run": document.run,
+        "suite": document.suite,
+        "verdict": document.verdict,
+        "simulated": str(document.simulated).lower(),
     }
     for suite in root:
         properties = ET.Element("properties")
         for name, value in facts.items():
-            ET.SubElement(properties, "property", name=name, value=_clean(str(value)))
+            ET.SubElement(properties, "property", name=name, value=_clean(value))
         suite.insert(0, properties)
 
 
 def _counts(results: list[Result] | tuple[Result, ...]) -> dict[str, str]:
-    def count(verdict: str) -> str:
-        return str(sum(result["verdict"] == verdict for result in results))
-
+    counts = Counter(result.verdict for result in results)
     return {
         "tests": str(len(results)),
-        "failures": count("fail"),
-        "errors": count("not_run"),
-        "skipped": count("excluded"),
+        "failures": str(counts[Verdict.FAIL]),
+        "errors": str(counts[Verdict.NOT_RUN]),
+        "skipped": str(counts[Verdict.EXCLUDED]),
     }
 
 
 def _case(suite: ET.Element, result: Result) -> None:
-    name = view.subject_name(result["subject"])
     case = ET.SubElement(
-        suite, "testcase", classname=_clean(str(result["check"])), name=_clean(name), time="0"
+        suite, "testcase", classname=_clean(result.check), name=_clean(subject_name(result.subject)), time="0"
     )
-    kind = {"fail": "failure", "not_run": "error", "excluded": "skipped"}.get(str(result["verdict"]))
-    because = _clean(str(result.get("because") or "no reason given"))
-    if result["verdict"] == "warning":
+    kind = ELEMENTS.get(result.verdict)
+    because = _clean(result.because or "no reason given")
+    if result.verdict is Verdict.WARNING:
         ET.SubElement(case, "system-out").text = f"warning: {because}"
     if kind is None:
         return
     element = ET.SubElement(case, kind, message=because)
     if kind != "skipped":
-        element.set("type", str(result["verdict"]))
-        unit = str(result.get("unit") or "")
+        element.set("type", result.verdict.value)
         lines = [
             because,
-            f"measured: {view.value(result.get('measured'), unit)}",
-            f"expected: {view.value(result.get('expected'), unit)}",
+            f"measured: {view.value(result.measured, result.unit)}",
+            f"expected: {view.value(result.expected, result.unit)}",
         ]
-        if result.get("remedy") and kind == "failure":
-            lines.append(f"what to do: {result['remedy']}")
+        if result.remedy and kind == "failure":
+            lines.append(f"what to do: {result.remedy}")
         element.text = _clean("\n".join(lines))
 
 

@@ -4,41 +4,43 @@ from __future__ import annotations
 
 import re
 
+from clustercheck.result.document import Document
+from clusterctl.engine.wording import counted
 from clusterctl.report import view
-from clusterctl.report.view import Document
+from clusterctl.report.subjects import culprit_name
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|])")
 
 
 def render(document: Document) -> str:
     """The Markdown text."""
-    coverage = document["coverage"]
+    covered = dict(view.covered(document))
     lines = [
         f"# {_text(view.headline(document))}",
         "",
-        _text(view.blame(document)),
+        _text(view.summary(document)),
         "",
-        f"Run `{document['run']}`, suite {_text(document['suite'])}, "
-        f"{_text(document['started'])} to {_text(document['finished'])}.",
+        f"Run `{document.run}`, suite {_text(document.suite)}, "
+        f"{_text(document.started)} to {_text(document.finished)}.",
     ]
-    if view.is_simulated(document):
+    if document.simulated:
         lines += [
             "",
-            "**Devices say of themselves that they are simulated; figures are not those of real hardware.**",
+            "**Simulated devices: the figures are not those of real hardware.**",
         ]
-    if document.get("culprits"):
-        lines += ["", "## To blame", ""]
-        for culprit in document["culprits"]:
-            lines.append(f"- **{_text(view.culprit_name(culprit))}**: {_text(culprit['because'])}")
-            if culprit.get("remedy"):
-                lines.append(f"  - What to do: {_text(culprit['remedy'])}")
+    if document.culprits:
+        lines += ["", "## Faulty components", ""]
+        for culprit in document.culprits:
+            lines.append(f"- **{_text(culprit_name(culprit))}**: {_text(culprit.because)}")
+            if culprit.remedy:
+                lines.append(f"  - Remedy: {_text(culprit.remedy)}")
     lines += [
         "",
         "## Coverage",
         "",
-        "| " + " | ".join(["expected", *view.WORDS.values()]) + " |",
-        "|" + "---:|" * (1 + len(view.WORDS)),
-        "| " + " | ".join(map(str, [coverage["expected"], *dict(view.covered(document)).values()])) + " |",
+        "| " + " | ".join(["expected", *(view.WORDS[outcome] for outcome in covered)]) + " |",
+        "|" + "---:|" * (1 + len(covered)),
+        "| " + " | ".join(map(str, [document.coverage.expected, *covered.values()])) + " |",
         "",
         "## Checks",
         "",
@@ -48,20 +50,19 @@ def render(document: Document) -> str:
     for group in view.check_groups(document):
         lines += [_row(group.check, row) for row in group.rows]
         if group.passed:
-            lines.append(f"| {_text(group.check)} | pass | {len(group.passed)} subjects | | | |")
+            lines.append(f"| {_text(group.check)} | pass | {counted(len(group.passed), 'subject')} | | | |")
     return "\n".join(lines) + "\n"
 
 
 def _row(check: str, row: view.Row) -> str:
     result = row.first
-    unit = str(result.get("unit") or "")
     cells = [
         check,
-        view.WORDS.get(str(result["verdict"]), str(result["verdict"])),
+        view.WORDS[row.outcome],
         row.subjects,
         row.measured,
-        view.value(result.get("expected"), unit),
-        str(result.get("because") or ""),
+        view.value(result.expected, result.unit),
+        result.because,
     ]
     return "| " + " | ".join(_text(cell) for cell in cells) + " |"
 

@@ -1,6 +1,6 @@
-"""Coverage as a picture: a row a node, a column a check, in each cell what became of its GPUs or partners.
+"""Coverage as a picture: one row per node, one column per check, in each cell its GPUs or partners.
 
-What passes on every node that could be judged shares one column: the others are few, and can be read.
+Checks that pass on every node they ran on share one column: the others are few, and can be read.
 """
 
 from __future__ import annotations
@@ -9,42 +9,45 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from clusterctl.report.view import AS_READ, ORDER, WORDS, Document, Result, names_in_ranges
+from clustercheck.model import Result, Verdict
+from clustercheck.result.document import Document
+from clusterctl.report.subjects import ALL_NODES, names_in_ranges
+from clusterctl.report.view import NOT_APPLICABLE, ORDER, WORDS, counts_text, outcome
 
-MOST_ROWS = 16  # with more nodes than these, those of whom the same is said share a row
-MOST_PARTS = 16  # a cell with more parts than these shows shares, not each part
-MOST_EVERY = 128  # nodes: of more than these a row each is more than anybody reads
-ALL_NODES = "all nodes"
+MAX_ROWS = 16  # with more nodes than these, those with the same cells share a row
+MAX_PARTS = 16  # a cell with more parts than these shows shares, not each part
+MAX_EVERY = 128  # nodes: one row for each of more is too much to read
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One node's verdicts by one check: one a GPU, a partner, or the node itself; none if it has no part."""
+    """One node's outcomes of one check: one per GPU, per partner, or its own; none if it has no part."""
 
-    verdicts: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()
     about: str = ""
 
     @property
-    def verdict(self) -> str:
-        """The one verdict, ``mixed`` where there are several, empty where there is none."""
-        return self.verdicts[0] if len(set(self.verdicts)) == 1 else "mixed" if self.verdicts else ""
+    def outcome(self) -> str:
+        """The one outcome, ``mixed`` for several, empty for none."""
+        return self.outcomes[0] if len(set(self.outcomes)) == 1 else "mixed" if self.outcomes else ""
 
     @property
     def shares(self) -> tuple[tuple[str, int], ...]:
-        """(verdict, how many): part by part in their order, or where they are many, by verdict."""
-        if len(self.verdicts) <= MOST_PARTS:
-            return tuple((verdict, 1) for verdict in self.verdicts)
-        return tuple((verdict, n) for verdict, n in _counted(self.verdicts) if n)
+        """(outcome, how many): part by part in their order, or many of them by outcome."""
+        if len(self.outcomes) <= MAX_PARTS:
+            return tuple((one, 1) for one in self.outcomes)
+        counts = Counter(self.outcomes)
+        return tuple((one, counts[one]) for one in WORDS if counts[one])
 
     @property
-    def looks(self) -> tuple[tuple[str, int], ...]:
+    def appearance(self) -> tuple[tuple[str, int], ...]:
         """What of it can be seen: cells that look the same can share a row."""
-        return (("", len(self.verdicts)), *self.shares)
+        return (("", len(self.outcomes)), *self.shares)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Nodes with the same cells. ``names`` is in few words, ``size`` their number, 0 for the whole group.
+    """Nodes with the same cells. ``names`` is in few words, ``size`` their number, 0 for the group.
 
     ``rest`` is of the checks that share a column.
     """
@@ -59,7 +62,7 @@ class Row:
 class Matrix:
     """``rows`` are what to read first: ``checks`` have columns of their own, ``folded`` share one.
 
-    ``every`` has a row a node and no column that is shared; nothing where that is too much to read.
+    ``every`` has one row per node and no shared column; it is empty if that is too much to read.
     """
 
     checks: tuple[str, ...]
@@ -70,14 +73,13 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix | None:
-    """The matrix of a document; None where it has no result."""
-    results = list(document.get("results") or [])
-    checks = tuple(dict.fromkeys(str(result["check"]) for result in results))
-    by_node = _by_node(results)
+    """The matrix of a document; None if it has no result."""
+    checks = tuple(dict.fromkeys(result.check for result in document.results))
+    by_node = _by_node(document.results)
     group = by_node.pop(None, {})
     every = tuple(Row(str(node), 1, _cells(checks, by_node[node])) for node in by_node)
     whole = (Row(ALL_NODES, 0, _cells(checks, group)),) if group else ()
-    if not results:
+    if not checks:
         return None
     own = _own_columns((*whole, *every))
     folded = tuple(check for number, check in enumerate(checks) if number not in own)
@@ -85,37 +87,34 @@ def matrix(document: Document) -> Matrix | None:
     return Matrix(
         tuple(checks[number] for number in own),
         folded,
-        tuple(_folded(row, own) for row in whole) + (shown if len(shown) <= MOST_ROWS else _shared(shown)),
+        tuple(_folded(row, own) for row in whole) + (shown if len(shown) <= MAX_ROWS else _shared(shown)),
         checks,
-        whole + every if len(every) <= MOST_EVERY else (),
+        whole + every if len(every) <= MAX_EVERY else (),
     )
 
 
 def _own_columns(rows: Sequence[Row]) -> tuple[int, ...]:
-    """Columns in which something fails, or is not judged on a node that others were judged on.
-
-    Of a node that is out as a whole the shared column tells.
-    """
+    """Columns in which something fails, or did not run on a node that is not out as a whole."""
     judged = [row for row in rows if not _is_out(row)] or rows
     return tuple(
         n
         for n in range(len(rows[0].cells))
-        if any("fail" in row.cells[n].verdicts for row in rows)
-        or any(row.cells[n].verdict not in ("", "pass") for row in judged)
+        if any("fail" in row.cells[n].outcomes for row in rows)
+        or any(row.cells[n].outcome not in ("", "pass") for row in judged)
     )
 
 
 def _is_out(row: Row) -> bool:
-    """Whether most of what was to be judged of the node was not: it is gone, busy or taken out."""
-    told = [cell.verdict for cell in row.cells if cell.verdict]
-    return sum(verdict in ("not_run", "excluded") for verdict in told) > len(told) / 2
+    """Whether most checks did not run on the node: it is gone, busy or quarantined."""
+    outcomes = [cell.outcome for cell in row.cells if cell.outcome]
+    return sum(one in ("not_run", "excluded", NOT_APPLICABLE) for one in outcomes) > len(outcomes) / 2
 
 
 def _folded(row: Row, own: Sequence[int]) -> Row:
     """The row with its other cells as one."""
     others = [cell for number, cell in enumerate(row.cells) if number not in own]
-    verdicts = tuple(verdict for cell in others for verdict in cell.verdicts)
-    rest = Cell(verdicts, "" if set(verdicts) <= {"pass"} else _in_words(verdicts))
+    outcomes = tuple(one for cell in others for one in cell.outcomes)
+    rest = Cell(outcomes, "" if set(outcomes) <= {"pass"} else counts_text(outcomes))
     return replace(row, cells=tuple(row.cells[number] for number in own), rest=rest)
 
 
@@ -123,9 +122,9 @@ def _by_node(results: Iterable[Result]) -> dict[str | None, dict[str, list[Resul
     """Results by node and check; a pair's stands with both of its nodes, the group's with None."""
     found: dict[str | None, dict[str, list[Result]]] = {}
     for result in results:
-        node, peer = result["subject"].get("node"), result["subject"].get("peer")
+        node, peer = result.subject.node, result.subject.peer
         for name in (node,) if peer is None else (node, peer):
-            found.setdefault(name, {}).setdefault(str(result["check"]), []).append(result)
+            found.setdefault(name, {}).setdefault(result.check, []).append(result)
     return found
 
 
@@ -134,32 +133,23 @@ def _cells(checks: Sequence[str], of_check: Mapping[str, Sequence[Result]]) -> t
 
 
 def _cell(results: Sequence[Result]) -> Cell:
-    verdicts = tuple(str(result["verdict"]) for result in results)
-    if set(verdicts) <= {"pass"}:
-        return Cell(verdicts)
-    counted = _in_words(verdicts)
+    outcomes = tuple(map(outcome, results))
+    if set(outcomes) <= {"pass"}:
+        return Cell(outcomes)
+    counted = counts_text(outcomes)
     gpus = [
-        str(r["subject"]["gpu"])
-        for r in results
-        if r["verdict"] == "fail" and r["subject"].get("gpu") is not None
+        str(result.subject.gpu)
+        for result in results
+        if result.verdict is Verdict.FAIL and result.subject.gpu is not None
     ]
-    return Cell(verdicts, f"{counted} (GPU {', '.join(gpus)})" if gpus else counted)
-
-
-def _in_words(verdicts: Sequence[str]) -> str:
-    return ", ".join(f"{n} {WORDS[verdict]}" for verdict, n in _counted(verdicts) if n)
-
-
-def _counted(verdicts: Sequence[str]) -> list[tuple[str, int]]:
-    counts = Counter(verdicts)
-    return [(verdict, counts[verdict]) for verdict in AS_READ]
+    return Cell(outcomes, f"{counted} (GPU {', '.join(gpus)})" if gpus else counted)
 
 
 def _shared(rows: Iterable[Row]) -> tuple[Row, ...]:
     """Rows that look the same as one, the worst first."""
     alike: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        alike.setdefault(tuple(cell.looks for cell in (*row.cells, row.rest)), []).append(row)
+        alike.setdefault(tuple(cell.appearance for cell in (*row.cells, row.rest)), []).append(row)
     shared = [
         replace(same[0], names=names_in_ranges([one.names for one in same]), size=len(same))
         for same in alike.values()
@@ -170,7 +160,7 @@ def _shared(rows: Iterable[Row]) -> tuple[Row, ...]:
 def _badness(row: Row) -> tuple[int, ...]:
     """Sorts rows with the most and worst troubles first."""
     cells = (*row.cells, row.rest)
-    counts = Counter(cell.verdict for cell in cells)
-    mixed = Counter(verdict for cell in cells for verdict in set(cell.verdicts))
+    counts = Counter(cell.outcome for cell in cells)
+    mixed = Counter(one for cell in cells for one in set(cell.outcomes))
     ranked = sorted(ORDER, key=ORDER.__getitem__)
-    return tuple(-count for verdict in ranked[:-1] for count in (counts[verdict], mixed[verdict]))
+    return tuple(-count for one in ranked[:-1] for count in (counts[one], mixed[one]))

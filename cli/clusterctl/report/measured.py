@@ -1,4 +1,4 @@
-"""Counts and other figures with one expectation, and the bar that shows parts of what physics allows."""
+"""Counts and other figures with a single limit, and the bar that shows parts of the peak."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from statistics import median
 
 from markupsafe import Markup
 
+from clustercheck.model import Result
+from clustercheck.result.document import Document
 from clusterctl.report.expectation import Quantity
-from clusterctl.report.view import Document, Result, check_groups
+from clusterctl.report.view import check_groups, is_number, outcome
 
 BAR_WIDTH, BAR_HEIGHT = 200, 18
 
@@ -18,8 +20,8 @@ BAR_WIDTH, BAR_HEIGHT = 200, 18
 class Spread:
     """One check's figures over its subjects, in its unit, from the lowest.
 
-    ``shares`` are parts of what physics allows, 0..1, each with the verdict on it; ``floors`` are what was
-    expected, likewise as parts.
+    ``shares`` are parts of the peak that physics allows, 0..1, each with its outcome; ``floors`` are what
+    was expected, likewise as parts.
     """
 
     check: str
@@ -47,45 +49,40 @@ class Spread:
 
 
 def spreads(document: Document) -> list[Spread]:
-    """Every check whose figures have a unit and one expectation, in the order of the document."""
-    order = list(dict.fromkeys(str(result["check"]) for result in document.get("results") or []))
+    """Every check whose figures have a unit and a single limit, in the order of the document."""
+    order = list(dict.fromkeys(result.check for result in document.results))
     found = [_spread(group.check, group.results) for group in check_groups(document)]
     return sorted((one for one in found if one is not None), key=lambda one: order.index(one.check))
 
 
 def _spread(check: str, results: Sequence[Result]) -> Spread | None:
-    told = [result for result in results if _is_figure(result.get("measured")) and result.get("unit")]
-    if not told or any(result.get("figures") for result in results):
+    numbers = [result for result in results if is_number(result.measured) and result.unit]
+    if not numbers or any(result.figures for result in results):
         return None
-    unit = str(told[0]["unit"])
-    same = [result for result in told if result["unit"] == unit]
-    bounded = [r for r in same if _is_figure(r.get("efficiency"))]
+    unit = numbers[0].unit
+    same = [result for result in numbers if result.unit == unit]
+    bounded = [(result, result.efficiency) for result in same if result.efficiency is not None]
     return Spread(
         check,
         unit,
-        tuple(sorted(r["measured"] for r in same)),
-        tuple(sorted({r["expected"] for r in same if _is_figure(r.get("expected"))})),
-        tuple(sorted((float(r["efficiency"]), str(r["verdict"])) for r in bounded)),
-        tuple(sorted({floor for r in bounded if (floor := _floor(r)) is not None})),
+        tuple(sorted(result.measured for result in same if is_number(result.measured))),
+        tuple(sorted({result.expected for result in same if is_number(result.expected)})),
+        tuple(sorted((share, outcome(result)) for result, share in bounded)),
+        tuple(sorted({floor for one in bounded if (floor := _floor(*one)) is not None})),
     )
 
 
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _floor(result: Result) -> float | None:
-    """What is expected as a part of what physics allows, 0..1."""
-    measured, efficiency = float(result["measured"]), float(result["efficiency"])
-    if not _is_figure(result.get("expected")) or measured <= 0 or efficiency <= 0:
+def _floor(result: Result, share: float) -> float | None:
+    """What is expected as a part of the peak that physics allows, 0..1."""
+    if not (is_number(result.expected) and is_number(result.measured)) or result.measured <= 0 or share <= 0:
         return None
-    return min(1.0, float(result["expected"]) * efficiency / measured)
+    return min(1.0, result.expected * share / result.measured)
 
 
 def bar(spread: Spread | Quantity) -> Markup:
-    """From nothing to what physics allows: a mark a subject, and a line at what was expected of them."""
+    """From nothing to the peak that physics allows: one mark per subject, and a line at each floor."""
     lowest, highest = spread.shares[0][0], spread.shares[-1][0]
-    label = f"{lowest:.0%} to {highest:.0%} of what physics allows"
+    label = f"{lowest:.0%} to {highest:.0%} of peak"
     opening = Markup(
         '<svg class="share" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" aria-label="{2}">'
     )
@@ -99,8 +96,8 @@ def bar(spread: Spread | Quantity) -> Markup:
         for floor in spread.floors
     ]
     dot = Markup('<circle class="{}" cx="{}" cy="9" r="4"/>')
-    marks = dict.fromkeys((verdict, round(_x(share))) for share, verdict in spread.shares)
-    parts += [dot.format(verdict, place) for verdict, place in marks]
+    marks = dict.fromkeys((kind, round(_x(share))) for share, kind in spread.shares)
+    parts += [dot.format(kind, place) for kind, place in marks]
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)
 

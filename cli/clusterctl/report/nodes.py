@@ -1,21 +1,23 @@
-"""One node after the other: what was found on it, its parts, and what each of its GPUs measured."""
+"""Node by node: what was found on it, its parts, and what each of its GPUs measured."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clustercheck.model import Result, Verdict
+from clustercheck.result.document import Document
 from clusterctl.report.heat import Cell, Map
 from clusterctl.report.inventory import known_nodes, own_facts
-from clusterctl.report.view import AS_READ, ORDER, WORDS, Document, Result, Row, names_in_ranges, rows_of
+from clusterctl.report.subjects import names_in_ranges
+from clusterctl.report.view import ORDER, Row, counts_text, outcome, rows_of
 
-MOST_WHOLE = 128  # nodes: of more than these only those that are no pass have a section of their own
+MAX_SECTIONS = 128  # of more nodes only those that did not pass have a section of their own
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: its figures in the order of the maps, None where it has none."""
+    """One GPU: its figures in the order of the maps, None if it has none."""
 
     number: int
     serial: str
@@ -27,7 +29,7 @@ class Node:
     """A node's section."""
 
     name: str
-    verdict: str
+    outcome: str
     summary: str
     rows: tuple[Row, ...]
     facts: tuple[tuple[str, str], ...]
@@ -36,40 +38,38 @@ class Node:
 
 @dataclass(frozen=True)
 class Nodes:
-    """Those with a section of their own, and the names of the others, whose every check passes."""
+    """Those with a section of their own, and the names of the others, on which every check passes."""
 
-    told: tuple[Node, ...]
-    good: str
-    good_count: int
+    shown: tuple[Node, ...]
+    passed: str
+    passed_count: int
 
 
 def sections(document: Document, maps: Sequence[Map]) -> Nodes:
-    """Every node of a small cluster, the troubled ones of a large one; in the order of the document."""
+    """Every node of a small cluster, the failing ones of a large one; in the order of the document."""
     by_node: dict[str, list[Result]] = {}
-    for result in document.get("results") or []:
-        subject = result["subject"]
-        for name in (subject.get("node"), subject.get("peer")):
+    for result in document.results:
+        for name in (result.subject.node, result.subject.peer):
             if name is not None:
-                by_node.setdefault(str(name), []).append(result)
+                by_node.setdefault(name, []).append(result)
     names = list(by_node)
-    if len(names) > MOST_WHOLE:
-        names = [name for name in names if any(result["verdict"] != "pass" for result in by_node[name])]
-        names = names[:MOST_WHOLE]
-    told = {name: _node(document, name, by_node[name], maps) for name in names}
-    good = [name for name in by_node if name not in told]
-    return Nodes(tuple(told.values()), names_in_ranges(good), len(good))
+    if len(names) > MAX_SECTIONS:
+        names = [name for name in names if any(one.verdict is not Verdict.PASS for one in by_node[name])]
+        names = names[:MAX_SECTIONS]
+    shown = {name: _node(document, name, by_node[name], maps) for name in names}
+    passed = [name for name in by_node if name not in shown]
+    return Nodes(tuple(shown.values()), names_in_ranges(passed), len(passed))
 
 
 def _node(document: Document, name: str, results: Sequence[Result], maps: Sequence[Map]) -> Node:
     notable = sorted(
-        (result for result in results if result["verdict"] != "pass"),
-        key=lambda result: ORDER.get(result["verdict"], 0),
+        (result for result in results if result.verdict is not Verdict.PASS),
+        key=lambda result: ORDER[outcome(result)],
     )
-    counts = Counter(str(result["verdict"]) for result in results)
     return Node(
         name,
-        str(notable[0]["verdict"]) if notable else "pass",
-        ", ".join(f"{counts[word]} {WORDS[word]}" for word in AS_READ if counts[word]),
+        outcome(notable[0]) if notable else "pass",
+        counts_text(map(outcome, results)),
         rows_of(notable),
         own_facts(document, name),
         _gpus(document, name, results, maps),
@@ -77,9 +77,9 @@ def _node(document: Document, name: str, results: Sequence[Result], maps: Sequen
 
 
 def _gpus(document: Document, name: str, results: Sequence[Result], maps: Sequence[Map]) -> tuple[Gpu, ...]:
-    numbers = sorted({int(r["subject"]["gpu"]) for r in results if r["subject"].get("gpu") is not None})
+    numbers = sorted({result.subject.gpu for result in results if result.subject.gpu is not None})
     listed = known_nodes(document).get(name, {}).get("gpus")
-    # Where one is lost the list has fewer, and which is which cannot be told by its place.
+    # If one is lost the list has fewer, and its place does not say which is which.
     whole = isinstance(listed, list) and len(listed) == len(numbers)
     serials = [str(gpu.get("serial") or "") for gpu in listed or ()] if whole else [""] * len(numbers)
     return tuple(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from clustercheck.result.document import Document
 from clusterctl.report.heat import strokes
-from clusterctl.report.view import Document, names_in_ranges, node_names, value
+from clusterctl.report.subjects import names_in_ranges
+from clusterctl.report.view import is_number, node_names, outcome, value
 
-FEWEST, MOST = 3, 256  # nodes: fewer are no picture, more are no readable one
+MIN_NODES, MAX_NODES = 3, 256  # fewer make no picture, more no readable one
 SHADES = (0.65, 0.8, 0.9, 0.97)  # parts of the best: below the first is the lightest
 LABELLED = 32  # nodes: more than these have no name beside the picture
 SIDE, WIDEST_SQUARE = 520, 44
@@ -20,7 +22,7 @@ SLOWEST = 10  # pairs, named where there are too many nodes for a picture
 
 @dataclass(frozen=True)
 class Pairs:
-    """Bandwidths of pairs in ``unit``; (row, column) of nodes to the measurement and its verdict."""
+    """Bandwidths of pairs in ``unit``; (row, column) of nodes to the measurement and its outcome."""
 
     nodes: tuple[str, ...]
     unit: str
@@ -39,30 +41,28 @@ class Pairs:
 
 
 def pairs(document: Document) -> Pairs | None:
-    """What was measured between pairs of nodes; None where that is less than three nodes' pairs."""
-    told = [
+    """What was measured between pairs of nodes; None for fewer than three nodes."""
+    results = [
         result
-        for result in document.get("results") or []
-        if result["subject"].get("peer") is not None
-        and isinstance(result.get("measured"), int | float)
-        and result.get("unit")
+        for result in document.results
+        if result.subject.peer is not None and is_number(result.measured) and result.unit
     ]
-    first = next((result["check"] for result in told), None)
-    told = [result for result in told if result["check"] == first]
-    named = {str(result["subject"][end]) for result in told for end in ("node", "peer")}
+    results = [result for result in results if result.check == results[0].check]
+    named = {end for result in results for end in (result.subject.node, result.subject.peer)}
     nodes = tuple(node for node in node_names(document) if node in named)
-    if len(nodes) < FEWEST:
+    if len(nodes) < MIN_NODES:
         return None
     place = {node: number for number, node in enumerate(nodes)}
     measured = {}
-    for result in told:
-        a, b = place[str(result["subject"]["node"])], place[str(result["subject"]["peer"])]
-        measured[a, b] = measured[b, a] = (float(result["measured"]), str(result["verdict"]))
-    return Pairs(nodes, str(told[0]["unit"]), measured)
+    for result in results:
+        a, b = place[str(result.subject.node)], place[str(result.subject.peer)]
+        figure = float(result.measured) if is_number(result.measured) else 0.0
+        measured[a, b] = measured[b, a] = (figure, outcome(result))
+    return Pairs(nodes, results[0].unit, measured)
 
 
 def slowest(found: Pairs) -> list[tuple[str, float, str]]:
-    """The slowest pairs by name, with what they reached and its verdict; the slowest first."""
+    """The slowest pairs by name, with what they reached and its outcome; the slowest first."""
     each = ((figure, verdict, a, b) for (a, b), (figure, verdict) in found.measured.items() if a < b)
     return [
         (f"{found.nodes[a]} - {found.nodes[b]}", figure, verdict)
@@ -103,9 +103,9 @@ def svg(found: Pairs) -> Markup:
         word = Markup('<text class="{}" text-anchor="middle" x="{:g}" y="{:g}">{}</text>')
         parts += [
             word.format(
-                _shade(*told, best), (column + 0.5) * side - 1, (row + 0.5) * side + 4, f"{told[0]:.3g}"
+                _shade(*one, best), (column + 0.5) * side - 1, (row + 0.5) * side + 4, f"{one[0]:.3g}"
             )
-            for (row, column), told in sorted(found.measured.items())
+            for (row, column), one in sorted(found.measured.items())
         ]
     parts.append(Markup("</svg>"))
     return Markup("").join(parts)

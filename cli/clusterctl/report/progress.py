@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from clusterctl import console
-from clusterctl.engine.telling import Gathered, Told
+from clusterctl.engine.messages import Message, MessageAggregator
 from clusterctl.engine.wording import counted, elapsed
 from clusterctl.live_area import LiveArea
-from clusterctl.report.course import Course
-from clusterctl.report.sentences import not_judged, of_event, of_node
+from clusterctl.report.progress_state import ValidationProgressState
+from clusterctl.report.sentences import event_message, incomplete_check, node_message
 
 HEARTBEAT_S = 30.0
 TICK_S = 0.25
@@ -26,13 +26,13 @@ class ValidationProgress:
     def __init__(self, *, as_json: bool, clock: Callable[[], float] = time.time) -> None:
         self._as_json = as_json
         self._clock = clock
-        self._began = self._spoke = clock()
-        self._course = Course(self._began)
-        self._gathered = Gathered(clock)
+        self._started = self._last_message = clock()
+        self._state = ValidationProgressState(self._started)
+        self._aggregated = MessageAggregator(clock)
         self._area = LiveArea(console.MESSAGES) if console.is_live() and not as_json else None
-        self._not_judged: list[str] = []
-        self._one_at_a_time = threading.RLock()
-        self._over = threading.Event()
+        self._incomplete_checks: list[str] = []
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
         self._ticker = threading.Thread(target=self._tick_on, daemon=True)
 
     def __enter__(self) -> Self:
@@ -45,56 +45,56 @@ class ValidationProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._closed.set()
         if not self._as_json:
             self._ticker.join()
         if self._area is not None:
             self._area.close()
-        self._tell_gathered(at_once=True)
-        self._tell_not_judged()
+        self._tell_aggregated(at_once=True)
+        self._tell_incomplete_checks()
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """One event: a JSON line for machines, a sentence for people where it is worth one."""
+        """One event: a JSON line for machines, a sentence for people if it is worth one."""
         if self._as_json:
             console.emit(event)
             return
-        with self._one_at_a_time:
-            self._course.take(event, self._clock())
-            if check := not_judged(event):
-                self._not_judged.append(check)
+        with self._lock:
+            self._state.update(event, self._clock())
+            if check := incomplete_check(event):
+                self._incomplete_checks.append(check)
             elif event.get("type") != "result":
-                self._tell_not_judged()
-            if told := of_node(event):
-                self._gathered.add(str(event["node"]), told)
-            if told := of_event(event):
-                self._tell_gathered(at_once=True)
-                self._tell(told)
+                self._tell_incomplete_checks()
+            if message := node_message(event):
+                self._aggregated.add(str(event["node"]), message)
+            if message := event_message(event):
+                self._tell_aggregated(at_once=True)
+                self._tell(message)
 
     def tick(self) -> None:
-        """Draw, or say from time to time that it still runs."""
-        with self._one_at_a_time:
-            self._tell_gathered()
+        """Draw; on no terminal, print from time to time that it still runs."""
+        with self._lock:
+            self._tell_aggregated()
             if self._area is not None:
-                self._area.draw(self._course.picture(self._clock(), self._area.size[0]))
-            elif self._clock() - self._spoke >= HEARTBEAT_S:
-                self._tell(Told(f"still at work: {self._course.doing(self._clock())}"))
+                self._area.draw(self._state.lines(self._clock(), self._area.size[0]))
+            elif self._clock() - self._last_message >= HEARTBEAT_S:
+                self._tell(Message(f"still running: {self._state.summary(self._clock())}"))
 
     def _tick_on(self) -> None:
-        with contextlib.suppress(OSError):  # the terminal has gone; the work goes on
-            while not self._over.wait(TICK_S):
+        with contextlib.suppress(OSError):  # the terminal is gone; the validation continues
+            while not self._closed.wait(TICK_S):
                 self.tick()
 
-    def _tell_not_judged(self) -> None:
-        if self._not_judged:
-            number = counted(len(self._not_judged), "check")
-            self._tell(Told(f"{number} not judged, or not everywhere: {', '.join(self._not_judged)}"))
-            self._not_judged.clear()
+    def _tell_incomplete_checks(self) -> None:
+        if self._incomplete_checks:
+            number = counted(len(self._incomplete_checks), "check")
+            self._tell(Message(f"{number} did not run on every node: {', '.join(self._incomplete_checks)}"))
+            self._incomplete_checks.clear()
 
-    def _tell_gathered(self, *, at_once: bool = False) -> None:
-        for told in self._gathered.take(at_once=at_once):
-            self._tell(told)
+    def _tell_aggregated(self, *, at_once: bool = False) -> None:
+        for message in self._aggregated.take(at_once=at_once):
+            self._tell(message)
 
-    def _tell(self, told: Told) -> None:
-        self._spoke = self._clock()
-        when = f"[{elapsed(self._spoke - self._began):>6}]"
-        console.tell(f"{when} {told.text}", *told.more, style="red" if told.bad else "")
+    def _tell(self, message: Message) -> None:
+        self._last_message = self._clock()
+        when = f"[{elapsed(self._last_message - self._started):>6}]"
+        console.tell(f"{when} {message.text}", *message.more, style="red" if message.bad else "")

@@ -6,14 +6,26 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TypeGuard
+from typing import NamedTuple
 
+from clustercheck.model import Culprit, Result, Subject, Verdict
+from clustercheck.result.document import Document
 from clusterctl.report import view
-from clusterctl.report.view import Document, Result
+from clusterctl.report.view import is_number
 
 VERDICTS = ("pass", "fail", "incomplete")
 NOT_A_NAME = re.compile(r"[^a-z0-9]+")
-Sample = tuple[Mapping[str, object], float]
+Labels = Mapping[str, object]
+Sample = tuple[str, float]  # labels as text
+
+
+class Placed(NamedTuple):
+    """A result at one node, None for the group, with its labels as text."""
+
+    node: str | None
+    labels: str
+    result: Result
+
 
 # Prometheus wants base units, by name: what one of ours is called there, and what it is multiplied by.
 UNITS: Mapping[str, tuple[str, float]] = {
@@ -26,160 +38,153 @@ UNITS: Mapping[str, tuple[str, float]] = {
 
 def render(document: Document) -> str:
     """The text; every sample has the labels ``cluster`` and ``simulated``."""
-    common = {
-        "cluster": document["cluster"],
-        "simulated": str(view.is_simulated(document)).lower(),
-    }
-    results = _by_node(document.get("results") or [])
+    common = {"cluster": document.cluster, "simulated": str(document.simulated).lower()}
+    results = _by_node(document.results, common)
+    measured = ((one.labels, one.result.unit, one.result.measured) for one in results)
+    expected = ((one.labels, one.result.unit, one.result.expected) for one in _strictest(results, common))
     families = [
         _family(
             "clusterctl_validation_verdict",
             "Verdict of the last validation: 1 for the one that it is, 0 for the others.",
-            [({"verdict": word}, float(document["verdict"] == word)) for word in VERDICTS],
-            common,
+            [(_text(common, verdict=word), float(document.verdict == word)) for word in VERDICTS],
         ),
         _family(
             "clusterctl_validation_info",
             "Which validation it was.",
-            [({"run": document["run"], "suite": document["suite"]}, 1.0)],
-            common,
+            [(_text(common, run=document.run, suite=document.suite), 1.0)],
         ),
         _family(
             "clusterctl_validation_end_timestamp_seconds",
             "When it ended, in seconds since 1970.",
-            _end(document),
-            common,
+            [(_text(common), when) for when in _end(document)],
         ),
         _family(
             "clusterctl_validation_duration_seconds",
             "How long it took.",
-            [({}, view.duration_s(document))],
-            common,
+            [(_text(common), view.duration_s(document))],
         ),
         _family(
             "clusterctl_validation_coverage_results",
             "Results of node x GPU x check by verdict; their sum is what was expected.",
-            [({"verdict": word}, float(count)) for word, count in view.covered(document)],
-            common,
+            [(_text(common, verdict=verdict), float(count)) for verdict, count in _coverage(document)],
         ),
         _family(
             "clusterctl_validation_culprit",
-            "Who is to blame: 1 for each node, GPU or link; no sample where nobody is.",
-            [(who, 1.0) for who in _culprits(document)],
-            common,
+            "Faulty components: 1 for each node, GPU or link; no sample if there is none.",
+            [(_text(common, scope=one.scope, **_place(one)), 1.0) for one in document.culprits],
         ),
         _family(
             "clusterctl_check_passed",
-            "1 where a check passed or warns, 0 where it failed or was not judged; excluded ones are absent.",
+            "1 if a check passed or warns, 0 if it failed or did not run; excluded ones are absent.",
             [
-                (_labels(result), float(result["verdict"] in ("pass", "warning")))
-                for result in results
-                if result["verdict"] != "excluded"
+                (one.labels, float(one.result.verdict in (Verdict.PASS, Verdict.WARNING)))
+                for one in results
+                if one.result.verdict is not Verdict.EXCLUDED
             ],
-            common,
         ),
         _family(
             "clusterctl_check_efficiency_ratio",
-            "Measured over what physics allows of links, lanes and adapters as detected, 0 to 1.",
+            "Measured over the peak of links, lanes and adapters as detected, 0 to 1.",
             [
-                (_labels(result), float(result["efficiency"]))
-                for result in results
-                if _is_figure(result.get("efficiency"))
+                (one.labels, float(one.result.efficiency))
+                for one in results
+                if one.result.efficiency is not None
             ],
-            common,
         ),
-        *_figures("measured", "What a check measured", results, common),
-        *_figures("expected", "What a check expected", _strictest(results), common),
+        *_figures("measured", "What a check measured", measured),
+        *_figures("expected", "What a check expected", expected),
     ]
     return "".join(families)
 
 
-def _by_node(results: Iterable[Result]) -> list[Result]:
-    """The results, of a node's pairs the worst alone: a hundred nodes have thousands of pairs."""
-    kept: list[Result] = []
-    pairs: dict[tuple[str, str], list[Result]] = {}
+def _coverage(document: Document) -> list[tuple[Verdict, int]]:
+    coverage = document.coverage
+    return [
+        (Verdict.PASS, coverage.passed),
+        (Verdict.FAIL, coverage.failed),
+        (Verdict.WARNING, coverage.warnings),
+        (Verdict.NOT_RUN, coverage.not_run),
+        (Verdict.EXCLUDED, coverage.excluded),
+    ]
+
+
+def _by_node(results: Iterable[Result], common: Labels) -> list[Placed]:
+    """The results, of each node's pairs only the worst: a hundred nodes have thousands of pairs."""
+    kept: list[Placed] = []
+    pairs: dict[tuple[str, str | None], list[Result]] = {}
     for result in results:
-        subject = result["subject"]
-        if subject.get("peer") is None:
-            kept.append(result)
+        subject = result.subject
+        if subject.peer is None:
+            text = _text(common, check=result.check, **_place(subject))
+            kept.append(Placed(subject.node, text, result))
             continue
-        for node in (str(subject["node"]), str(subject["peer"])):
-            alone = {**result, "subject": {"node": node}}
-            pairs.setdefault((str(result["check"]), node), []).append(alone)
-    return kept + [min(mine, key=_goodness) for mine in pairs.values()]
+        for node in (subject.node, subject.peer):
+            pairs.setdefault((result.check, node), []).append(result)
+    for (check, node), mine in pairs.items():
+        kept.append(Placed(node, _text(common, check=check, node=node), min(mine, key=_goodness)))
+    return kept
 
 
-def _strictest(results: Iterable[Result]) -> list[Result]:
-    """Of a node's GPUs what is expected of the one that it asks the most of, for the node.
+def _strictest(results: Iterable[Placed], common: Labels) -> list[Placed]:
+    """Per node and check the result with the narrowest margin, for the node.
 
-    They are nearly always held to the same: of a thousand nodes that is eight times fewer samples.
+    GPUs of a node nearly always have the same limit: with a thousand nodes that is eight times fewer samples.
     """
-    kept: dict[tuple[str, object], Result] = {}
-    for result in results:
-        node = result["subject"].get("node")
-        known = kept.get((str(result["check"]), node))
-        if known is None or _margin(result) < _margin(known):
-            kept[str(result["check"]), node] = result
-    return [{**result, "subject": {"node": result["subject"].get("node")}} for result in kept.values()]
+    kept: dict[tuple[str, str | None], Placed] = {}
+    for one in results:
+        place = one.result.check, one.node
+        known = kept.get(place)
+        if known is None or _margin(one.result) < _margin(known.result):
+            kept[place] = one
+    return [
+        one._replace(labels=_text(common, check=check, **_place(Subject(node))))
+        for (check, node), one in kept.items()
+    ]
 
 
 def _margin(result: Result) -> float:
-    margin = result.get("margin")
-    return float(margin) if _is_figure(margin) else math.inf
+    return math.inf if result.margin is None else result.margin
 
 
 def _goodness(result: Result) -> tuple[int, float]:
-    measured = result.get("measured")
-    return view.ORDER[result["verdict"]], float(measured) if _is_figure(measured) else 0.0
+    return view.ORDER[result.verdict], result.measured if is_number(result.measured) else 0.0
 
 
-def _figures(key: str, words: str, results: Iterable[Result], common: Mapping[str, object]) -> Iterator[str]:
-    """A family a unit, since a name has its unit in it."""
+def _figures(key: str, words: str, figures: Iterable[tuple[str, str, object]]) -> Iterator[str]:
+    """One family per unit, since a name has its unit in it."""
     by_name: dict[str, list[Sample]] = {}
-    for result in results:
-        unit = str(result.get("unit") or "")
-        if unit and _is_figure(result.get(key)):
-            name, factor = UNITS.get(unit, (NOT_A_NAME.sub("_", unit.lower()).strip("_") or "units", 1.0))
-            by_name.setdefault(name, []).append((_labels(result), float(result[key]) * factor))
+    for labels, unit, figure in figures:
+        if unit and is_number(figure):
+            name, factor = UNITS.get(unit) or (NOT_A_NAME.sub("_", unit.lower()).strip("_") or "units", 1.0)
+            by_name.setdefault(name, []).append((labels, float(figure) * factor))
     for name, samples in by_name.items():
         about = f"{words}, in {name.replace('_', ' ')}; of a node's pairs the worst."
-        yield _family(f"clusterctl_check_{key}_{name}", about, samples, common)
+        yield _family(f"clusterctl_check_{key}_{name}", about, samples)
 
 
-def _family(name: str, about: str, samples: Iterable[Sample], common: Mapping[str, object]) -> str:
-    """Help, type and samples of one metric; nothing where it has no sample."""
-    lines = [f"{name}{_braces({**common, **labels})} {_number(value)}" for labels, value in samples]
+def _family(name: str, about: str, samples: Iterable[Sample]) -> str:
+    """Help, type and samples of one metric; nothing without a sample."""
+    lines = [f"{name}{labels} {_number(value)}" for labels, value in samples]
     if not lines:
         return ""
     return "\n".join([f"# HELP {name} {about}", f"# TYPE {name} gauge", *lines]) + "\n"
 
 
-def _end(document: Document) -> list[Sample]:
+def _end(document: Document) -> list[float]:
     try:
-        return [({}, datetime.fromisoformat(str(document["finished"])).timestamp())]
-    except (KeyError, ValueError, OverflowError):
+        return [datetime.fromisoformat(document.finished).timestamp()]
+    except (ValueError, OverflowError):
         return []
 
 
-def _culprits(document: Document) -> Iterator[dict[str, object]]:
-    for culprit in document.get("culprits") or []:
-        yield {"scope": culprit["scope"], **_place(culprit)}
+def _place(subject: Subject | Culprit) -> dict[str, object]:
+    named = {"node": subject.node or None, "gpu": subject.gpu, "peer": subject.peer}
+    return {part: name for part, name in named.items() if name is not None}
 
 
-def _labels(result: Result) -> dict[str, object]:
-    return {"check": result["check"], **_place(result["subject"])}
-
-
-def _place(subject: Mapping[str, object]) -> dict[str, object]:
-    return {part: subject[part] for part in ("node", "gpu", "peer") if subject.get(part) is not None}
-
-
-def _is_figure(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _braces(labels: Mapping[str, object]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+def _text(common: Labels, **labels: object) -> str:
+    every = {**common, **labels}
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in every.items()) + "}"
 
 
 def _escaped(value: object) -> str:

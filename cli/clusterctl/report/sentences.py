@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clusterctl.engine.telling import Told
+from clusterctl.engine.messages import Message
 from clusterctl.engine.wording import counted, elapsed, listed
 from clusterctl.report.view import WORDS
 
@@ -25,71 +25,73 @@ JOBS = {
 
 
 def job_name(event: Mapping[str, Any]) -> str:
-    """The job that an event is of, as people call it."""
+    """The name of an event's job for people."""
     name = str(event.get("job")).replace("_", "-")
     return JOBS.get(name, name)
 
 
-def of_node(event: Mapping[str, Any]) -> Told | None:
-    """What is so of one node, and may be told together with others; its name is left out."""
+def node_message(event: Mapping[str, Any]) -> Message | None:
+    """A message on one node, without its name: equal ones of several nodes are printed as one."""
     kind = str(event.get("type"))
     if kind == "probe":
         if event.get("unreachable"):
-            return Told(f"could not be looked at: {event['unreachable']}", bad=True)
-        return Told("looked at" + (f"; busy: {event['busy']}" if event.get("busy") else ""))
-    said = {
+            return Message(f"probe failed: {event['unreachable']}", bad=True)
+        return Message("probed" + (f"; busy: {event['busy']}" if event.get("busy") else ""))
+    messages = {
         "job_started": "started",
-        "job_leftover_removed": f"removed what an earlier run had left: {event.get('what')}",
-        "job_removed": "the container was ended and removed",
-        "job_not_removed": "does not answer; the container ends by its own time limit",
+        "job_leftover_removed": f"removed leftover of an earlier run: {event.get('what')}",
+        "job_removed": "container stopped and removed",
+        "job_not_removed": "no answer; the container ends at its own time limit",
     }
-    return Told(f"{job_name(event)}: {said[kind]}", bad=kind == "job_not_removed") if kind in said else None
+    if kind not in messages:
+        return None
+    return Message(f"{job_name(event)}: {messages[kind]}", bad=kind == "job_not_removed")
 
 
-def of_event(event: Mapping[str, Any]) -> Told | None:
-    """An event that is of no single node; nothing where a person need not hear of it."""
+def event_message(event: Mapping[str, Any]) -> Message | None:
+    """A message on an event of several nodes; None if it is not worth one."""
     nodes = listed(event.get("nodes") or ())
-    job, said, bad = f"{job_name(event)}: ", "", False
+    job, text, bad = f"{job_name(event)}: ", "", False
     match event.get("type"):
         case "result":
-            return _judged(event)
+            return _check_message(event)
         case "search":
             limit = elapsed(float(event["limit_s"]))
-            said = f"search for whom to blame: at most {_cost(event)}, {limit}"
+            text = f"fault isolation: up to {_cost(event)}, {limit}"
         case "search_finished":
             because = f"; {event['because']}" if event.get("because") else ""
-            said = f"search for whom to blame: done, {_cost(event)}{because}"
+            text = f"fault isolation: done, {_cost(event)}{because}"
         case "job_preparing":
-            said = f"{job}preparing {nodes}"
+            text = f"{job}preparing {nodes}"
         case "job_placed":
-            said = f"{job}{event.get('method')}"
+            text = f"{job}{event.get('method')}"
         case "job_stopping":
-            said, bad = f"{job}{event.get('because_of')} ended badly; stopping {nodes}", True
+            text, bad = f"{job}{event.get('because_of')} failed; stopping {nodes}", True
         case "job_finished":
-            said, bad = f"{job}{_ending(event)}", not event.get("good")
-    return Told(said, bad=bad) if said else None
+            text, bad = f"{job}{_ending(event)}", not event.get("good")
+    return Message(text, bad=bad) if text else None
 
 
-def not_judged(event: Mapping[str, Any]) -> str:
-    """The check of a result in which nothing failed and something did not run; such are told together."""
+def incomplete_check(event: Mapping[str, Any]) -> str:
+    """The id of a check that failed nowhere and did not run everywhere, else empty."""
     verdicts = event.get("verdicts") or {}
     return str(event.get("check")) if "not_run" in verdicts and "fail" not in verdicts else ""
 
 
-def _judged(event: Mapping[str, Any]) -> Told | None:
-    """Only a failure is worth a line while it runs; the table has it all."""
+def _check_message(event: Mapping[str, Any]) -> Message | None:
+    """Only a failure is worth a line during the run; the table shows all results."""
     verdicts = event.get("verdicts") or {}
     if "fail" not in verdicts:
         return None
     bad = [f"{verdicts[word]} {WORDS[word]}" for word in ("fail", "not_run") if word in verdicts]
-    return Told(f"{event.get('check')}: {', '.join(bad)}", bad=True)
+    return Message(f"{event.get('check')}: {', '.join(bad)}", bad=True)
 
 
 def _cost(event: Mapping[str, Any]) -> str:
-    """What a search takes, at most or in the end."""
+    """What fault isolation takes, or has taken."""
     launches = int(event["launches"])
-    said = [counted(int(event["rounds"]), "round"), counted(int(event["trials"]), "trial")]
-    return ", ".join([*said, f"{launches} launch{'' if launches == 1 else 'es'}"])
+    parts = [counted(int(event["rounds"]), "round"), counted(int(event["trials"]), "trial")]
+    return ", ".join([*parts, f"{launches} launch{'' if launches == 1 else 'es'}"])
 
 
 def _ending(event: Mapping[str, Any]) -> str:
@@ -97,5 +99,5 @@ def _ending(event: Mapping[str, Any]) -> str:
         return "done"
     first = event.get("first_failure")
     if not first:
-        return "did not end well; which rank failed first cannot be told"
+        return "failed; cannot determine which rank failed first"
     return f"rank {first['rank']} on {first['node']} {first['state']}: {first['because']}"

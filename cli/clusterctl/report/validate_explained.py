@@ -1,11 +1,11 @@
-"""`clusterctl validate --list` and `--self-test`: what it looks at, and that it sees it; needs no cluster."""
+"""`clusterctl validate --list` and `--self-test`: describe the checks and prove them; need no cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clustercheck import suites
-from clustercheck.checks.explained import record, suite_record
+from clustercheck.running import suites
+from clustercheck.running.explained import record, suite_record
 from clustercheck.selftest import prove
 from clusterctl import console
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
@@ -25,7 +25,7 @@ def list_checks(suite: str, only: Sequence[str], *, as_json: bool) -> int:
 
 
 def self_test(*, as_json: bool) -> int:
-    """Plant every fault of every check into healthy evidence: 0 where each is caught, else 1."""
+    """Plant every fault of every check into healthy evidence: 0 if each is caught, else 1."""
     proofs = prove()
     good = all(proof.good for proof in proofs)
     code = EXIT_GOOD if good else EXIT_CLUSTER_BAD

@@ -1,34 +1,53 @@
-"""A result document as its readers want it: the verdict first, who is to blame, what was covered."""
+"""A result document for its readers: the verdict first, what is faulty, what was covered."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
-Document = Mapping[str, Any]
-Result = Mapping[str, Any]
+from clustercheck.model import Result, Verdict
+from clustercheck.result.document import Document
+from clusterctl.report.subjects import MAX_NAMED_PAIRS, culprit_name, subjects_name
 
-ORDER = {"fail": 0, "not_run": 1, "warning": 2, "excluded": 3, "pass": 4}
-AS_READ = ("pass", "fail", "warning", "not_run", "excluded")
+NOT_APPLICABLE = "na"
+# Outcomes: verdicts as they are shown, where "excluded" is only what the operator waived. The worst first.
+ORDER = {"fail": 0, "not_run": 1, "warning": 2, "excluded": 3, NOT_APPLICABLE: 4, "pass": 5}
 WORDS = {
     "pass": "pass",
     "fail": "fail",
     "warning": "warning",
     "not_run": "not run",
+    NOT_APPLICABLE: "n/a",
     "excluded": "excluded",
 }
 SENTENCES = {
-    "pass": "Everything that was to be judged was judged, and is good.",
-    "fail": "The cluster is not fit as it is.",
-    "incomplete": "Not everything could be judged: this is no pass.",
+    "pass": "All applicable checks ran and passed.",
+    "fail": "The cluster failed validation.",
+    "incomplete": "Some checks could not run; this is not a pass.",
 }
 SIMULATED = "SIMULATED HARDWARE"
 NOTHING = "–"
-MOST_PAIRS = 6  # named one by one
+MAX_NAMED_CULPRITS = 4
+PLURAL_UNIT = re.compile(r"[A-Za-z ]{2,}[A-RT-Za-rt-z]s")  # mounts, GPUs; not us, ms, loss
+
+
+def outcome(result: Result) -> str:
+    """The verdict as reports show it: one that does not apply is ``na``, one that is waived ``excluded``."""
+    if result.verdict is Verdict.EXCLUDED and not result.waived:
+        return NOT_APPLICABLE
+    return result.verdict
+
+
+def counts_text(outcomes: Iterable[str]) -> str:
+    """How many of each: ``15 pass, 1 fail``."""
+    counts = Counter(outcomes)
+    return ", ".join(f"{counts[word]} {WORDS[word]}" for word in WORDS if counts[word])
 
 
 @dataclass(frozen=True)
@@ -39,22 +58,21 @@ class CheckGroup:
     results: tuple[Result, ...]
 
     @cached_property
-    def verdict(self) -> str:
-        """The worst verdict among them."""
-        return str(self.results[0]["verdict"])
+    def outcome(self) -> str:
+        """The worst among them."""
+        return outcome(self.results[0])
 
     @cached_property
     def summary(self) -> str:
         """How many ended how: ``15 pass, 1 fail``."""
-        counted = {word: sum(r["verdict"] == word for r in self.results) for word in AS_READ}
-        return ", ".join(f"{n} {WORDS[word]}" for word, n in counted.items() if n)
+        return counts_text(map(outcome, self.results))
 
     @cached_property
     def notable(self) -> tuple[Result, ...]:
-        """Results that a reader must see: those that are no pass; of a group of one, that one."""
+        """Results that a reader must see: those that did not pass; of a group of one, that one."""
         if len(self.results) == 1:
             return self.results
-        return tuple(result for result in self.results if result["verdict"] != "pass")
+        return tuple(result for result in self.results if result.verdict is not Verdict.PASS)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -68,63 +86,68 @@ class CheckGroup:
 
     @cached_property
     def common(self) -> str:
-        """What all that pass without a row measured, where it was the same; else empty."""
-        values = {value(r.get("measured"), str(r.get("unit") or "")) for r in self.passed}
+        """What all that pass without a row measured, if it was the same; else empty."""
+        values = {value(result.measured, result.unit) for result in self.passed}
         return values.pop() if len(values) == 1 and values != {NOTHING} else ""
 
     @cached_property
     def passed(self) -> tuple[Result, ...]:
-        """The results that are no row of their own."""
+        """The results without a row of their own."""
         return self.results[len(self.notable) :]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Subjects of whom the same is said."""
+    """Subjects with the same outcome, values, reason and remedy."""
 
     subjects: str
     results: tuple[Result, ...]
 
     @property
     def first(self) -> Result:
-        """The one with the lowest figure: all but that and the subject is said of each."""
+        """The one with the lowest figure: they differ only in that and in the subject."""
         return self.results[0]
+
+    @property
+    def outcome(self) -> str:
+        """That of each of them."""
+        return outcome(self.first)
 
     @property
     def measured(self) -> str:
         """What was measured of them: one text, or from the lowest to the highest."""
-        unit = str(self.first.get("unit") or "")
         ends = sorted(self.results, key=_figure)
-        lowest, highest = (value(end.get("measured"), unit) for end in (ends[0], ends[-1]))
+        lowest, highest = (value(end.measured, self.first.unit) for end in (ends[0], ends[-1]))
         return lowest if lowest == highest else f"{lowest} to {highest}"
 
 
 def rows_of(results: Sequence[Result]) -> tuple[Row, ...]:
     """Results in few rows: those that say the same of several subjects are one."""
-    pairs = sum(result["subject"].get("peer") is not None for result in results)
-    same: dict[tuple[str, ...], list[Result]] = {}
+    pairs = sum(result.subject.peer is not None for result in results)
+    same: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
-        told = ["verdict", "expected", "remedy"]
-        if not (pairs > MOST_PAIRS and _is_figure(result)):  # of so many pairs the range is enough
-            told += ["measured", "because"]
-        same.setdefault(tuple(str(result.get(key)) for key in told), []).append(result)
+        key: tuple[object, ...] = (outcome(result), str(result.expected), result.remedy)
+        if not (pairs > MAX_NAMED_PAIRS and is_number(result.measured)):  # of so many the range is enough
+            key += (str(result.measured), result.because)
+        same.setdefault(key, []).append(result)
     return tuple(
-        Row(subjects_name([r["subject"] for r in alike]), tuple(sorted(alike, key=_figure)))
+        Row(subjects_name([r.subject for r in alike]), tuple(sorted(alike, key=_figure)))
         for alike in same.values()
     )
 
 
+def is_number(measured: object) -> TypeGuard[float]:
+    """Whether it can be compared and drawn."""
+    return isinstance(measured, int | float) and not isinstance(measured, bool) and math.isfinite(measured)
+
+
 def _figure(result: Result) -> float:
-    return float(result["measured"]) if _is_figure(result) else 0.0
-
-
-def _is_figure(result: Result) -> bool:
-    return isinstance(result.get("measured"), int | float)
+    return result.measured if is_number(result.measured) else 0.0
 
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """Why something was not judged, of how many subjects, by which checks."""
+    """Why checks did not run, on how many subjects, and which."""
 
     because: str
     remedy: str
@@ -133,141 +156,67 @@ class OpenQuestion:
     size: int
 
 
-def is_simulated(document: Document) -> bool:
-    """Whether any device that was measured says that it is simulated."""
-    return bool(document.get("simulated"))
-
-
 def headline(document: Document) -> str:
     """The verdict in one line: what, of what, on what kind of hardware, and what was left out of it."""
-    verdict = str(document["verdict"]).upper()
-    simulated = f" on {SIMULATED}" if is_simulated(document) else ""
-    return "; ".join([f"{verdict}{simulated}: cluster {document['cluster']}", *notes(document)])
+    simulated = f" on {SIMULATED}" if document.simulated else ""
+    return "; ".join([f"{document.verdict.upper()}{simulated}: cluster {document.cluster}", *notes(document)])
 
 
 def notes(document: Document) -> list[str]:
     """What a reader of the verdict must know besides."""
-    environment = document.get("environment")
-    said = environment.get("notes") if isinstance(environment, Mapping) else None
-    return [str(note) for note in said] if isinstance(said, list) else []
+    texts = document.environment.get("notes")
+    return [str(note) for note in texts] if isinstance(texts, list) else []
 
 
-def blame(document: Document) -> str:
-    """One sentence on the verdict."""
-    culprits = document.get("culprits") or []
-    sentence = SENTENCES.get(str(document["verdict"]), "")
-    if not culprits:
+def summary(document: Document) -> str:
+    """One sentence on the verdict, and one on what is faulty."""
+    sentence = SENTENCES[document.verdict]
+    if not document.culprits:
         return sentence
-    names = list(dict.fromkeys(culprit_name(culprit) for culprit in culprits))
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{sentence} To blame: {', '.join(names[:4])}{more}."
-
-
-def culprit_name(culprit: Mapping[str, Any]) -> str:
-    """A culprit as a person names it: ``gpu02, GPU 3`` or ``link gpu01 - gpu02``."""
-    if culprit.get("scope") == "rail" and culprit.get("peer"):
-        return ", ".join(filter(None, (culprit["node"], culprit["peer"])))
-    if culprit.get("peer"):
-        return f"{culprit.get('scope', 'link')} {culprit['node']} - {culprit['peer']}"
-    return subject_name(culprit) or str(culprit.get("scope", "the group"))
-
-
-def subject_name(subject: Mapping[str, Any]) -> str:
-    """A subject as a person names it; ``all nodes`` where it is the group."""
-    node, gpu, peer = subject.get("node"), subject.get("gpu"), subject.get("peer")
-    if node is None:
-        return "all nodes"
-    if gpu is not None:
-        node = f"{node}, GPU {gpu}"
-    return f"{node} - {peer}" if peer is not None else str(node)
-
-
-def subjects_name(subjects: Sequence[Mapping[str, Any]]) -> str:
-    """Several subjects in few words: ``gpu01-gpu04, GPU 0-7; gpu05, GPU 3``."""
-    gpus: dict[str, list[int]] = {}
-    nodes, pairs, others = [], [], []
-    for subject in subjects:
-        node, peer = subject.get("node"), subject.get("peer")
-        if peer is not None:
-            pairs.append((str(node), str(peer)))
-        elif node is None:
-            others.append(subject_name(subject))
-        elif subject.get("gpu") is not None:
-            gpus.setdefault(str(node), []).append(int(subject["gpu"]))
-        else:
-            nodes.append(str(node))
-    parts = [", ".join([*others, *_pairs_name(pairs), *([names_in_ranges(nodes)] if nodes else [])])]
-    alike: dict[str, list[str]] = {}
-    for node, numbers in gpus.items():
-        alike.setdefault(_ranges(sorted(numbers)), []).append(node)
-    parts += [f"{names_in_ranges(names)}, GPU {numbers}" for numbers, names in alike.items()]
-    return "; ".join(part for part in parts if part)
-
-
-def _pairs_name(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Pairs by name; where they are many, by what they share."""
-    if len(pairs) <= MOST_PAIRS:
-        return [f"{node} - {peer}" for node, peer in pairs]
-    shared = sorted(set(pairs[0]).intersection(*pairs[1:]))
-    return [f"{shared[0]} with {len(pairs)} others"] if shared else [f"{len(pairs)} pairs"]
-
-
-def names_in_ranges(names: Sequence[str]) -> str:
-    """Names that count up as one: ``gpu01-gpu06, gpu08``."""
-    runs: list[list[str]] = []
-    for name in names:
-        if runs and name == _next_name(runs[-1][-1]):
-            runs[-1].append(name)
-        else:
-            runs.append([name])
-    return ", ".join(", ".join(run) if len(run) < 3 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def _next_name(name: str) -> str | None:
-    """``gpu10`` after ``gpu09``; None where a name does not end in a number."""
-    number = re.search(r"[0-9]{1,9}\Z", name)
-    return None if number is None else name[: number.start()] + str(int(number[0]) + 1).zfill(len(number[0]))
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    names = list(dict.fromkeys(culprit_name(culprit) for culprit in document.culprits))
+    more = [f"{len(names) - MAX_NAMED_CULPRITS} more"] if len(names) > MAX_NAMED_CULPRITS else []
+    return f"{sentence} Faulty: {'; '.join(names[:MAX_NAMED_CULPRITS] + more)}."
 
 
 def covered(document: Document) -> list[tuple[str, int]]:
-    """How many results ended how; documents before 2026-11-23 know no warnings."""
-    return [(verdict, int(document["coverage"].get(verdict, 0))) for verdict in AS_READ]
+    """How many results have each outcome; those that do not apply apart from those that were waived."""
+    coverage = document.coverage
+    waived = sum(result.waived for result in document.results)
+    counts = {
+        "pass": coverage.passed,
+        "fail": coverage.failed,
+        "warning": coverage.warnings,
+        "not_run": coverage.not_run,
+        NOT_APPLICABLE: coverage.excluded - waived,
+        "excluded": waived,
+    }
+    return list(counts.items())
 
 
 def check_groups(document: Document) -> list[CheckGroup]:
     """Results by check: what failed first, then what did not run."""
     by_check: dict[str, list[Result]] = {}
-    for result in document.get("results") or []:
-        by_check.setdefault(str(result["check"]), []).append(result)
+    for result in document.results:
+        by_check.setdefault(result.check, []).append(result)
     groups = [
-        CheckGroup(check, tuple(sorted(results, key=lambda r: ORDER.get(r["verdict"], 0))))
+        CheckGroup(check, tuple(sorted(results, key=lambda result: ORDER[outcome(result)])))
         for check, results in by_check.items()
     ]
-    return sorted(groups, key=lambda group: ORDER.get(group.verdict, 0))
+    return sorted(groups, key=lambda group: ORDER[group.outcome])
 
 
 def open_questions(document: Document) -> list[OpenQuestion]:
-    """What was not judged, by the reason for it, the widest first."""
+    """What did not run, by the reason for it, the widest first."""
     by_reason: dict[str, list[Result]] = {}
-    for result in document.get("results") or []:
-        if result["verdict"] == "not_run":
-            by_reason.setdefault(str(result.get("because") or "no reason given"), []).append(result)
+    for result in document.results:
+        if result.verdict is Verdict.NOT_RUN:
+            by_reason.setdefault(result.because or "no reason given", []).append(result)
     found = [
         OpenQuestion(
             because,
             _shared_remedy(results),
-            subjects_name(list({_place(r["subject"]): r["subject"] for r in results}.values())),
-            tuple(dict.fromkeys(str(r["check"]) for r in results)),
+            subjects_name(list(dict.fromkeys(result.subject for result in results))),
+            tuple(dict.fromkeys(result.check for result in results)),
             len(results),
         )
         for because, results in by_reason.items()
@@ -277,50 +226,45 @@ def open_questions(document: Document) -> list[OpenQuestion]:
 
 def _shared_remedy(results: Sequence[Result]) -> str:
     """What several checks advise alike; one check's own advice is for what it finds."""
-    checks = {str(result["check"]) for result in results}
-    remedies = {str(result.get("remedy") or "") for result in results}
+    checks = {result.check for result in results}
+    remedies = {result.remedy for result in results}
     return remedies.pop() if len(checks) > 1 and len(remedies) == 1 else ""
-
-
-def _place(subject: Mapping[str, Any]) -> tuple[Any, ...]:
-    return subject.get("node"), subject.get("gpu"), subject.get("peer")
 
 
 def node_names(document: Document) -> list[str]:
     """Every node that a result names, in the order of the document."""
-    subjects = [result["subject"] for result in document.get("results") or []]
-    named = (subject.get(part) for subject in subjects for part in ("node", "peer"))
-    return list(dict.fromkeys(str(name) for name in named if name is not None))
+    named = (name for result in document.results for name in (result.subject.node, result.subject.peer))
+    return list(dict.fromkeys(name for name in named if name is not None))
 
 
 def duration_s(document: Document) -> float:
-    """Seconds from start to finish; 0 where the document does not say."""
+    """Seconds from start to finish; 0 if the document does not have them."""
     try:
-        begun, ended = (datetime.fromisoformat(str(document[name])) for name in ("started", "finished"))
-        return max(0.0, (ended - begun).total_seconds())
-    except (KeyError, ValueError, TypeError):
+        started, finished = map(datetime.fromisoformat, (document.started, document.finished))
+        return max(0.0, (finished - started).total_seconds())
+    except (ValueError, TypeError):  # TypeError: one with a time zone, one without
         return 0.0
 
 
 def duration_text(document: Document) -> str:
-    """How long it took: ``6 min 12 s``; a dash where the document does not say."""
+    """How long it took: ``6 min 12 s``; a dash if the document does not say."""
     minutes, seconds = divmod(round(duration_s(document)), 60)
     if not minutes:
         return f"{seconds} s" if seconds else NOTHING
     return f"{minutes} min {seconds} s"
 
 
-def moment(text: Any) -> str:
-    """A time of the document as people read it: ``2026-11-20 19:57 UTC``; what is no time stays as it is."""
+def moment(text: str) -> str:
+    """A time of the document as people read it: ``2026-11-20 19:57 UTC``; any other text stays as it is."""
     try:
-        when = datetime.fromisoformat(str(text)).astimezone(UTC)
+        when = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        return str(text)
+        return text
     return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
 def value(measured: Any, unit: str = "") -> str:
-    """A measured or expected value as text; a dash where there is none."""
+    """A measured or expected value as text; a dash if there is none."""
     if measured is None or measured == "":
         return NOTHING
     if isinstance(measured, bool):
@@ -329,6 +273,8 @@ def value(measured: Any, unit: str = "") -> str:
         digits = 2 if abs(measured) < 100 else 1
         text = f"{measured:.{digits}f}" if abs(measured) >= 1 else f"{measured:.3g}"
         return f"{text} {unit}".strip()
+    if measured == 1 and PLURAL_UNIT.fullmatch(unit):
+        unit = unit[:-1]
     return f"{measured} {unit}".strip()
 
 

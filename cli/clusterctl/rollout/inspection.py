@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from clustercheck.bounded import run_all
-from clustercheck.collect import PARTS_OF_STATUS, collect
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.evidence.collect import PARTS_OF_STATUS, collect
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.launch.bounded import run_all
+from clustercheck.launch.transport import Completed, Transport
 from clustercheck.parse.reading import CannotReadError, program_output
-from clustercheck.transport import Completed, Transport
 
 PROBE_LIMIT_S = 20.0
 HOST_LIMIT_S = 60.0

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from clusterctl import console
 from clusterctl.engine import lease_book
 from clusterctl.engine.failure import Failure
-from clusterctl.engine.failure_kinds import OTHER, kind_of
+from clusterctl.engine.failure_kinds import BY_CODE, OTHER
 from clusterctl.engine.journal import cut_off
 from clusterctl.engine.lease import Lease, lease_of
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import (
+    Answer,
     Answers,
     Note,
     Outcome,
@@ -31,6 +33,14 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.session import Session
 
 TASK = "Take the lease"
+
+
+class HostsInUseError(ClusterctlError):
+    """Hosts cannot be held yet, with why; nothing is held, and nothing was touched."""
+
+    def __init__(self, what: str, *, hosts: Mapping[str, str], **options: Any) -> None:
+        super().__init__(what, **options)
+        self.hosts = hosts
 
 
 @dataclass
@@ -57,16 +67,16 @@ class Holding:
         return [
             *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
             *(_at_work(host, jobs) for host, jobs in working.items()),
-            *(_failure(host, why) for host, why in failed.items()),
+            *(_failure(host, said) for host, said in failed.items()),
         ]
 
 
 @contextlib.contextmanager
 def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
-    """Hold ``hosts`` while they are changed. However the block ends they are given back, but for those on
+    """Hold ``hosts`` while they are changed. However the block ends they are released, except those on
     which our work may go on by itself; what goes wrong with that is said, and never takes the block's place.
 
-    Raises ClusterctlError (``engine.leased``, exit 2: who, where, what, since when) where others are at work,
+    Raises HostsInUseError (``engine.leased``, exit 2: who, where, what, since when) where others are at work,
     and (``engine.job-left``, exit 2) where what an earlier run began still runs.
     """
     if not hosts:
@@ -81,7 +91,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
         if outcome.working:
             raise _still_at_work(outcome.working)
         if outcome.failed:
-            yield Holding(lease, [_failure(host, why) for host, why in sorted(outcome.failed.items())],
+            yield Holding(lease, [_failure(host, said) for host, said in sorted(outcome.failed.items())],
                           kept=dict(outcome.left))  # fmt: skip
             return
         holding = Holding(lease, asks=do)
@@ -92,23 +102,29 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
 
 
 def recover(session: Session, hosts: Collection[str], declared: Collection[str]) -> None:
-    """Give back what runs of this directory that died still hold on ``hosts``. Call it holding the mutex,
+    """Release what runs of this directory that died still hold on ``hosts``. Call it holding the mutex,
     and after their jobs have ended. Nodes that are no longer ``declared`` are forgotten."""
     do = _doing(session)
     for entry in lease_book.entries(session.directory):
         reachable = [host for host in entry.hosts if host in hosts]
         elsewhere = [host for host in entry.hosts if host in declared and host not in hosts]
         if reachable:
-            console.say(f"giving back {', '.join(reachable)}, left by {entry.lease.holder}")
+            console.say(f"releasing the lease on {', '.join(reachable)}, left by {entry.lease.holder}")
         _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do).left)
 
 
 def nodes_of(session: Session) -> LeaseNodes:
     """The nodes of a session's cluster, to ask about leases."""
-    return LeaseNodes(session.directory.hosts_file, session.run.directory, session.secret_vars, session.forks)
+    return LeaseNodes(
+        session.directory.hosts_file,
+        session.run.directory,
+        session.secret_vars,
+        session.forks,
+        runner=session.runner,
+    )
 
 
-def refusal(refused: Mapping[str, Lease]) -> ClusterctlError:
+def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     """Whose leases are in the way, and what to do about it."""
     by_run = hosts_by(dict(sorted(refused.items())))
     said = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
@@ -118,8 +134,9 @@ def refusal(refused: Mapping[str, Lease]) -> ClusterctlError:
         if first.run
         else "See that nobody works there, then remove /root/.clusterctl/lease.json on it."
     )
-    return ClusterctlError(
+    return HostsInUseError(
         f"somebody else is changing {', '.join(sorted(refused))}, and nothing was touched",
+        hosts={host: lease.holder for host, lease in refused.items()},
         code="engine.leased",
         where=said,
         hint=hint,
@@ -169,17 +186,18 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
 
 def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
     for host, why in left.items():
-        console.say(f"{host}: the lease could not be given back: {why}")
+        console.say(f"{host}: the lease could not be released: {why}")
     if left:
         console.say(
-            f"the next apply from here gives it back; from elsewhere: clusterctl leases release {lease.run}"
+            f"the next apply from here releases it; from elsewhere: clusterctl leases release {lease.run}"
         )
 
 
-def _still_at_work(working: Mapping[str, Sequence[str]]) -> ClusterctlError:
+def _still_at_work(working: Mapping[str, Sequence[str]]) -> HostsInUseError:
     hosts = sorted(working)
-    return ClusterctlError(
+    return HostsInUseError(
         f"what an earlier run began still runs on {', '.join(hosts)}, and nothing was touched",
+        hosts={host: f"job {', '.join(working[host])} of an earlier run" for host in hosts},
         code="engine.job-left",
         where="; ".join(f"{host}: job {', '.join(working[host])}" for host in hosts),
         hint="Wait until it has ended, then apply again; the directory that began it waits by itself.",
@@ -197,6 +215,6 @@ def _at_work(host: str, jobs: Sequence[str]) -> Failure:
     return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 
-def _failure(host: str, why: str) -> Failure:
-    kind = kind_of(why) or OTHER
-    return Failure(host, TASK, why, remedy=kind.remedy.format(host=host), code=kind.code)
+def _failure(host: str, said: Answer) -> Failure:
+    kind = BY_CODE.get(said.code, OTHER)
+    return Failure(host, TASK, said.failed, remedy=kind.remedy.format(host=host), code=kind.code)

@@ -220,7 +220,7 @@ def _contact(one: Mapping[str, Any]) -> str:
 
 
 def _declared(host: Host, tags: Collection[str]) -> dict[str, str]:
-    """Settings in force on a host that may name another, by name; but for what only a node can evaluate."""
+    """Settings in force on a host that may name another, by name; except what only a node can evaluate."""
     harbor = setting(host, "registry_kind") == "harbor"
     prefixes = tuple(
         prefix for tag in tags for prefix in ROLES_OF.get(tag, ()) if harbor or prefix != "harbor_"
@@ -276,7 +276,7 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
             f"{listed(silent)} cannot be watched, and nothing was changed: {because}",
             code="offline.not-watched",
             where=listed(silent),
-            hint="Mend what the message names, or apply without --offline: then nothing is proved.",
+            hint="Fix what the message names, or apply without --offline: then nothing is proved.",
             exit_code=EXIT_INCOMPLETE,
         )
 

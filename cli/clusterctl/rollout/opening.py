@@ -16,7 +16,7 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.opened import opened
 from clusterctl.engine.handover import remove_leftovers
 from clusterctl.engine.journal import Journal
-from clusterctl.engine.playbook import MAX_FORKS
+from clusterctl.engine.playbook import MAX_FORKS, Runner, run_playbook
 from clusterctl.engine.progress import choose
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
@@ -116,6 +116,7 @@ def session(
     passwords: Passwords,
     as_json: bool,
     extra_vars: Mapping[str, Any] | None = None,
+    runner: Runner = run_playbook,
 ) -> Iterator[Session]:
     """A run with journal and display. The block ends it with `RunStore.finish`; an error here does."""
     directory = chosen.directory
@@ -126,4 +127,5 @@ def session(
     display = choose(kind, as_json=as_json)
     with store.finished_on_error(run), Journal(run.journal) as journal:
         variables = {**chosen.locked, **(extra_vars or {})}
-        yield Session(directory, run, journal, display, ansible_variables(passwords), variables, forks)
+        secrets = ansible_variables(passwords)
+        yield Session(directory, run, journal, display, secrets, variables, forks, runner=runner)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import click
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.settings.booleans import is_true
@@ -76,28 +72,3 @@ class Asked:
     def allowed(self, flag: str, host: Host) -> bool:
         """Whether ``reboot`` or ``force_busy`` is allowed on a host, by the flag or by its settings."""
         return bool(getattr(self, flag)) or is_true(host.value(FLAGS[flag], False))
-
-
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of apply and of plan that make an `Asked`."""
-    for option in (
-        click.option(
-            "--full", is_flag=True, help="Every task through Ansible, on hosts where nothing has changed too."
-        ),
-        click.option(
-            "--wave",
-            type=click.IntRange(1, MAX_WAVE),
-            default=MAX_WAVE,
-            show_default=True,
-            metavar="N",
-            help="No more hosts than this at once: they share the registry's link.",
-        ),
-        click.option("--force-busy", is_flag=True, help="Change hosts on which jobs are running, too."),
-        click.option("--reboot", is_flag=True, help="Allow hosts that need it to be rebooted."),
-        click.option(
-            "--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas."
-        ),
-        click.option("--only", metavar="PARTS", help=f"Only these, separated by commas: {', '.join(PARTS)}."),
-    ):
-        command = option(command)
-    return command

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -32,7 +32,7 @@ ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 class Finding:
     """One thing found on one host, what it should be, and what to do.
 
-    ``code`` is an error's, where it is known by what was found (`clusterctl.engine.failure_kinds`).
+    ``code`` is that of the failure that an error leads to, if `clusterctl.engine.failure_kinds` knows it.
     """
 
     host: str
@@ -69,8 +69,29 @@ class PreflightReport:
         """Findings that stop an apply."""
         return tuple(f for f in self.findings if f.severity is Severity.ERROR)
 
+    def of(self, hosts: Collection[str]) -> PreflightReport:
+        """What it says of these hosts alone."""
+        return PreflightReport(
+            tuple(finding for finding in self.findings if finding.host in hosts),
+            {host: state for host, state in self.states.items() if host in hosts},
+            {host: why for host, why in self.busy.items() if host in hosts},
+            {host: lease for host, lease in self.leases.items() if host in hosts},
+            self.interrupted,
+        )
 
-def look(session: Session, hosts: Sequence[str]) -> PreflightReport:
+    def updated(self, newer: PreflightReport) -> PreflightReport:
+        """The same report, with what a newer one says of its hosts."""
+        kept = self.of(self.states.keys() - newer.states.keys())
+        return PreflightReport(
+            tuple(sorted((*kept.findings, *newer.findings), key=lambda finding: ORDER[finding.severity])),
+            {**self.states, **newer.states},
+            {**kept.busy, **newer.busy},
+            {**kept.leases, **newer.leases},
+            self.interrupted or newer.interrupted,
+        )
+
+
+def run_preflight(session: Session, hosts: Sequence[str]) -> PreflightReport:
     """Run the preflight playbook on all hosts at once; on none it has nothing to say."""
     if not hosts:
         return PreflightReport((), {}, {}, {})
@@ -125,7 +146,7 @@ def _finding(host: str, record: Mapping[str, Any]) -> Finding:
     said = str(record.get("severity", ""))
     severity = Severity(said) if said in set(Severity) else Severity.ERROR
     subject, found = str(record.get("subject", "")), _text(record.get("found"))
-    kind = kind_of(f"{subject}: {found}")
+    kind = kind_of(found, record.get("code"))
     return Finding(
         host=host,
         severity=severity,

@@ -13,7 +13,7 @@ from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.spec import setting
 from clusterctl.engine import mutex
 from clusterctl.engine.failure import Failure
-from clusterctl.engine.playbook import PlaybookOutcome
+from clusterctl.engine.playbook import PlaybookOutcome, Runner, run_playbook
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.rollout import leases, opening
@@ -27,7 +27,7 @@ HARBOR = "harbor"
 
 
 @dataclass(frozen=True)
-class Work:
+class RegistryOperation:
     """What is done by which playbook. ``lasting`` says that it changes the host, and needs its lease."""
 
     kind: str
@@ -38,7 +38,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Done:
+class OperationResult:
     """How it ended; ``said`` is what the host said of the backup."""
 
     run: str
@@ -77,38 +77,46 @@ def harbor_host(chosen: opening.Selection) -> Host:
 
 
 def carry_out(
-    chosen: opening.Selection, host: Host, work: Work, *, passwords: Passwords, as_json: bool
-) -> Done:
+    chosen: opening.Selection,
+    host: Host,
+    operation: RegistryOperation,
+    *,
+    passwords: Passwords,
+    as_json: bool,
+    runner: Runner = run_playbook,
+) -> OperationResult:
     """Run it on the registry's host, as a run that is kept. Raises ClusterctlError where it cannot begin."""
-    arguments = [f"{name}={value}" for name, value in work.extra_vars.items()]
+    arguments = [f"{name}={value}" for name, value in operation.extra_vars.items()]
     with (
-        mutex.held(chosen.directory, work.kind),
-        opening.session(chosen, work.kind, arguments, passwords=passwords, as_json=as_json,
-                        extra_vars=work.extra_vars) as session,
+        mutex.held(chosen.directory, operation.kind),
+        opening.session(chosen, operation.kind, arguments, passwords=passwords, as_json=as_json,
+                        extra_vars=operation.extra_vars, runner=runner) as session,
     ):  # fmt: skip
-        held = work.lasting and not work.check
+        held = operation.lasting and not operation.check
         holding = leases.held(session, (host.name,)) if held else contextlib.nullcontext(leases.Holding(None))
         with holding as ours:
             if ours.failures:
-                done = Done(session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(ours.failures))
+                result = OperationResult(
+                    session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(ours.failures)
+                )
             else:
                 limits = Limits(TIME_LIMIT_S, SILENT_S)
-                outcome = play(session, work.playbook, [host.name], check=work.check, limits=limits)
-                done = _done(session.run.id, host.name, outcome)
-        RunStore(chosen.directory).finish(session.run, done.exit_code, done.as_record())
-    return done
+                outcome = play(session, operation.playbook, [host.name], check=operation.check, limits=limits)
+                result = _result(session.run.id, host.name, outcome)
+        RunStore(chosen.directory).finish(session.run, result.exit_code, result.as_record())
+    return result
 
 
-def _done(run: str, host: str, outcome: PlaybookOutcome) -> Done:
+def _result(run: str, host: str, outcome: PlaybookOutcome) -> OperationResult:
     one = outcome.ledger.hosts[host]
     said = one.facts.get("backup") or {}
     code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_GOOD if outcome.good else EXIT_CLUSTER_BAD
     # Layers that were damaged before are in the backup as they were: it is whole, the registry is not.
     if code == EXIT_GOOD and said.get("damaged"):
         code = EXIT_CLUSTER_BAD
-    return Done(run, host, code, one.changed, said, (one.failure,) if one.failure else ())
+    return OperationResult(run, host, code, one.changed, said, (one.failure,) if one.failure else ())
 
 
-def log_of(chosen: opening.Selection, done: Done) -> Path:
+def log_of(chosen: opening.Selection, result: OperationResult) -> Path:
     """The whole of what Ansible said."""
-    return RunStore(chosen.directory).get(done.run).path("ansible.log")
+    return RunStore(chosen.directory).get(result.run).path("ansible.log")

@@ -12,7 +12,14 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine.events import Event, HostFinished
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.ledger import Ledger
-from clusterctl.engine.playbook import MAX_FORKS, TIME_LIMIT_S, PlaybookOutcome, PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import (
+    MAX_FORKS,
+    TIME_LIMIT_S,
+    PlaybookOutcome,
+    PlaybookRequest,
+    Runner,
+    run_playbook,
+)
 from clusterctl.engine.progress import Display
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.runs.store import Run
@@ -20,7 +27,10 @@ from clusterctl.runs.store import Run
 
 @dataclass(frozen=True)
 class Session:
-    """What every playbook of one run shares. ``calls``: where to write down what hosts are asked."""
+    """What every playbook of one run shares. ``calls``: where to write down what hosts are asked.
+
+    ``runner`` runs them: `run_playbook`, or what stands in for it.
+    """
 
     directory: ClusterDirectory
     run: Run
@@ -30,6 +40,7 @@ class Session:
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
     forks: int = MAX_FORKS
     calls: Path | None = None
+    runner: Runner = run_playbook
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ def play(
     )
     session.display.open(Path(playbook).stem, request.hosts)
     try:
-        outcome = run_playbook(
+        outcome = session.runner(
             request, lambda event, ledger: note(session, event, ledger), session.display.on_tick
         )
         for host in request.hosts:

@@ -18,7 +18,7 @@ from clusterctl.rollout.session import Limits, Session, note, play
 from clusterctl.rollout.waves import WavePlan
 
 PLAYBOOK = "site.yml"
-NOT_BEGUN = "not begun"
+NOT_STARTED = "not started"
 
 
 @dataclass
@@ -80,7 +80,7 @@ class SiteOutcome:
 
     @property
     def reboots(self) -> dict[str, str]:
-        """Hosts that want a reboot, with the reason."""
+        """Hosts that need a reboot, with the reason."""
         return {name: one.reboot for name, one in self.records.items() if one.reboot}
 
 
@@ -125,7 +125,7 @@ def apply_waves(
 
 
 def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> SiteOutcome:
-    """The outcome where hosts failed before the first wave: they are to blame, and no other was touched."""
+    """The outcome where hosts failed before the first wave: they are the cause, and no other was changed."""
     outcome = SiteOutcome(plan)
     _blame(session, outcome, failures)
     return outcome

@@ -16,12 +16,12 @@ from clusterctl.engine.failure import Failure
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.engine.wording import alike, counted, listed
 from clusterctl.rollout.preflight import Finding, PreflightReport, Severity
-from clusterctl.rollout.site import NOT_BEGUN, SiteOutcome
+from clusterctl.rollout.site import NOT_STARTED, SiteOutcome
 
 STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
 DIFF_LINES = 30
 WIDTH_OF_FILES = 160
-# More hosts than this are a table that nobody reads to its end.
+# More hosts than this are a table that is too long to read.
 ROWS_FOR_EACH = 16
 
 
@@ -34,7 +34,7 @@ def show(*parts: RenderableType) -> None:
 
 
 def new_table(*heads: str) -> Table:
-    """A table whose cells are wrapped, never cut off: what is cut off cannot be looked up."""
+    """A table whose cells are wrapped, never truncated: truncated names cannot be looked up."""
     table = Table(show_edge=False, pad_edge=False, box=box.SIMPLE_HEAD)
     for head in heads:
         table.add_column(head, overflow="fold")
@@ -73,7 +73,7 @@ def hosts_table(hosts: Sequence[str], outcome: SiteOutcome) -> RenderableType:
     for host in hosts:
         one = outcome.records.get(host) or HostRecord(host)
         state = outcome.states.get(host)
-        word = "busy" if host in outcome.busy else state.value if state else NOT_BEGUN
+        word = "busy" if host in outcome.busy else state.value if state else NOT_STARTED
         because = outcome.busy.get(host) or outcome.reasons.get(host, "")
         row = (word, str(one.ok), str(one.changed), str(one.failed), because)
         rows.setdefault(row if len(hosts) > ROWS_FOR_EACH else (*row, host), []).append(host)

@@ -40,7 +40,7 @@ def plan_waves(
 ) -> WavePlan:
     """Registry hosts first, since nodes pull from them; then hosts of no GPU; a canary; the rest by ``size``.
 
-    ``left_out`` (host -> reason) is heeded before all else. One GPU node alone is a wave, not a canary.
+    ``left_out`` (host -> reason) is respected before all else. One GPU node alone is a wave, not a canary.
     """
     out = {host: reason for host, reason in (left_out or {}).items() if host in hosts}
     there = list(dict.fromkeys(host for host in hosts if host not in out))

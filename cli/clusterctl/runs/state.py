@@ -1,4 +1,4 @@
-"""How a run stands: running, ended, or cut off with its controller."""
+"""How a run stands: running, ended, or interrupted with its controller."""
 
 from __future__ import annotations
 

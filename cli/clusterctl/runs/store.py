@@ -22,7 +22,7 @@ RUN_FILE = "run.json"
 
 @dataclass(frozen=True)
 class Run:
-    """One apply, plan, preflight or validate. ``finished`` is None while it runs or if it was cut off."""
+    """One apply, plan, preflight or validate. ``finished`` is None while it runs or if it was interrupted."""
 
     id: str
     kind: str

@@ -1,4 +1,7 @@
-"""Faults to inject: each is one module here with a ``FAULT``; the module's name is found by itself."""
+"""Faults of the lab: rows of tables where they are data (gpus, hosts, ranks), code where they are not.
+
+Each module here lists its faults in ``FAULTS``.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 
-from clusterlab.faults.base import Fault
+from clusterlab.faults.base import LabFault
 
 
 @cache
-def known() -> Mapping[str, Fault]:
+def known() -> Mapping[str, LabFault]:
     """Every fault, by kind."""
     names = [found.name for found in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    faults = [module.FAULT for module in modules if hasattr(module, "FAULT")]
+    faults = [fault for module in modules for fault in getattr(module, "FAULTS", ())]
     return {fault.kind: fault for fault in sorted(faults, key=lambda fault: fault.kind)}

@@ -47,7 +47,7 @@ class FaultTarget:
 
 
 @dataclass(frozen=True)
-class Fault:
+class LabFault:
     """One kind of fault. ``scope`` says what it concerns: a node, a gpu, or a link to a peer.
 
     ``caught_by`` names the checks of a validation that must fail of it. Those of single parts are all that

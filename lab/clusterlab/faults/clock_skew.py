@@ -7,7 +7,7 @@ which is what the probe asks. The kernel, the times of files, and what Go and C 
 from __future__ import annotations
 
 from clusterctl.errors import ClusterctlError
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 
 AHEAD_S = 600
 # Before the real one on every PATH; a reboot leaves it there.
@@ -34,7 +34,7 @@ cat > "$path" <<'END'
 
 
 def inject(target: FaultTarget) -> None:
-    """Raises ClusterctlError (``lab.program-taken``) where somebody has put a `date` there already."""
+    """Raises ClusterctlError (``lab.program-taken``) if there is a `date` already."""
     free = target.exec(["sh", "-c", f"[ ! -e {DATE} ] || {_IS_OURS}"], check=False)
     if free.returncode != 0:
         raise ClusterctlError(
@@ -52,11 +52,13 @@ def clear(target: FaultTarget) -> None:
         target.exec(["sh", "-ec", f'path={_PTH}; rm -f "$path"; if {_IS_OURS}; then rm {DATE}; fi'])
 
 
-FAULT = Fault(
-    "clock-skew",
-    "date and Python programs on the node see a clock ten minutes ahead",
-    "node",
-    inject,
-    clear,
-    caught_by=("clock",),
+FAULTS = (
+    LabFault(
+        "clock-skew",
+        "date and Python programs on the node see a clock ten minutes ahead",
+        "node",
+        inject,
+        clear,
+        caught_by=("clock",),
+    ),
 )

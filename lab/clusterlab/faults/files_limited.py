@@ -1,8 +1,8 @@
-"""Containers may open 1024 files, as by a line in Docker's configuration that somebody has left there."""
+"""Containers may open 1024 files, as by a forgotten line in Docker's configuration."""
 
 from __future__ import annotations
 
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 
 PLACE = "/etc/docker/daemon.json"
 FILES = 1024
@@ -26,7 +26,7 @@ def inject(target: FaultTarget) -> None:
 
 
 def clear(target: FaultTarget) -> None:
-    """Give the file back as it was, unless somebody has changed it since: then it is theirs."""
+    """Restore the file, unless it was changed since: then it is kept."""
     if not target.is_running() or "after" not in target.undo:
         return
     if target.exec(["cat", PLACE], check=False).stdout.decode() == target.undo["after"]:
@@ -34,6 +34,8 @@ def clear(target: FaultTarget) -> None:
         target.exec(["sh", "-ec", _RESTART])
 
 
-FAULT = Fault(
-    "files-limited", f"containers may open {FILES} files", "node", inject, clear, caught_by=("limits",)
+FAULTS = (
+    LabFault(
+        "files-limited", f"containers may open {FILES} files", "node", inject, clear, caught_by=("limits",)
+    ),
 )

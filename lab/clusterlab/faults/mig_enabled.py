@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
 from clusterlab import hardware
-from clusterlab.faults import gpu
-from clusterlab.faults.base import Fault, FaultTarget
-from clusterlab.hardware import Gpu
+from clusterlab.faults.base import FaultTarget, LabFault
+from clusterlab.faults.gpu_edit import change, restore
+from clusterlab.hardware import SimulatedGpu
 
 
 def inject(target: FaultTarget) -> None:
     """Have it on. Raises ClusterctlError (``lab.nothing-to-break``) where the GPU knows no MIG."""
 
-    def on(one: Gpu) -> None:
+    def on(one: SimulatedGpu) -> None:
         model = hardware.load(target.hardware_file).gpu_model
         if model is None or not model.mig_capable:
             raise ClusterctlError(
@@ -24,19 +24,21 @@ def inject(target: FaultTarget) -> None:
             )
         one.mig_override = True
 
-    gpu.change(target, on)
+    change(target, on)
 
 
 def clear(target: FaultTarget) -> None:
     """In the mode that was set, as before."""
-    gpu.restore(target, "mig_override")
+    restore(target, "mig_override")
 
 
-FAULT = Fault(
-    "mig-enabled",
-    "MIG of a GPU is on, which was declared to be whole",
-    "gpu",
-    inject,
-    clear,
-    caught_by=("gpu-mig",),
+FAULTS = (
+    LabFault(
+        "mig-enabled",
+        "MIG of a GPU is on, which was declared to be whole",
+        "gpu",
+        inject,
+        clear,
+        caught_by=("gpu-mig",),
+    ),
 )

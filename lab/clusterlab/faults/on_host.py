@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 
 # In memory: what lies here, and what is mounted from here, is gone after a reboot.
 KEPT = "/run/faults"
 
 
-def scripted(kind: str, summary: str, *, inject: str, clear: str, caught_by: tuple[str, ...]) -> Fault:
+def scripted(kind: str, summary: str, *, inject: str, clear: str, caught_by: tuple[str, ...]) -> LabFault:
     """A fault of two scripts that run as root. A host that is off is not cleared: it boots without."""
 
     def inject_it(target: FaultTarget) -> None:
@@ -18,10 +18,10 @@ def scripted(kind: str, summary: str, *, inject: str, clear: str, caught_by: tup
         if target.is_running():
             target.exec(["sh", "-ec", clear])
 
-    return Fault(kind, summary, "node", inject_it, clear_it, caught_by=caught_by)
+    return LabFault(kind, summary, "node", inject_it, clear_it, caught_by=caught_by)
 
 
-def covering(kind: str, summary: str, *, place: str, content: str, caught_by: tuple[str, ...]) -> Fault:
+def covering(kind: str, summary: str, *, place: str, content: str, caught_by: tuple[str, ...]) -> LabFault:
     """A fault that lays a file over ``place``; the script ``content`` prints what is in it, with its mode."""
     mine = f"{KEPT}/{kind}"
     return scripted(

@@ -1,9 +1,9 @@
-"""The cluster's registry does not run: its host is there, and nobody listens."""
+"""The cluster's registry does not run: its host is up, and no service listens."""
 
 from __future__ import annotations
 
 from clusterctl.errors import EXIT_USAGE, ClusterctlError
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults.base import FaultTarget, LabFault
 
 # Of the embedded registry, and of Harbor.
 UNITS = ("clusterctl-registry.service", "harbor.service")
@@ -35,11 +35,13 @@ def _unit(target: FaultTarget) -> str:
     return next(asked, "")
 
 
-FAULT = Fault(
-    "registry-down",
-    "the registry's service is stopped, until its host reboots",
-    "node",
-    inject,
-    clear,
-    caught_by=("registry-reachable",),
+FAULTS = (
+    LabFault(
+        "registry-down",
+        "the registry's service is stopped, until its host reboots",
+        "node",
+        inject,
+        clear,
+        caught_by=("registry-reachable",),
+    ),
 )

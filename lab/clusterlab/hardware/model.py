@@ -94,7 +94,7 @@ class NvLinkErrors(Strict):
     counting_since: float | None = None
 
 
-class NvLink(Strict):
+class SimulatedNvLink(Strict):
     """One NVLink of a GPU and the device at its other end."""
 
     active: bool = True
@@ -188,7 +188,7 @@ class Performance(Strict):
     stuck_bits: Count = 0
 
 
-class Gpu(Strict):
+class SimulatedGpu(Strict):
     """One GPU."""
 
     index: Count
@@ -204,7 +204,7 @@ class Gpu(Strict):
     numa_node: Count
     module_id: Count
     pcie: PcieLink
-    nvlinks: list[NvLink] = []
+    nvlinks: list[SimulatedNvLink] = []
     peer_access: bool = Field(default=True, description="whether other GPUs may reach its memory")
     clocks: Clocks
     clock_reasons: list[ClockReason] = ["gpu_idle"]
@@ -252,7 +252,7 @@ class Hardware(Strict):
     system_product: str
     system_serial: str
     gpu_model: GpuModel | None
-    gpus: list[Gpu]
+    gpus: list[SimulatedGpu]
     nvswitches: list[NvSwitch] = []
     hcas: list[Hca] = []
     driver_override: str | None = Field(
@@ -289,7 +289,7 @@ class Hardware(Strict):
             raise ValueError("two GPUs share a UUID")
         return self
 
-    def gpu(self, index: int) -> Gpu:
+    def gpu(self, index: int) -> SimulatedGpu:
         """The GPU of that index; raises LookupError when the node was built without it."""
         for gpu in self.gpus:
             if gpu.index == index:

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 
 from clusterlab.hardware.model import (
     Clocks,
-    Gpu,
     GpuModel,
     Hardware,
     Hca,
-    NvLink,
     NvSwitch,
     PcieLink,
+    SimulatedGpu,
+    SimulatedNvLink,
 )
 
 
 @dataclass(frozen=True)
-class Machine:
+class ServerModel:
     """A profile: how many of what, and where on the PCI bus."""
 
     vendor: str
@@ -143,7 +143,7 @@ H100_SXM_80GB = GpuModel(
     mig_capable=True,
 )
 
-_HGX_A100 = Machine(
+_HGX_A100 = ServerModel(
     vendor="NVIDIA",
     product="DGXA100 920-23687-2530-000",
     model=A100_SXM_80GB,
@@ -154,10 +154,10 @@ _HGX_A100 = Machine(
     hca_device_id="101b",
 )
 
-PROFILES: dict[str, Machine] = {
+PROFILES: dict[str, ServerModel] = {
     "hgx-a100-80gb": _HGX_A100,
     "hgx-a100-40gb": replace(_HGX_A100, model=A100_SXM_40GB),
-    "a100-pcie-40gb": Machine(
+    "a100-pcie-40gb": ServerModel(
         vendor="Supermicro",
         product="SYS-420GP-TNR",
         model=A100_PCIE_40GB,
@@ -165,7 +165,7 @@ PROFILES: dict[str, Machine] = {
         hca_buses=(0x4B,),
         hca_device_id="101b",
     ),
-    "h100-sxm5-80gb": Machine(
+    "h100-sxm5-80gb": ServerModel(
         vendor="NVIDIA",
         product="DGXH100",
         model=H100_SXM_80GB,
@@ -175,7 +175,7 @@ PROFILES: dict[str, Machine] = {
         hca_buses=(0x18, 0x40, 0x4F, 0x5E, 0x9A, 0xC0, 0xCE, 0xDC),
         hca_device_id="1021",
     ),
-    "none": Machine(vendor="Clusterlab", product="Server without GPUs", model=None),
+    "none": ServerModel(vendor="Clusterlab", product="Server without GPUs", model=None),
 }
 
 
@@ -217,12 +217,12 @@ def build(profile: str, node: str) -> Hardware:
     )
 
 
-def _gpu(machine: Machine, node: str, index: int, bus: int, switches: list[str]) -> Gpu:
+def _gpu(machine: ServerModel, node: str, index: int, bus: int, switches: list[str]) -> SimulatedGpu:
     model = machine.model
     assert model is not None  # noqa: S101 - a machine with GPU buses has a model
     digest = hashlib.sha256(f"{node}/gpu/{index}".encode()).hexdigest()
     uuid = "-".join((digest[0:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
-    return Gpu(
+    return SimulatedGpu(
         index=index,
         serial=f"165{_digest(node, 'gpu', index) % 10**10:010d}",
         uuid=f"GPU-{uuid}",
@@ -231,7 +231,7 @@ def _gpu(machine: Machine, node: str, index: int, bus: int, switches: list[str])
         module_id=index + 1,
         pcie=PcieLink(gen=model.pcie_gen_max, width=model.pcie_width_max),
         nvlinks=[
-            NvLink(remote=switches[link % len(switches)] if switches else None)
+            SimulatedNvLink(remote=switches[link % len(switches)] if switches else None)
             for link in range(model.nvlink_count)
         ],
         clocks=model.idle_clocks.model_copy(),

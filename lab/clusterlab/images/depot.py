@@ -9,7 +9,7 @@ from clusterlab.cache import content_hash, locked, scratch
 from clusterlab.images import debian, trees
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.trees import pack
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 PACKAGES = ("nginx-light", "docker-registry", "ca-certificates", "procps", "iproute2")
 ROOTFS = Path(__file__).parent / "rootfs" / "depot"
@@ -22,7 +22,7 @@ def depot_tag() -> str:
     return f"{REPOSITORY}:{content_hash([*recipe('debian12', PACKAGES), ROOTFS, *BUILDERS])}"
 
 
-def ensure_depot_image(progress: Progress) -> str:
+def ensure_depot_image(progress: LabProgress) -> str:
     """The tag of the depot's image, built where the engine does not have it. Raises ClusterctlError."""
     tag = depot_tag()
     with locked("depot"):

@@ -16,7 +16,7 @@ from clusterlab.images import debian, trees
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.storage import CREATED
 from clusterlab.images.trees import File, pack
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 SIMULATED = Path(simulated.__path__[0]) / "harbor"
 INSTALLER = SIMULATED / "installer"
@@ -58,7 +58,7 @@ class Installers:
         return self.releases[-1]
 
 
-def ensure_installers(progress: Progress) -> Installers:
+def ensure_installers(progress: LabProgress) -> Installers:
     """The installers, built where the cache does not have them. Raises ClusterctlError."""
     home = (
         cache_root()

@@ -12,7 +12,7 @@ from clusterlab.images import debian, trees
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.trees import File, pack
 from clusterlab.names import BUILD_PREFIX
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 OPERATOR = "ops"
 OPERATOR_ID = 1000
@@ -55,7 +55,7 @@ def node_tag(system: str) -> str:
     return f"{REPOSITORY}:{system}-{content_hash([base_tag(system), ROOTFS, *firmware()])}"
 
 
-def ensure_node_image(system: str, progress: Progress) -> str:
+def ensure_node_image(system: str, progress: LabProgress) -> str:
     """The tag of the node image, built where the engine does not have it. Raises ClusterctlError."""
     tag = node_tag(system)
     with locked(f"node-{system}"):

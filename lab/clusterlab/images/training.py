@@ -17,7 +17,7 @@ from clusterlab.images import debian, storage
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.storage import store_image
 from clusterlab.process import call
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 
 REQUIREMENTS = Path(__file__).with_name("training-requirements.txt")
 PACKAGES = ("python3", "libgomp1", "ca-certificates", "procps", "iproute2", "iputils-ping")
@@ -50,7 +50,7 @@ def paddle_version() -> str:
     return pinned.removeprefix("paddlepaddle==").split()[0]
 
 
-def ensure_training_image(progress: Progress) -> TrainingImage:
+def ensure_training_image(progress: LabProgress) -> TrainingImage:
     """The training image, built where the cache does not have it. Raises ClusterctlError."""
     home = _home()
     record = home / "image.json"

@@ -145,6 +145,6 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def open_to_all(tree: Path) -> None:
-    """Let everybody read a tree, whatever the umask was: the depot's web server is not root."""
+    """Make a tree readable for all, with any umask: the depot's web server is not root."""
     for path in (tree, *tree.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)

@@ -1,4 +1,4 @@
-"""What stands beside the driver: keyring, dkms, kernel headers, and the container toolkit."""
+"""Packages besides the driver: keyring, dkms, kernel headers, and the container toolkit."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def say(event: str, **fields: object) -> None:
 
 
 def lend(hosts: list[str]) -> int:
-    """Every node is free to be taken, and to be given back."""
+    """Every node is free to be taken, and to be released."""
     say("play_started", play="Leases", hosts=hosts)
-    say("task_started", task_id="lease", task="Take or give back", action="node_lease")
+    say("task_started", task_id="lease", task="Take or release", action="node_lease")
     for host in hosts:
         about = {"facts": {"lease": {"taken": True, "freed": True, "holder": None}}}
         say("result", host=host, task_id="lease", status="ok", clusterctl=about)

@@ -131,9 +131,9 @@ def test_the_picture_fits_its_window_names_what_failed_and_leaves_a_whole_screen
     site.go_on()
     assert terminal.ended() == 1
     said = " ".join(terminal.screen.everything())
-    assert re.search(rf"{alive} good, .*\b{len(case.failing)} failed", said)
+    assert re.search(rf"{alive} ok, .*\b{len(case.failing)} failed", said)
     assert f"{case.title} ·" not in said, "the picture is gone"
-    assert "hint:  Another package run holds" in said
+    assert "hint:  Another package operation runs on" in said
     assert "main.yml:2" in said
     assert not case.dead or "Connection refused" in said
     assert terminal.modes == termios.tcgetattr(terminal.child.child_fd)
@@ -213,7 +213,7 @@ def test_ctrl_c_is_answered_at_once_and_leaves_the_terminal_as_it_was(site):
     terminal.child.sendintr()
     assert terminal.ended() == 130
     said = "\n".join(terminal.screen.everything())
-    assert "interrupted: what runs is being ended" in said
+    assert "interrupted: stopping" in said
     assert "3 interrupted" in said
     assert "apply ·" not in said
     assert terminal.modes == termios.tcgetattr(terminal.child.child_fd)
@@ -233,7 +233,7 @@ def test_keys_pressed_meanwhile_neither_break_the_picture_nor_answer_a_question(
     assert terminal.child.isalive()
     terminal.child.send("y\r")
     assert terminal.ended() == 0
-    assert any("nodes: 3 good" in line for line in terminal.screen.everything())
+    assert any("nodes: 3 ok" in line for line in terminal.screen.everything())
 
 
 @pytest.mark.parametrize("site", [3, 100], indirect=True)

@@ -12,7 +12,7 @@ from tests.bench import fat_image
 from tests.support.loopback_registry import needs_registry, registry
 
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.way import Way
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 
 
 @needs_registry
@@ -20,7 +20,7 @@ def test_an_image_of_so_many_bytes_is_one_that_an_engine_takes(tmp_path: Path) -
     with registry(tmp_path / "registry") as running:
         digest, size = fat_image.put(running.address, "bench/fat", "1", 2_000_000, 2)
         assert size == pytest.approx(2_000_000, rel=0.02)
-        with Registry(Way(running.address, plain=True)) as client:
+        with Registry(RegistryEndpoint(running.address, plain=True)) as client:
             found = client.manifest("bench/fat", "1")
             assert found.digest == digest
             assert found.config

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.support.validation_in_memory import FakeLauncher, records, run
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.pairs import slow_pairs
-from clustercheck.exclusions import EVERYWHERE, Exclusion, in_force, lapsed
+from clustercheck.checks.support import seeding
 from clustercheck.model import Subject, Verdict
+from clustercheck.samples import sample
+from clustercheck.spec import EVERYWHERE, Exclusion, exclusions_in_force, lapsed_exclusions
 from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.exclusions import exclusions
@@ -69,9 +69,9 @@ def test_a_node_that_does_not_answer_is_excluded_from_what_it_is_excluded_from()
 
 
 def test_the_last_day_still_counts_and_the_next_does_not() -> None:
-    assert in_force([LINK], DAY) == (LINK,) and lapsed([LINK], DAY) == ()
+    assert exclusions_in_force([LINK], DAY) == (LINK,) and lapsed_exclusions([LINK], DAY) == ()
     after = DAY + timedelta(days=1)
-    assert in_force([LINK], after) == () and lapsed([LINK], after) == (LINK,)
+    assert exclusions_in_force([LINK], after) == () and lapsed_exclusions([LINK], after) == (LINK,)
 
 
 def test_a_validation_counts_it_as_excluded_until_its_day_and_says_when_that_is_over() -> None:

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck import sample, sample_smi
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
-from clustercheck.checks.base import Check, evaluate, good
+from clustercheck.checks.base import Check, evaluate, passed
+from clustercheck.checks.support import seeding
 from clustercheck.checks.xid import catalogue, judge_messages, line
-from clustercheck.evidence import Evidence
-from clustercheck.locate.culprits import culprits
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
 from clustercheck.parse.kernel_log import parse_line
+from clustercheck.samples import sample, smi
 from clustercheck.selftest import HEALTHY, prove
 
 PROOFS = prove()
@@ -51,7 +51,7 @@ def test_a_fault_leaves_the_healthy_evidence_as_it_was() -> None:
 
 
 def test_the_self_test_notices_a_check_that_cannot_fail_or_always_fails() -> None:
-    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: good())
+    blind = replace(BY_ID["gpu-ecc"], judge=lambda evidence, subject: passed())
     proofs = {proof.fault: proof for proof in prove([blind])}
     assert proofs[HEALTHY].good and not proofs["ecc-dram"].good
     unproved = replace(BY_ID["gpu-ecc"], faults=())
@@ -100,7 +100,7 @@ def test_only_hardware_reasons_are_throttling() -> None:
     assert all(r.verdict is Verdict.PASS for r in evaluate(BY_ID["gpu-throttle"], evidence))
 
 
-def test_links_are_excluded_where_mig_is_on_and_where_there_are_none() -> None:
+def test_links_are_excluded_with_mig_and_without_links() -> None:
     evidence = seeding.smi("gpu01", 0, "mig_mode/current_mig", "Enabled")(sample.healthy())
     results = {r.subject: r for r in evaluate(BY_ID["nvlink"], evidence)}
     assert results[Subject("gpu01", 0)].verdict is Verdict.EXCLUDED
@@ -110,7 +110,7 @@ def test_links_are_excluded_where_mig_is_on_and_where_there_are_none() -> None:
 
 def test_a_recovery_action_is_not_asked_of_old_drivers() -> None:
     def old(raw: seeding.Raw) -> None:
-        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(sample_smi.DRIVER, "535.309.01")
+        raw["nvidia_smi"]["stdout"] = raw["nvidia_smi"]["stdout"].replace(smi.DRIVER, "535.309.01")
 
     evidence = seeding.chain(
         seeding.edit("gpu01", old), seeding.smi("gpu01", 0, "gpu_recovery_action", None)
@@ -130,10 +130,10 @@ def test_drivers_that_differ_with_nothing_declared() -> None:
     two = replace(two, spec=replace(two.spec, driver_version="", driver_branch=""))
     results = evaluate(check, check.faults[0].inject(two))
     assert [r.verdict for r in results] == [Verdict.FAIL, Verdict.FAIL]
-    assert all("cannot tell" in r.because for r in results)
+    assert all("cannot determine" in r.because for r in results)
 
 
-def test_a_node_that_runs_what_the_settings_ask_for_is_not_blamed_for_another() -> None:
+def test_a_node_that_matches_the_settings_passes_if_another_does_not() -> None:
     check = BY_ID["driver-version"]
     for declared in ({}, {"driver_version": "", "driver_branch": "580"}):
         two = sample.healthy(nodes=2)
@@ -198,10 +198,10 @@ def test_a_gpu_that_is_gone_keeps_its_number_where_a_whole_node_shows_its_place(
     lonely = seeding.lose_gpu("gpu01", 2, from_bus=True)(alone)
     results = evaluate(BY_ID["gpu-present"], lonely)
     assert [r.subject.gpu for r in results if r.verdict is Verdict.FAIL] == [7]  # the number cannot be known
-    (culprit,) = culprits(results, None, group_is_slow=False)
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
     assert (culprit.scope, culprit.node, culprit.gpu) == ("node", "gpu01", None)
-    assert "no whole node of its kind shows which one is gone" in culprit.because
-    assert "whole node of the same kind" in culprit.remedy
+    assert "no complete node of its kind shows which one is missing" in culprit.because
+    assert "complete node of the same kind" in culprit.remedy
 
 
 def test_a_list_of_gpus_may_say_more_behind_each() -> None:
@@ -230,9 +230,7 @@ KEYS = [
 
 @examples(50)
 @given(key=st.sampled_from(KEYS), value=JSON | st.floats(), whole=st.booleans())
-def test_what_a_rank_says_may_be_anything_and_is_never_a_pass_by_mistake(
-    key: str, value: Any, whole: bool
-) -> None:
+def test_no_verdict_of_a_rank_is_a_pass_by_mistake(key: str, value: Any, whole: bool) -> None:
     def change(rank: Any, said: seeding.Raw) -> None:
         if rank.node == "gpu01":
             if key in ("points", "trials", "cases") and key in said and not whole:

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from tests.support.tree import ROOT
 
 from clusterlab.cluster_files import Offer, inventory, pin, settings, write
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.state import LabDirectory, LabNode, LabState
 
 OFFER = Offer("NVIDIA A100-SXM4-80GB", 8, "paddlepaddle/paddle", "sha256:" + "0" * 64)
 KEYS = {"gpu01": ["ssh-ed25519 AAAA1"], "registry01": ["ssh-ed25519 AAAA2"]}
 
 
-def a_state(*gpu_nodes: str) -> State:
+def a_state(*gpu_nodes: str) -> LabState:
     nodes = [
-        Node(name=name, role="gpu", address=f"10.87.1.{10 + number}", image="i")
+        LabNode(name=name, role="gpu", address=f"10.87.1.{10 + number}", image="i")
         for number, name in enumerate(gpu_nodes, 1)
     ]
-    nodes.append(Node(name="registry01", role="registry", address="10.87.1.5", image="i"))
-    return State(suffix="0" * 8, system="debian12", hardware="hgx-a100-80gb", nodes=nodes)
+    nodes.append(LabNode(name="registry01", role="registry", address="10.87.1.5", image="i"))
+    return LabState(suffix="0" * 8, system="debian12", hardware="hgx-a100-80gb", nodes=nodes)
 
 
 def test_ansible_reads_what_was_written(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_no_setting_says_that_this_is_a_lab() -> None:
 
 def test_the_controller_is_told_how_the_depots_registry_is_asked(tmp_path: Path) -> None:
     state = a_state("gpu01")
-    state.nodes.append(Node(name="depot", role="depot", address="10.87.1.2", image="i"))
+    state.nodes.append(LabNode(name="depot", role="depot", address="10.87.1.2", image="i"))
     said = settings(state, OFFER)["all"]
     source = said["training_image_source"].partition("/")[0]
     assert said["images_source_addresses"] == {source: "10.87.1.2:5000"}

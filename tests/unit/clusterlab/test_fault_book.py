@@ -9,11 +9,11 @@ import pytest
 
 from clusterctl.errors import ClusterctlError
 from clusterlab import cache, fault_book, faults, hardware
-from clusterlab.faults.base import Fault, FaultTarget
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.faults.base import FaultTarget, LabFault
+from clusterlab.state import LabDirectory, LabNode, LabState
 
-NODE = Node(name="gpu01", role="gpu", address="10.87.1.11", image="i")
-STATE = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE])
+NODE = LabNode(name="gpu01", role="gpu", address="10.87.1.11", image="i")
+STATE = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[NODE])
 FAILURE = ClusterctlError("the node does not answer", code="lab.program-failed", exit_code=3)
 
 
@@ -29,7 +29,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabDirectory:
 
 
 def use_fault(monkeypatch: pytest.MonkeyPatch, inject: Any, clear: Any) -> None:
-    fault = Fault("gremlin", "something unexplained", "node", inject, clear, caught_by=("xid",))
+    fault = LabFault("gremlin", "something unexplained", "node", inject, clear, caught_by=("xid",))
     monkeypatch.setattr(faults, "known", lambda: {"gremlin": fault})
 
 
@@ -96,7 +96,7 @@ def test_a_host_that_is_off_or_hangs_is_brought_back_before_its_other_faults_are
 ) -> None:
     order: list[str] = []
     kinds = {
-        kind: Fault(
+        kind: LabFault(
             kind,
             "something",
             "node",

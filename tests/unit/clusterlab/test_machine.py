@@ -14,7 +14,7 @@ from clusterlab.machine import (
     CAPABILITIES,
     Demand,
     Disk,
-    Machine,
+    HostMachine,
     Purpose,
     available_memory_mb,
     bounding_set,
@@ -45,7 +45,7 @@ def with_small(purpose: Purpose, free_mb: int) -> tuple[Disk, ...]:
     )
 
 
-ROOMY = Machine(root=True, missing_packages=(), disks=one_disk(100_000), memory_available_mb=16_000)
+ROOMY = HostMachine(root=True, missing_packages=(), disks=one_disk(100_000), memory_available_mb=16_000)
 TWO_NODES = Demand(new_hosts=3, images_cached=False)
 
 
@@ -70,7 +70,9 @@ def test_an_ordinary_machine_is_not_refused() -> None:
         ),
     ],
 )
-def test_what_is_lacking_is_said_in_one_sentence_with_figures(machine: Machine, code: str, said: str) -> None:
+def test_what_is_lacking_is_said_in_one_sentence_with_figures(
+    machine: HostMachine, code: str, said: str
+) -> None:
     error = refusal(machine, TWO_NODES)
     assert error is not None
     assert error.code == code

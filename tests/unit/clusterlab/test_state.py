@@ -8,15 +8,15 @@ import pytest
 
 from clusterctl.errors import ClusterctlError
 from clusterlab.keys import ensure_authority, ensure_depot_certificate, ensure_ssh_key
-from clusterlab.state import LabDirectory, Node, State, find_lab
+from clusterlab.state import LabDirectory, LabNode, LabState, find_lab
 
 
-def a_state(lab: LabDirectory) -> State:
+def a_state(lab: LabDirectory) -> LabState:
     nodes = [
-        Node(name="gpu01", role="gpu", address="10.87.1.11", image="i"),
-        Node(name="depot", role="depot", address="10.87.1.2", image="d"),
+        LabNode(name="gpu01", role="gpu", address="10.87.1.11", image="i"),
+        LabNode(name="depot", role="depot", address="10.87.1.2", image="d"),
     ]
-    return State(suffix=lab.names.suffix, system="debian12", hardware="hgx-a100-80gb", nodes=nodes)
+    return LabState(suffix=lab.names.suffix, system="debian12", hardware="hgx-a100-80gb", nodes=nodes)
 
 
 def test_a_state_is_read_back_as_it_was_written(tmp_path: Path) -> None:

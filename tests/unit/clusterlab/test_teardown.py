@@ -14,8 +14,8 @@ import pytest
 from clusterctl.errors import ClusterctlError
 from clusterctl.main import run
 from clusterlab import cache, engine, teardown
-from clusterlab.progress import Progress
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.progress import LabProgress
+from clusterlab.state import LabDirectory, LabNode, LabState
 
 ENGINE = """#!/bin/sh
 [ -e "$ENGINE/off" ] && { echo "Cannot connect to the Docker daemon" >&2; exit 1; }
@@ -88,16 +88,18 @@ def daemon() -> Iterator[subprocess.Popen[bytes]]:
 
 def a_lab(root: Path, fake: FakeEngine) -> LabDirectory:
     lab = LabDirectory(root)
-    node = Node(name="gpu01", role="gpu", address="10.87.1.11", image="i")
+    node = LabNode(name="gpu01", role="gpu", address="10.87.1.11", image="i")
     lab.save(
-        State(suffix=lab.names.suffix, root=str(lab.root), system="debian12", hardware="none", nodes=[node])
+        LabState(
+            suffix=lab.names.suffix, root=str(lab.root), system="debian12", hardware="none", nodes=[node]
+        )
     )
     fake.add("containers", lab.names.container("gpu01"))
     return lab
 
 
 def down(lab: LabDirectory, *, purge: bool = False) -> list[str]:
-    return teardown.down(lab, Progress(lambda _text: None), purge=purge)
+    return teardown.down(lab, LabProgress(lambda _text: None), purge=purge)
 
 
 def test_down_removes_this_lab_and_leaves_the_other(tmp_path: Path, fake: FakeEngine) -> None:
@@ -143,9 +145,9 @@ def test_a_copy_never_takes_down_the_original(tmp_path: Path, fake: FakeEngine) 
 
 def test_a_state_that_does_not_say_where_it_was_made_proves_nothing(tmp_path: Path, fake: FakeEngine) -> None:
     lab = LabDirectory(tmp_path / ".lab")
-    lab.save(State(suffix="0badcafe", system="debian12", hardware="none"))
+    lab.save(LabState(suffix="0badcafe", system="debian12", hardware="none"))
     for root in ("", str(tmp_path / "never")):
-        lab.save(State(suffix="0badcafe", root=root, system="debian12", hardware="none"))
+        lab.save(LabState(suffix="0badcafe", root=root, system="debian12", hardware="none"))
         with pytest.raises(ClusterctlError) as caught:
             down(lab)
         assert caught.value.exit_code == 3

@@ -1,4 +1,4 @@
-"""The pages that are made from the code are those that are in the tree."""
+"""The files that are generated from the code are those that are in the tree."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ from pathlib import Path
 
 import pytest
 
-from clusterctl.reference.__main__ import pages, write
+from clusterctl.reference.__main__ import generated_files, write
 
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """Every page, made anew."""
-    return pages()
+    """Every file, generated now."""
+    return generated_files()
 
 
-def test_the_pages_in_the_tree_are_those_of_the_code(made: dict[str, str], repository: Path) -> None:
+def test_the_generated_files_are_those_of_the_code(made: dict[str, str], repository: Path) -> None:
     stale = [
         name
         for name, text in made.items()
-        if not (repository / "docs" / name).is_file()
-        or (repository / "docs" / name).read_text(encoding="utf-8") != text
+        if not (repository / name).is_file() or (repository / name).read_text(encoding="utf-8") != text
     ]
     assert stale == [], f"run script/reference, and commit what it writes: {', '.join(stale)}"
 
 
-def test_no_page_of_the_reference_is_nobodys(made: dict[str, str], repository: Path) -> None:
-    there = {f"reference/{path.name}" for path in (repository / "docs/reference").iterdir()}
+def test_every_page_of_the_reference_is_generated(made: dict[str, str], repository: Path) -> None:
+    there = {f"docs/reference/{path.name}" for path in (repository / "docs/reference").iterdir()}
     assert there <= set(made)
 
 
-def test_a_page_that_differs_is_written_anew(tmp_path: Path, made: dict[str, str]) -> None:
+def test_the_defaults_of_every_role_and_the_example_settings_are_generated(
+    made: dict[str, str], repository: Path
+) -> None:
+    there = [*repository.glob("roles/*/defaults/*.yml"), *repository.glob("inventory/example/group_vars/*")]
+    assert len(there) > 8
+    assert {path.relative_to(repository).as_posix() for path in there} <= set(made)
+
+
+def test_a_file_that_differs_is_written_again(tmp_path: Path, made: dict[str, str]) -> None:
     write(tmp_path)
-    faults = tmp_path / "reference/faults.md"
+    faults = tmp_path / "docs/reference/faults.md"
     faults.write_text("something else\n", encoding="utf-8")
     write(tmp_path)
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in made} == made
 
 
 def test_every_option_and_command_says_what_it_is(made: dict[str, str]) -> None:
-    lines = made["reference/commands.md"].splitlines()
+    lines = made["docs/reference/commands.md"].splitlines()
     empty = [
         line for line in lines if line.startswith("| `") and line.split(" | ")[-1].startswith(("|", "["))
     ]
@@ -47,6 +54,6 @@ def test_every_option_and_command_says_what_it_is(made: dict[str, str]) -> None:
 
 
 def test_every_setting_says_what_it_is(made: dict[str, str]) -> None:
-    rows = [line for line in made["reference/settings.md"].splitlines() if line.startswith("| `")]
+    rows = [line for line in made["docs/reference/settings.md"].splitlines() if line.startswith("| `")]
     assert len(rows) > 80
     assert [row for row in rows if not row.rstrip("| ").endswith((".", '"', "`"))] == []

@@ -1,4 +1,4 @@
-"""Every role keeps its contract: defaults, argument_specs and README say the same."""
+"""Every role keeps its contract. tests/unit/docs/test_reference.py holds what is made from argument_specs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 import yaml
 from tests.support.tree import ROOT
 
-ROLES = sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir())
+INTERNAL = {"background_job"}  # only tasks that other roles include: no settings
+ROLES = sorted({path.name for path in (ROOT / "roles").iterdir() if path.is_dir()} - INTERNAL)
 
 
 def read(role: str, path: str):
@@ -24,35 +26,42 @@ def options(role: str) -> dict:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_defaults_and_argument_specs_name_the_same_variables(role: str) -> None:
-    defaults = read(role, "defaults/main.yml") or {}
-    specified = options(role)
-    assert set(defaults) - set(specified) == set()
-    without_default = {name for name in specified if name not in defaults}
-    assert without_default == {name for name in without_default if specified[name].get("required")}
+def test_every_setting_bears_the_roles_name_and_has_a_default_unless_required(role: str) -> None:
+    for name, option in options(role).items():
+        assert name.startswith(f"{role}_")
+        assert ("default" in option) is not option.get("required", False), name
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_defaults_are_alike_where_both_files_have_one(role: str) -> None:
-    defaults = read(role, "defaults/main.yml") or {}
-    differing = {
-        name: (defaults[name], option["default"])
-        for name, option in options(role).items()
-        if "default" in option
-        and name in defaults
-        and not (isinstance(defaults[name], str) and "{{" in defaults[name])
-        and defaults[name] != option["default"]
-    }
-    assert differing == {}
+def booleans(specified: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """The default of every option of type bool, those within mappings too, by its path."""
+    for name, option in specified.items():
+        if option.get("type") == "bool":
+            yield f"{within}{name}", option.get("default")
+        yield from booleans(option.get("options") or {}, f"{within}{name}.")
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_every_variable_bears_the_roles_name_and_a_comment(role: str) -> None:
-    lines = (ROOT / "roles" / role / "defaults/main.yml").read_text().splitlines()
-    for before, line in pairwise(lines):
-        if match := re.match(r"(\w+):", line):
-            assert match.group(1).startswith(f"{role}_")
-            assert before.startswith("# "), f"{match.group(1)} has no comment"
+def three_states(specified: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every option that a boolean may be written for, and more than that."""
+    for name, option in specified.items():
+        words = [str(choice).lower() for choice in option.get("choices") or ()]
+        if option.get("type") != "bool" and {"true", "false", "yes", "no"} & set(words):
+            yield name, option
+        yield from three_states(option.get("options") or {})
+
+
+def test_a_boolean_that_is_not_set_has_its_default_and_a_third_state_is_called_auto() -> None:
+    """The convention of docs/reference/settings.md; null and "" are no booleans."""
+    site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
+    every = {**site, **{name: option for role in ROLES for name, option in options(role).items()}}
+    found = dict(booleans(every))
+    assert len(found) > 40
+    assert [n for n, d in found.items() if not isinstance(d, bool) and "{{" not in str(d)] == []
+    states = dict(three_states(every))
+    assert set(states) == {"nvidia_driver_fabric_manager", "preflight_nvswitches"}
+    for name, option in states.items():
+        assert option["type"] == "str", name
+        assert option["default"] == "auto", name
+        assert set(option["choices"]) <= {"auto", "true", "false"}, name
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -62,7 +71,7 @@ def test_every_option_says_what_it_is(role: str) -> None:
         assert option.get("type"), name
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, *INTERNAL])
 def test_a_role_has_meta_and_a_readme_of_one_screen(role: str) -> None:
     assert read(role, "meta/main.yml")["galaxy_info"]["description"]
     readme = (ROOT / "roles" / role / "README.md").read_text().splitlines()
@@ -70,7 +79,7 @@ def test_a_role_has_meta_and_a_readme_of_one_screen(role: str) -> None:
     assert len(readme) <= 60
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, *INTERNAL])
 def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> None:
     for path in (ROOT / "roles" / role).rglob("*"):
         if path.suffix in (".yml", ".j2") and path.is_file():
@@ -79,22 +88,19 @@ def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> Non
             assert not re.search(r"clusterlab|in_lab|simulated", text), path
 
 
-def test_preflight_expects_what_the_driver_role_does() -> None:
-    words = (ROOT / "roles/preflight/vars/main.yml").read_text()
-    assumed = dict(re.findall(r"(nvidia_\w+) \| default\('([^']*)'\)", words))
-    assert set(assumed) == {
-        "nvidia_driver_source",
-        "nvidia_driver_flavor",
-        "nvidia_driver_branch",
-        "nvidia_driver_existing",
-        "nvidia_driver_repository_url",
-        "nvidia_container_toolkit_repository_url",
-    }
-    defaults = {
-        **read("nvidia_driver", "defaults/main.yml"),
-        **read("nvidia_container_toolkit", "defaults/main.yml"),
-    }
-    assert {name: defaults[name] for name in assumed} == assumed
+def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:
+    """``other_setting | default(VALUE)``: a role does not load the defaults of the roles next to it."""
+    site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
+    every = {**site, **{name: option for role in ROLES for name, option in options(role).items()}}
+    compared = set()
+    for path in [*(ROOT / "roles").rglob("*.yml"), *(ROOT / "roles").rglob("*.j2")]:
+        for name, value in re.findall(r"\b(\w+) \| default\((\S*?)\)", path.read_text()):
+            default = every.get(name, {}).get("default")
+            if default is not None and "{{" not in str(default):
+                assert yaml.safe_load(value) == default, f"{path}: {name}"
+                compared.add(name)
+    assert len(compared) > 12
+    assert {"nvidia_driver_repository_url", "registry_push_port", "registry_auth"} <= compared
 
 
 def test_the_playbooks_parse() -> None:

@@ -1,147 +1,28 @@
-"""Every check there is, in the order of the report."""
+"""Every check there is, in the order of the report: by section, then by id."""
 
 from __future__ import annotations
 
-from clustercheck.checks import (
-    all_reduce,
-    bandwidth,
-    clock,
-    collective,
-    collective_bandwidth,
-    container_gpus,
-    container_reload,
-    container_user,
-    cpu_governor,
-    data_parallel,
-    dcgm_diag,
-    disk_space,
-    driver_version,
-    fabric_manager,
-    firmware_alike,
-    gpu_burn,
-    gpu_driver,
-    gpu_ecc,
-    gpu_gemm,
-    gpu_launch_latency,
-    gpu_memory_bandwidth,
-    gpu_memory_pattern,
-    gpu_mig,
-    gpu_model,
-    gpu_p2p,
-    gpu_peer_bandwidth,
-    gpu_present,
-    gpu_recovery,
-    gpu_row_remap,
-    gpu_throttle,
-    gpu_transfer,
-    gpu_vbios,
-    huge_pages,
-    inference_latency,
-    infiniband_errors,
-    infiniband_firmware,
-    infiniband_port,
-    iommu,
-    kernel_log,
-    limits,
-    memory,
-    memory_errors,
-    mounts,
-    name_service,
-    nccl_tests,
-    nccl_transport,
-    node_identity,
-    node_reachable,
-    numa,
-    nvlink,
-    nvlink_errors,
-    os_alike,
-    paddle_run_check,
-    pairs,
-    pcie_acs,
-    pcie_link,
-    peer_ports,
-    rails_alike,
-    rdma_write,
-    registry_reachable,
-    roce,
-    roce_flow_control,
-    sharding,
-    shared_memory,
-    topology,
-    training_numerics,
-    training_throughput,
-    xid,
-)
-from clustercheck.checks.base import Check
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
 
-CHECKS: tuple[Check, ...] = (
-    node_reachable.CHECK,
-    node_identity.CHECK,
-    clock.CHECK,
-    name_service.CHECK,
-    disk_space.CHECK,
-    shared_memory.CHECK,
-    mounts.CHECK,
-    registry_reachable.CHECK,
-    os_alike.CHECK,
-    firmware_alike.CHECK,
-    cpu_governor.CHECK,
-    numa.CHECK,
-    memory.CHECK,
-    memory_errors.CHECK,
-    huge_pages.CHECK,
-    limits.CHECK,
-    pcie_acs.CHECK,
-    iommu.CHECK,
-    infiniband_port.CHECK,
-    infiniband_errors.CHECK,
-    infiniband_firmware.CHECK,
-    rails_alike.CHECK,
-    roce.CHECK,
-    roce_flow_control.CHECK,
-    gpu_driver.CHECK,
-    gpu_present.CHECK,
-    gpu_model.CHECK,
-    gpu_mig.CHECK,
-    gpu_vbios.CHECK,
-    driver_version.CHECK,
-    fabric_manager.CHECK,
-    container_gpus.CHECK,
-    container_user.CHECK,
-    container_reload.CHECK,
-    gpu_ecc.CHECK,
-    gpu_row_remap.CHECK,
-    nvlink.CHECK,
-    nvlink_errors.CHECK,
-    topology.CHECK,
-    gpu_p2p.CHECK,
-    pcie_link.CHECK,
-    gpu_throttle.CHECK,
-    gpu_recovery.CHECK,
-    dcgm_diag.CHECK,
-    xid.CHECK,
-    kernel_log.CHECK,
-    gpu_gemm.CHECK,
-    gpu_memory_bandwidth.CHECK,
-    gpu_memory_pattern.CHECK,
-    gpu_launch_latency.CHECK,
-    gpu_transfer.CHECK,
-    gpu_peer_bandwidth.CHECK,
-    gpu_burn.CHECK,
-    peer_ports.CHECK,
-    all_reduce.CHECK,
-    bandwidth.CHECK,
-    nccl_transport.CHECK,
-    pairs.CHECK,
-    *rdma_write.CHECKS,
-    *collective.CHECKS,
-    *collective_bandwidth.CHECKS,
-    *nccl_tests.CHECKS,
-    paddle_run_check.CHECK,
-    data_parallel.CHECK,
-    sharding.CHECK,
-    *training_numerics.CHECKS,
-    *training_throughput.CHECKS,
-    inference_latency.CHECK,
+from clustercheck.checks.base import Check
+from clustercheck.model import Section
+
+_WITHOUT_CHECK = {"all", "base"}
+_SECTIONS = tuple(Section)
+
+
+def _discover() -> Iterator[Check]:
+    """Yields ``CHECK`` or each of ``CHECKS`` of every module next to this one."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if not module.ispkg and module.name not in _WITHOUT_CHECK:
+            found = importlib.import_module(f"clustercheck.checks.{module.name}")
+            yield from found.CHECKS if hasattr(found, "CHECKS") else (found.CHECK,)
+
+
+CHECKS: tuple[Check, ...] = tuple(
+    sorted(_discover(), key=lambda check: (_SECTIONS.index(check.section), check.id))
 )
 BY_ID = {check.id: check for check in CHECKS}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.checks.of_job import ended_badly, outcome_of, points_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, points_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "all_reduce"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Every rank of the node must have ended well, with every element of every size right."""
+    """Every rank of the node must have succeeded, with every element of every size right."""
     if (finding := ended_badly(evidence, JOB, subject)) is not None:
         return finding
     outcome = outcome_of(evidence, JOB)
@@ -30,7 +30,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         wrong += [f"{point.get('bytes')} bytes" for point in points if point.get("correct") is not True]
     more = {"ranks": len(ranks), "results_checked": checked}
     if wrong:
-        return bad(
+        return failed(
             f"wrong sums at {', '.join(dict.fromkeys(wrong))}",
             "wrong sums",
             "every element right",
@@ -38,7 +38,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         )
     if unread:
         raise unread[0]
-    return good("every element right", "every element right", evidence=more)
+    return passed("every element right", "every element right", evidence=more)
 
 
 def _wrong_on(node: str) -> seeding.Inject:
@@ -69,25 +69,34 @@ _RANK = seeding.rank
 CHECK = Check(
     id="all-reduce",
     title="All-reduce, values",
+    section=Section.COLLECTIVES,
     scope=Scope.GROUP,
     severity=Severity.CRITICAL,
     measures="whether every element of an all-reduce over all nodes is right on every rank",
     method="Paddle's all_reduce on seeded integers in float32, every element compared, several sizes",
     requires="the training image on every node, at least two ranks",
     expectation="every rank ends by itself, and every element is equal to the known sum",
-    remedy="Look at this node's log and network; validate without it to see whether the others agree.",
+    remedy="Check this node's log and network; validate without it to see whether the others agree.",
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
-        Fault("wrong-sums", _wrong_on("gpu02"), Subject("gpu02")),
-        Fault("rank-crashes", _RANK(JOB, "gpu03", RankState.CRASHED, "killed by signal 9"), Subject("gpu03")),
-        Fault("rank-hangs", _RANK(JOB, "gpu01", RankState.HUNG, "behind its peers"), Subject("gpu01")),
-        Fault("node-lost", _RANK(JOB, "gpu02", RankState.UNREACHABLE, "connection closed"), Subject("gpu02")),
-        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
-        Fault("wrong-sums-beside-a-rank-without-points", _wrong_beside_silent, Subject("gpu02")),
-        Fault("no-points", seeding.verdicts(JOB, _no_points), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("wrong-sums", _wrong_on("gpu02"), Subject("gpu02")),
+        SeededFault(
+            "rank-crashes", _RANK(JOB, "gpu03", RankState.CRASHED, "killed by signal 9"), Subject("gpu03")
+        ),
+        SeededFault("rank-hangs", _RANK(JOB, "gpu01", RankState.HUNG, "behind its peers"), Subject("gpu01")),
+        SeededFault(
+            "node-lost", _RANK(JOB, "gpu02", RankState.UNREACHABLE, "connection closed"), Subject("gpu02")
+        ),
+        SeededFault(
+            "one-node-asked", seeding.only(JOB, "gpu01", asked=True), Subject("gpu01"), Verdict.EXCLUDED
+        ),
+        SeededFault(
+            "one-node-left", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN
+        ),
+        SeededFault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        SeededFault("wrong-sums-beside-a-rank-without-points", _wrong_beside_silent, Subject("gpu02")),
+        SeededFault("no-points", seeding.verdicts(JOB, _no_points), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

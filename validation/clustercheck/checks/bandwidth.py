@@ -7,25 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB
 from clustercheck.checks.base import GROUP as ALL
-from clustercheck.checks.base import Check, Fault, Finding, the_group
-from clustercheck.checks.of_job import ended_badly, outcome_of, points_of
-from clustercheck.checks.of_nccl import reduced_in_switch
-from clustercheck.comparison import before_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, the_group
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, points_of
+from clustercheck.checks.support.nccl import reduced_in_switch
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import before_of
+from clustercheck.evidence.rails import compute_ports, require_known_rails
 from clustercheck.expect.collective import network_ceiling_gbps
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Effect, Figure, Limit
 from clustercheck.expect.judge import judge as judge_figure
 from clustercheck.expect.network import Adapter, expectation, rdma_adapter, socket_adapter
 from clustercheck.expect.physics import all_reduce_ceiling_gbps
 from clustercheck.expect.profiles import Metric
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Effect, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
-from clustercheck.rails import compute_ports, require_known_rails
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
 PHYSICS = "what the links carry as bus bandwidth"
@@ -35,7 +34,7 @@ METHOD = "fixed-size all-reduce, bus bandwidth as nccl-tests defines it"
 
 
 @dataclass(frozen=True)
-class Limits:
+class GroupLimits:
     """What one size is judged by, in GB/s of bus bandwidth; without a floor where nobody knows a number."""
 
     floor: Limit | None
@@ -59,7 +58,7 @@ def compare(
     evidence: Evidence,
     check: str,
     points: Mapping[int, Mapping[str, Any]],
-    limits: Mapping[int, Limits],
+    limits: Mapping[int, GroupLimits],
     outcome: JobOutcome,
     *,
     subject: Subject = ALL,
@@ -69,7 +68,7 @@ def compare(
     Sizes without a floor are compared with the baseline; where none has a floor, else nobody can judge.
     """
     if not limits:
-        raise CannotReadError("none of the sizes that were measured is judged")
+        raise CannotReadError("none of the measured sizes is judged")
     with_floor = [size for size, each in limits.items() if each.floor is not None]
     nodes = sorted({rank.node for rank in outcome.ranks})
     backend = said(outcome, "backend")
@@ -96,7 +95,7 @@ def compare(
     return replace(finding, verdict=Verdict.EXCLUDED, because=NO_FLOOR if len(nodes) == 1 else NO_PLATEAU)
 
 
-def _figure(size: int, busbw: float, limits: Limits, conditions: Mapping[str, Any]) -> Figure:
+def _figure(size: int, busbw: float, limits: GroupLimits, conditions: Mapping[str, Any]) -> Figure:
     return Figure(
         metric=f"{METRIC}{size}",
         measured=busbw,
@@ -119,7 +118,7 @@ def curve(
     for rank in outcome.ranks:
         for point in points(rank):
             size, busbw = point.get("bytes"), point.get("busbw_gbps")
-            if not isinstance(size, int) or not isinstance(busbw, int | float) or not 0 < busbw < math.inf:
+            if not isinstance(size, int) or not isinstance(busbw, (int, float)) or not 0 < busbw < math.inf:
                 raise CannotReadError(f"rank {rank.rank} gives no bandwidth for one of its sizes")
             if size not in slowest or busbw < slowest[size]["busbw_gbps"]:
                 slowest[size] = dict(point)
@@ -145,19 +144,19 @@ def said(outcome: JobOutcome, key: str) -> str:
 
 
 NO_FLOOR = (
-    "no number is sourced for these GPUs within one node at these sizes, and no baseline has one: save one "
-    "where the node is known to be good (validate --save-baseline)"
+    "no floor has a source for these GPUs within one node at these sizes, and there is no baseline: save "
+    "one when the node is known to be good (validate --save-baseline)"
 )
 NO_PLATEAU = (
-    "no message was large enough for the network's plateau, and no baseline has these sizes: run a larger "
-    "suite, or save a baseline where the cluster is known to be good (validate --save-baseline)"
+    "no message was large enough for the network's plateau, and no baseline has these sizes: run a "
+    "larger suite, or save a baseline when the cluster is known to be good (validate --save-baseline)"
 )
 LATENCY_BOUND_BYTES = 16 * 1024 * 1024  # smaller ones measure latency, not the network's rate
 
 
 def limits_at(
     evidence: Evidence, outcome: JobOutcome, size: int, collective: str = "all_reduce"
-) -> Limits | None:
+) -> GroupLimits | None:
     """Floor and ceiling for a size: from the network across nodes, from the profile within one.
 
     For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
@@ -184,7 +183,7 @@ def limits_at(
         )
     bound, method = f"rate of {network.slowest}", IN_SWITCH if in_switch else PHYSICS
     plateau = max(network.from_bytes, network.from_bytes_per_rank * len(outcome.ranks))
-    return Limits(
+    return GroupLimits(
         Limit(network.floor_gbps, network.source, network.method) if size >= plateau else None,
         Limit(ceiling, bound, method, ABOVE_CEILING) if ceiling is not None else None,
         network.nominal_gbps,
@@ -193,7 +192,7 @@ def limits_at(
     )
 
 
-def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | None:
+def _within(evidence: Evidence, node: str, ranks: int, size: int) -> GroupLimits | None:
     profile = evidence.profile(node)
     floor = profile.floor(Metric.ALL_REDUCE, gpus=ranks, size_bytes=size) if profile else None
     if floor is None and size < LATENCY_BOUND_BYTES:
@@ -208,7 +207,7 @@ def _within(evidence: Evidence, node: str, ranks: int, size: int) -> Limits | No
     )
     name = profile.name if profile else ""
     links, method = f"links between the GPUs of {name}", IN_SWITCH if in_switch else PHYSICS
-    return Limits(
+    return GroupLimits(
         Limit(floor.value, f"profile {name}: {floor.source}", floor.method, floor.tolerance)
         if floor
         else None,
@@ -230,7 +229,7 @@ def adapter_of(evidence: Evidence, outcome: JobOutcome, node: str, backend: str)
     return socket_adapter(found.records("nics"), interface.split(",")[0])
 
 
-def _point(point: Mapping[str, Any], limits: Limits | None) -> dict[str, Any]:
+def _point(point: Mapping[str, Any], limits: GroupLimits | None) -> dict[str, Any]:
     kept = {key: point.get(key) for key in ("bytes", "time_s_median", "algbw_gbps", "busbw_gbps", "correct")}
     if limits is not None:
         floor = limits.floor
@@ -261,6 +260,7 @@ def _slower_than_before(evidence: Evidence) -> Evidence:
 CHECK = Check(
     id="all-reduce-bandwidth",
     title="All-reduce, bandwidth",
+    section=Section.COLLECTIVES,
     scope=Scope.GROUP,
     measures="bus bandwidth of an all-reduce over all nodes",
     method="Paddle's all_reduce in float32 at fixed sizes, median; bus bandwidth as nccl-tests defines it, "
@@ -274,13 +274,13 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("slow-group", _slow(0.05), ALL),
-        Fault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
-        Fault("slower-than-before", _slower_than_before, ALL),
-        Fault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
-        Fault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
-        Fault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),
-        Fault(
+        SeededFault("slow-group", _slow(0.05), ALL),
+        SeededFault("impossibly-fast", _slow(50.0), ALL, Verdict.NOT_RUN),
+        SeededFault("slower-than-before", _slower_than_before, ALL),
+        SeededFault("one-node-asked", seeding.only(JOB, "gpu01", asked=True), ALL, Verdict.EXCLUDED),
+        SeededFault("one-node-left", seeding.only(JOB, "gpu01", asked=False), ALL, Verdict.NOT_RUN),
+        SeededFault("rate-unknown", seeding.edit("gpu02", _no_speed), ALL, Verdict.NOT_RUN),
+        SeededFault(
             "rank-crashed",
             seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11"),
             ALL,

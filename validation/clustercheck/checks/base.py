@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from clustercheck.comparison import before_of
-from clustercheck.evidence import GPUS_IDLE, Evidence
-from clustercheck.expect.figures import Figure, Judged
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.evidence.comparison import before_of
 from clustercheck.expect.judge import judge_all
-from clustercheck.model import NOTHING, Result, Scope, Severity, Subject, Verdict
+from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.python39 import SLOTS
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
@@ -21,7 +21,7 @@ CUDA_IMAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, **SLOTS)
 class Finding:
     """What a check found on one subject. ``remedy`` replaces the check's own where it says more.
 
@@ -41,10 +41,11 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
     figures: tuple[Figure, ...] = ()
     margin: float | None = None
+    waived: bool = False
 
 
 @dataclass(frozen=True)
-class Fault:
+class SeededFault:
     """A fault that the check must catch: ``inject`` plants it in healthy evidence.
 
     ``subject`` must then turn to ``verdict``.
@@ -58,7 +59,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing measured. ``subjects`` are those that the declaration expects, whatever was found.
+    """One thing measured, shown in its ``section`` of the report.
+
+    ``subjects`` are those that the declaration expects, whatever was found.
 
     ``job`` names the distributed job that it judges; ``heavy`` checks leave busy nodes alone.
     ``severity`` says what a failure means; ``counters`` are parts of the probe that are read once more after
@@ -67,6 +70,7 @@ class Check:
 
     id: str
     title: str
+    section: Section
     scope: Scope
     measures: str
     method: str
@@ -75,7 +79,7 @@ class Check:
     remedy: str
     subjects: Callable[[Evidence], Iterable[Subject]]
     judge: Callable[[Evidence, Subject], Finding]
-    faults: tuple[Fault, ...]
+    faults: tuple[SeededFault, ...]
     job: str = ""
     severity: Severity = Severity.MAJOR
     counters: tuple[str, ...] = ()
@@ -91,31 +95,36 @@ class Check:
         return bool(self.job)
 
 
-def good(measured: float | str | None = None, expected: float | str | None = None, **more: Any) -> Finding:
+def passed(measured: float | str | None = None, expected: float | str | None = None, **more: Any) -> Finding:
     """It is as it should be."""
     return Finding(Verdict.PASS, measured=measured, expected=expected, **more)
 
 
-def bad(
+def failed(
     because: str, measured: float | str | None = None, expected: float | str | None = None, **more: Any
 ) -> Finding:
     """It is not."""
     return Finding(Verdict.FAIL, because, measured=measured, expected=expected, **more)
 
 
-def warning(
+def warned(
     because: str, measured: float | str | None = None, expected: float | str | None = None, **more: Any
 ) -> Finding:
     """It could be better, as a plain operating system brings it: a failure where the site is strict."""
     return Finding(Verdict.WARNING, because, measured=measured, expected=expected, **more)
 
 
-def unknown(because: str, **more: Any) -> Finding:
+def not_run(because: str, **more: Any) -> Finding:
     """It could not be judged."""
     return Finding(Verdict.NOT_RUN, because, **more)
 
 
-def excluded(because: str, **more: Any) -> Finding:
+def waived(because: str) -> Finding:
+    """The operator does not want it judged."""
+    return Finding(Verdict.EXCLUDED, because, waived=True)
+
+
+def not_applicable(because: str, **more: Any) -> Finding:
     """It does not apply here, for a reason that is named."""
     return Finding(Verdict.EXCLUDED, because, **more)
 
@@ -242,7 +251,7 @@ def _with_figures(finding: Finding, judged: Sequence[Judged]) -> Finding:
 
 
 def _with_idle_gpus(check: Check, evidence: Evidence, subject: Subject, finding: Finding) -> Finding:
-    """A job in which GPUs took no part proves nothing of them, and says so."""
+    """A job in which GPUs were not used proves nothing of them, and says so."""
     idle = evidence.gpus_idle(check.job, subject.node) if check.job else ()
     if not idle:
         return finding
@@ -258,15 +267,15 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
             return barred
         return check.judge(evidence, subject)
     except NotDoneError as error:
-        return unknown(str(error))
+        return not_run(str(error))
     except CannotReadError as error:
-        return unknown(f"cannot read: {error}")
+        return not_run(f"cannot read: {error}")
     except Exception as error:  # noqa: BLE001 - a check that fails itself has judged nothing
         return _failed_itself(error)
 
 
 def _failed_itself(error: Exception) -> Finding:
-    return unknown(f"the check itself failed: {type(error).__name__}: {error}")
+    return not_run(f"the check itself failed: {type(error).__name__}: {error}")
 
 
 def _without_figures(finding: Finding, error: Exception) -> Finding:
@@ -280,17 +289,17 @@ def _barred(check: Check, evidence: Evidence, subject: Subject) -> Finding | Non
     """Why this subject is not judged at all, None where it is."""
     for exclusion in evidence.exclusions:
         if exclusion.covers(check.id, subject):
-            return excluded(exclusion.reason)
+            return waived(exclusion.reason)
     if subject.node is None:
         return None
     spec, node = evidence.declared.get(subject.node), evidence.nodes.get(subject.node)
     if spec is not None and spec.excluded:
-        return excluded(f"{subject.node} is taken out: {spec.excluded}")
+        return waived(f"{subject.node} is quarantined: {spec.excluded}")
     if check.id != "node-reachable" and (node is None or node.unreachable):
         because = node.unreachable if node else "nothing was collected"
-        return unknown(f"the node could not be looked at: {because}")
+        return not_run(f"the node could not be probed: {because}")
     if check.heavy and subject.node in evidence.left_out:
-        return unknown(evidence.left_out[subject.node])
+        return not_run(evidence.left_out[subject.node])
     return None
 
 
@@ -321,6 +330,7 @@ def _result(
         evidence=finding.evidence,
         severity=check.severity,
         margin=finding.margin,
+        waived=finding.waived,
         figures=judged,
         simulated=node.simulated if node is not None else subject.node is None and evidence.simulated,
     )

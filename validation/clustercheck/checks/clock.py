@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good, unknown
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_run, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 # Logs of several nodes are read side by side, and make and file servers compare times: seconds matter there.
@@ -48,8 +48,8 @@ def offset_of(node: NodeEvidence) -> Offset:
     It cannot have begun before it was asked for, nor ended after it came back. Raises CannotReadError.
     """
     began, ended = node.raw.get("clock_began"), node.raw.get("clock_ended")
-    if not isinstance(began, int | float) or not isinstance(ended, int | float) or node.asked is None:
-        raise CannotReadError("the probe did not say what time it was")
+    if not isinstance(began, (int, float)) or not isinstance(ended, (int, float)) or node.asked is None:
+        raise CannotReadError("the probe did not report the time")
     offset = Offset(ended - node.asked[1], began - node.asked[0])
     if offset.low > offset.high:
         raise CannotReadError("the clock was set while the probe ran")
@@ -62,16 +62,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     mine = offset_of(evidence.nodes[name])
     more = {"offset_s": round(mine.middle, 2), "doubt_s": round((mine.high - mine.low) / 2, 2)}
     if mine.high - mine.low > DOUBT_S:
-        return unknown(
+        return not_run(
             f"the log-in took {mine.high - mine.low:.0f} s: the clock cannot be compared", evidence=more
         )
     reference, among = evidence.once(_reference)
     if abs(least := mine.least_from(reference)) > PEERS_S:
-        return bad(_said(least, among), round(least, 1), PEERS_S, unit="s", evidence=more)
+        return failed(_said(least, among), round(least, 1), PEERS_S, unit="s", evidence=more)
     if abs(least := mine.least_from(HERE)) > CONTROLLER_S:
         because = f"{_said(least, 'this machine')}, like the other nodes"
-        return bad(because, round(least, 1), CONTROLLER_S, unit="s", evidence=more, remedy=ALL_WRONG)
-    return good(round(mine.least_from(reference), 1), PEERS_S, unit="s", source=among, evidence=more)
+        return failed(because, round(least, 1), CONTROLLER_S, unit="s", evidence=more, remedy=ALL_WRONG)
+    return passed(round(mine.least_from(reference), 1), PEERS_S, unit="s", source=among, evidence=more)
 
 
 def _reference(evidence: Evidence) -> tuple[Offset, str]:
@@ -108,30 +108,36 @@ def _ahead(node: str, by_s: float) -> seeding.Inject:
 
 
 ALL_WRONG = (
-    "Look at the clock of this machine and of a node (`date -u`): one of them is wrong, and certificates and "
-    "logs go by it. Point the nodes to a time server that is right."
+    "Compare the clocks of this machine and of a node (`date -u`): one of them is wrong, which affects "
+    "certificates and logs. Configure a correct time server on the nodes."
 )
 CHECK = Check(
     id="clock",
     title="Clock",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="how far the node's clock is at least from most nodes' (of three or more) and this machine's",
+    measures=(
+        "minimum difference of the node's clock from those of most nodes (of three or more) and of this "
+        "machine"
+    ),
     method="time on the node when the probe began and ended, within the times it was asked for and came back",
     requires="a log-in that does not take half a minute",
     expectation=f"within {PEERS_S:g} s of the other nodes, {CONTROLLER_S:g} s of this machine",
-    remedy="Set the node's clock and have it kept right: see `timedatectl`, then give chrony or "
-    "systemd-timesyncd a time server that the node can reach.",
+    remedy=(
+        "Set the node's clock and keep it synchronised: see `timedatectl`, and configure chrony or "
+        "systemd-timesyncd with a time server that the node can reach."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("clock-ahead", _ahead("gpu02", 600.0), Subject("gpu02")),
-        Fault("clock-behind", _ahead("gpu01", -5.0), Subject("gpu01")),
-        Fault(
+        SeededFault("clock-ahead", _ahead("gpu02", 600.0), Subject("gpu02")),
+        SeededFault("clock-behind", _ahead("gpu01", -5.0), Subject("gpu01")),
+        SeededFault(
             "every-clock-wrong",
             seeding.chain(*(_ahead(node, 3600.0) for node in ("gpu01", "gpu02", "gpu03"))),
             Subject("gpu03"),
         ),
-        Fault(
+        SeededFault(
             "no-time-told",
             seeding.edit("gpu03", lambda raw: raw.pop("clock_ended")),
             Subject("gpu03"),

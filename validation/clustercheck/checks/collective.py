@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import GPUS_IDLE, Evidence
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "collectives"
@@ -44,13 +53,13 @@ def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...],
     because = ", ".join(sorted(map(str, reasons)))
     idle = evidence.gpus_idle(JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
-        return unknown(f"{because}; {GPUS_IDLE}")
-    return excluded(because)
+        return not_run(f"{because}; {GPUS_IDLE}")
+    return not_applicable(because)
 
 
 def _check(name: str) -> Check:
     def judge(evidence: Evidence, subject: Subject) -> Finding:
-        """Every rank of the node must have ended well, with every element of every size right."""
+        """Every rank of the node must have succeeded, with every element of every size right."""
         if (finding := ended_badly(evidence, JOB, subject)) is not None:
             return finding
         ranks = ranks_of(outcome_of(evidence, JOB), str(subject.node))
@@ -70,22 +79,25 @@ def _check(name: str) -> Check:
         more = {"ranks": len(ranks), "results_checked": checked}
         if wrong:
             because = f"wrong values at {', '.join(dict.fromkeys(wrong))}"
-            return bad(because, "wrong values", "every element right", evidence=more)
+            return failed(because, "wrong values", "every element right", evidence=more)
         if unread:
             raise unread[0]
-        return good("every element right", "every element right", evidence=more)
+        return passed("every element right", "every element right", evidence=more)
 
     return Check(
         id=words(name),
         title=f"{words(name).capitalize()}, values",
+        section=Section.COLLECTIVES,
         scope=Scope.GROUP,
         measures=f"whether {DOES[name]}, every element right",
         method=f"Paddle's own {words(name)} of seeded integers in float32 into poisoned memory, "
         "every element compared, several sizes",
-        requires="the training image on every node, at least two ranks, a backend that has it: over gloo "
-        "Paddle has all-gather and broadcast alone",
-        expectation="every rank ends by itself, and every element is what it must be",
-        remedy="Look at this node's log and network; validate without it to see whether the others agree.",
+        requires=(
+            "the training image on every node, at least two ranks, a backend that has it: over gloo "
+            "Paddle has only all-gather and broadcast"
+        ),
+        expectation="every rank ends by itself, and every element is correct",
+        remedy="Check this node's log and network; validate without it to see whether the others agree.",
         subjects=every_node,
         judge=judge,
         job=JOB,
@@ -93,18 +105,18 @@ def _check(name: str) -> Check:
     )
 
 
-def _faults(name: str) -> tuple[Fault, ...]:
+def _faults(name: str) -> tuple[SeededFault, ...]:
     rank, node = seeding.rank, Subject("gpu02")
     return (
-        Fault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
-        Fault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
-        Fault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
-        Fault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
-        Fault("wrong-values-beside-a-silent-rank", wrong_beside_silent(name), node),
-        Fault("not-measured", drop(name), node, Verdict.NOT_RUN),
-        Fault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
-        Fault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
+        SeededFault("wrong-values", change(name, lambda p: p.update(correct=False), "gpu02"), node),
+        SeededFault("rank-crashes", rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
+        SeededFault("rank-hangs", rank(JOB, "gpu02", RankState.HUNG, "behind its peers"), node),
+        SeededFault("one-node-left", seeding.only(JOB, "gpu02", asked=False), node, Verdict.NOT_RUN),
+        SeededFault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), node),
+        SeededFault("wrong-values-beside-a-silent-rank", wrong_beside_silent(name), node),
+        SeededFault("not-measured", drop(name), node, Verdict.NOT_RUN),
+        SeededFault("backend-has-none", lacks(name), node, Verdict.EXCLUDED),
+        SeededFault("gpus-idle", seeding.chain(lacks(name), over_gloo), node, Verdict.NOT_RUN),
     )
 
 
@@ -151,7 +163,7 @@ def lacks(name: str) -> seeding.Inject:
 
 
 def over_gloo(evidence: Evidence) -> Evidence:
-    """The launcher says that the GPUs took no part."""
+    """The launcher says that the GPUs were not used."""
     return seeding.with_facts(evidence, JOB, backend="gloo")
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from clustercheck.checks import bandwidth, collective, seeding
-from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group
-from clustercheck.checks.of_job import ended_badly, outcome_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks import bandwidth, collective
+from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, the_group
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.collective import HALF, network_ceiling_gbps, network_part, within_node_part
-from clustercheck.expect.figures import Limit
 from clustercheck.launch.model import JobOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = collective.JOB
 
 
-def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.Limits | None:
+def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.GroupLimits | None:
     """The limits of a size, as far as they bind this collective; None where none do."""
     limits = bandwidth.limits_at(evidence, outcome, size, name)
     if limits is None:
@@ -55,7 +55,7 @@ def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
     return replace(limit, reference=limit.reference * part, source=source)
 
 
-def _ceiling(limits: bandwidth.Limits, gbps: float) -> Limit | None:
+def _ceiling(limits: bandwidth.GroupLimits, gbps: float) -> Limit | None:
     """None where the all-reduce has none either: a virtual adapter's rate is no physics.
 
     What a switch that reduces saves an all-reduce, it does not save these.
@@ -87,18 +87,23 @@ def _check(name: str) -> Check:
     return Check(
         id=f"{word}-bandwidth",
         title=f"{word.capitalize()}, bandwidth",
+        section=Section.COLLECTIVES,
         scope=Scope.GROUP,
         measures=f"bus bandwidth of {word} over all nodes",
         method=f"Paddle's own {word} in float32 at fixed sizes, median; bus bandwidth as nccl-tests "
         "defines it, of the slowest rank",
         requires="the training image on every node, at least two ranks, a backend that has it, a network "
         "adapter whose rate is known",
-        expectation="within a node the floor of the all-reduce as far as it binds this collective; across "
-        "nodes a floor of its own, as that of the all-reduce has no source here: 60 % of the InfiniBand or "
-        "RoCE rails (55 % of one or two) from 1 GiB and 16 MiB a rank on, 10 % of TCP; and no more than "
-        "physics allows",
-        remedy="Where the all-reduce is slow too, see the pairs and the culprits; where this one alone is, "
-        "look at NCCL's log for the algorithm and the transport that it chose.",
+        expectation=(
+            "within a node the floor of the all-reduce as far as it binds this collective; across nodes "
+            "a floor of its own, as that of the all-reduce has no source here: 60 % of the InfiniBand or "
+            "RoCE rails (55 % of one or two) from 1 GiB and 16 MiB a rank on, 10 % of TCP; and not above "
+            "the physical limit"
+        ),
+        remedy=(
+            "If the all-reduce is slow too, see the pairs and the culprits; if only this one is, check "
+            "NCCL's log for the algorithm and the transport that it chose."
+        ),
         subjects=the_group,
         judge=judge,
         job=JOB,
@@ -114,16 +119,16 @@ def _scaled(name: str, factor: float) -> seeding.Inject:
     return collective.change(name, scale)
 
 
-def _faults(name: str) -> tuple[Fault, ...]:
+def _faults(name: str) -> tuple[SeededFault, ...]:
     crashed = seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 11")
     idle = seeding.chain(collective.lacks(name), collective.over_gloo)
     return (
-        Fault("slow-group", _scaled(name, 0.02), GROUP),
-        Fault("impossibly-fast", _scaled(name, 50.0), GROUP, Verdict.NOT_RUN),
-        Fault("not-measured", collective.drop(name), GROUP, Verdict.NOT_RUN),
-        Fault("backend-has-none", collective.lacks(name), GROUP, Verdict.EXCLUDED),
-        Fault("gpus-idle", idle, GROUP, Verdict.NOT_RUN),
-        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+        SeededFault("slow-group", _scaled(name, 0.02), GROUP),
+        SeededFault("impossibly-fast", _scaled(name, 50.0), GROUP, Verdict.NOT_RUN),
+        SeededFault("not-measured", collective.drop(name), GROUP, Verdict.NOT_RUN),
+        SeededFault("backend-has-none", collective.lacks(name), GROUP, Verdict.EXCLUDED),
+        SeededFault("gpus-idle", idle, GROUP, Verdict.NOT_RUN),
+        SeededFault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
     )
 
 

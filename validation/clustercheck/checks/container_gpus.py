@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
-from clustercheck.checks.of_docker import not_started
-from clustercheck.checks.of_gpu import number_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import not_started
+from clustercheck.checks.support.gpu import number_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, readable
 
 _GPU = re.compile(r"GPU \d{1,4}: .*\(UUID: (GPU-[0-9A-Za-z-]+)\)(?: .*)?\s*")
@@ -27,11 +27,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     numbers = {gpu.uuid: number_of(evidence, node.name, gpu.address) for gpu in node.smi().gpus}
     outside = set(numbers)
     if record.get("timed_out"):
-        return bad("the container did not end within its time limit", "hangs", len(outside))
+        return failed("the container did not end within its time limit", "hangs", len(outside))
     if record.get("rc") != 0:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
         how = "could not be started with GPUs" if record.get("rc") in _ENGINE else "cannot use the GPUs"
-        return bad(f"a container {how}: {said}", 0, len(outside))
+        return failed(f"a container {how}: {said}", 0, len(outside))
     return _compare(listed(str(record.get("stdout") or "")), numbers)
 
 
@@ -51,12 +51,12 @@ def _compare(seen: list[str], outside: Mapping[str, int | None]) -> Finding:
     if hidden := [number for uuid, number in outside.items() if uuid not in seen]:
         which = ", ".join(str(number) for number in hidden if number is not None)
         because = f"a container sees {len(seen)} of the driver's {len(outside)} GPUs, without GPU {which}"
-        return bad(because, len(seen), len(outside), evidence=more)
+        return failed(because, len(seen), len(outside), evidence=more)
     if set(seen) - set(outside) or not seen:
-        return bad(
+        return failed(
             "a container sees other GPUs than the driver lists", len(seen), len(outside), evidence=more
         )
-    return good(len(seen), len(outside), evidence=more)
+    return passed(len(seen), len(outside), evidence=more)
 
 
 def _without_last(raw: seeding.Raw) -> None:
@@ -67,6 +67,7 @@ def _without_last(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="container-gpus",
     title="GPUs in containers",
+    section=Section.CONTAINERS,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="which GPUs a container of the training image sees",
@@ -74,12 +75,12 @@ CHECK = Check(
     requires="the training image on the node, Docker, the NVIDIA Container Toolkit",
     expectation="every GPU that the driver lists",
     remedy="Refresh the CDI specification (systemctl restart nvidia-cdi-refresh), and configure the toolkit "
-    "anew: clusterctl apply --only runtime",
+    "again: clusterctl apply --only runtime",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("container-sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
-        Fault(
+        SeededFault("container-sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
+        SeededFault(
             "toolkit-missing",
             seeding.program_fails(
                 "gpu02",
@@ -89,13 +90,13 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "docker-stopped",
             seeding.program_fails("gpu02", "container_gpus", rc=125, stderr=f"docker: {seeding.NO_DOCKER}"),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "image-missing",
             seeding.program_fails(
                 "gpu02", "container_gpus", rc=1, skipped="the training image is not on this node"

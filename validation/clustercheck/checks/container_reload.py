@@ -1,4 +1,4 @@
-"""Do containers keep their GPUs when systemd reads its units anew?"""
+"""Do containers keep their GPUs when systemd reads its units again?"""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
-from clustercheck.checks.of_docker import START, not_started
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import START, not_started
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, program_output, whole_number
 
 SOURCE = (
@@ -27,7 +27,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = evidence.nodes[str(subject.node)]
     record = node.mapping("docker")
     if record.get("timed_out"):
-        return unknown("docker info did not answer within its time limit", remedy=START)
+        return not_run("docker info did not answer within its time limit", remedy=START)
     return not_started(record) or _by_cause(evidence, node, _described(record))
 
 
@@ -40,24 +40,28 @@ def _by_cause(evidence: Evidence, node: NodeEvidence, info: Mapping[str, Any]) -
     how = f"{driver}, GPUs by {'CDI' if by_cdi else 'hook'}"
     expected, more = "cgroupfs, or GPUs by CDI", {"default_runtime": runtime}
     if driver != "systemd":
-        return good(how, expected, source=SOURCE, evidence=more)
+        return passed(how, expected, source=SOURCE, evidence=more)
     if not by_cdi and runtime == "nvidia":
-        return unknown("NVIDIA's runtime is the default: how it gives GPUs is not known here", evidence=more)
+        return not_run("NVIDIA's runtime is the default: how it adds GPUs is not known", evidence=more)
     if not by_cdi and info.get("CDISpecDirs") and _version(info) >= GPUS_MAY_BE_CDI:
         because = (
-            f"Docker {info.get('ServerVersion')} may take --gpus for CDI or for a hook: which is not told"
+            f"Docker {info.get('ServerVersion')} may handle --gpus by CDI or by a hook: which one is not "
+            "known"
         )
-        return unknown(because, source=SOURCE, evidence=more)
+        return not_run(because, source=SOURCE, evidence=more)
     if not by_cdi:
-        because = "systemd manages the containers' devices and is not told of the GPUs, which a hook adds"
-        return bad(because, how, expected, source=SOURCE, evidence=more)
+        because = "systemd manages the containers' devices and does not know the GPUs, which a hook adds"
+        return failed(because, how, expected, source=SOURCE, evidence=more)
     missing = [
         str(link.get("path")) for link in node.records("device_links") if link.get("there") is not True
     ]
     if missing:
-        because = f"/dev/char has no link to {', '.join(missing[:4])}: some runc do not tell systemd then"
-        return unknown(because, source=SOURCE, evidence={**more, "without_link": missing}, remedy=LINKS)
-    return good(how, expected, source=SOURCE, evidence=more)
+        because = (
+            f"/dev/char has no link to {', '.join(missing[:4])}: some versions of runc then do not inform "
+            "systemd"
+        )
+        return not_run(because, source=SOURCE, evidence={**more, "without_link": missing}, remedy=LINKS)
+    return passed(how, expected, source=SOURCE, evidence=more)
 
 
 def _version(info: Mapping[str, Any]) -> int:
@@ -86,6 +90,7 @@ LINKS = (
 CHECK = Check(
     id="container-reload",
     title="GPUs after a daemon-reload",
+    section=Section.CONTAINERS,
     scope=Scope.HOST,
     measures="whether containers that run would lose their GPUs at the next `systemctl daemon-reload`, as "
     "any package's installation brings it",
@@ -100,20 +105,20 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("hook-and-systemd", _info("gpu02", CgroupDriver="systemd"), Subject("gpu02")),
-        Fault(
+        SeededFault("hook-and-systemd", _info("gpu02", CgroupDriver="systemd"), Subject("gpu02")),
+        SeededFault(
             "nvidia-runtime",
             _info("gpu01", CgroupDriver="systemd", DefaultRuntime="nvidia"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "gpus-by-hook-or-cdi",
             _info("gpu01", CgroupDriver="systemd", ServerVersion="29.1.0", CDISpecDirs=["/etc/cdi"]),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "docker-silent",
             seeding.program_fails("gpu03", "docker", rc=1, stderr=seeding.NO_DOCKER),
             Subject("gpu03"),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run, passed
 from clustercheck.checks.container_gpus import listed
-from clustercheck.checks.of_docker import not_started
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import not_started
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line, program_output
 
 PART = "container_gpus_as_user"
@@ -22,21 +22,21 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     try:
         of_root = listed(program_output(node.part("container_gpus"), "nvidia-smi -L in a container as root"))
     except CannotReadError as error:
-        return unknown(f"nothing to compare with: {error}", remedy="See the check container-gpus first.")
+        return not_run(f"nothing to compare with: {error}", remedy="See the check container-gpus first.")
     if record.get("timed_out"):
-        return bad("the container did not end within its time limit", "hangs", len(of_root))
+        return failed("the container did not end within its time limit", "hangs", len(of_root))
     if not isinstance(record.get("rc"), int):
         raise CannotReadError("the probe could not start a container")
     if record["rc"] != 0:
         said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
-        return bad(f"a container that is not root's cannot use the GPUs: {said}", 0, len(of_root))
+        return failed(f"a non-root container cannot use the GPUs: {said}", 0, len(of_root))
     seen = listed(str(record.get("stdout") or ""))
     if not of_root or set(seen) - set(of_root):
-        raise CannotReadError("a container that is not root's sees more GPUs than one that is")
+        raise CannotReadError("a non-root container sees more GPUs than one of root")
     if set(of_root) - set(seen):
-        because = f"a container sees {len(seen)} GPU(s) where it is not root's, {len(of_root)} where it is"
-        return bad(because, len(seen), len(of_root))
-    return good(len(seen), len(of_root))
+        because = f"a container sees {len(seen)} GPU(s) as non-root, {len(of_root)} as root"
+        return failed(because, len(seen), len(of_root))
+    return passed(len(seen), len(of_root))
 
 
 def _without_last(raw: seeding.Raw) -> None:
@@ -46,6 +46,7 @@ def _without_last(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="container-user",
     title="GPUs in containers, not as root",
+    section=Section.CONTAINERS,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="which GPUs a container of the training image sees whose user is not root",
@@ -59,21 +60,21 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
-        Fault(
+        SeededFault("sees-seven", seeding.edit("gpu01", _without_last), Subject("gpu01")),
+        SeededFault(
             "not-permitted",
             seeding.program_fails(
                 "gpu02", PART, rc=4, stderr="Failed to initialize NVML: Insufficient Permissions"
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "docker-stopped",
             seeding.program_fails("gpu01", PART, rc=125, stderr=f"docker: {seeding.NO_DOCKER}"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "no-container-at-all",
             seeding.program_fails("gpu03", "container_gpus", rc=125, stderr="docker: Error response"),
             Subject("gpu03"),

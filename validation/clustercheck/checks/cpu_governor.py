@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu_node, excluded, good, warning
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    not_applicable,
+    passed,
+    warned,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "performance"
-SOURCE = (
-    "Linux kernel, CPU Performance Scaling: of its governors this one alone asks for the highest pace always"
-)
-NO_CPUFREQ = "the kernel does not control the CPUs' pace (no cpufreq): the firmware does"
+SOURCE = "Linux kernel, CPU Performance Scaling: only this governor always requests the highest frequency"
+NO_CPUFREQ = "the kernel does not control the CPU frequency (no cpufreq): the firmware does"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A CPU that has to speed up first launches kernels late, and the slowest node sets the group's pace."""
     node = evidence.nodes[str(subject.node)]
     if inside := virtual(node.part("virtual")):
-        return excluded(f"the node is virtual ({inside}): the CPUs' pace is another machine's affair")
+        return not_applicable(f"the node is virtual ({inside}): its host controls the CPU frequency")
     governors = node.mapping("cpu").get("governors")
     if not isinstance(governors, dict) or not all(isinstance(n, int) for n in governors.values()):
         raise CannotReadError("the probe did not say which governors the CPUs have")
     if not governors:
-        return excluded(NO_CPUFREQ)
+        return not_applicable(NO_CPUFREQ)
     more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
     others = {name: count for name, count in governors.items() if name not in ("", EXPECTED)}
     if others:
         said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
         because = f"of {sum(governors.values())} CPU policies the governor is {said}"
-        return warning(
+        return warned(
             because, ", ".join(filter(None, sorted(governors))), EXPECTED, source=SOURCE, evidence=more
         )
     if "" in governors:
         raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
-    return good(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
+    return passed(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
 
 
 def _governors(node: str, **counts: int) -> seeding.Inject:
@@ -46,32 +52,33 @@ def _governors(node: str, **counts: int) -> seeding.Inject:
 CHECK = Check(
     id="cpu-governor",
     title="CPU governor",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
-    measures="by which rule (governor) the kernel sets the pace of the CPUs",
+    measures="the governor by which the kernel sets the CPU frequency",
     method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
-    requires="a machine that is not virtual, a kernel that controls the pace (cpufreq)",
+    requires="a machine that is not virtual, a kernel that controls the CPU frequency (cpufreq)",
     expectation=f"{EXPECTED}, on every CPU; another is a warning, as systems bring it",
     remedy="`cpupower frequency-set --governor performance`, and at every boot by a unit or by tuned's "
-    "profile throughput-performance; or have the firmware do it, with its profile for most performance.",
+    "profile throughput-performance; or set the firmware's profile for maximum performance.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("powersave", _governors("gpu02", powersave=256), Subject("gpu02"), Verdict.WARNING),
-        Fault(
+        SeededFault("powersave", _governors("gpu02", powersave=256), Subject("gpu02"), Verdict.WARNING),
+        SeededFault(
             "one-cpu-otherwise",
             _governors("gpu01", performance=255, schedutil=1),
             Subject("gpu01"),
             Verdict.WARNING,
         ),
-        Fault(
+        SeededFault(
             "powersave-beside-one-not-told",
             seeding.edit("gpu01", lambda raw: raw["cpu"].update(governors={"": 1, "powersave": 255})),
             Subject("gpu01"),
             Verdict.WARNING,
         ),
-        Fault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
-        Fault(
+        SeededFault("no-cpufreq", _governors("gpu03"), Subject("gpu03"), Verdict.EXCLUDED),
+        SeededFault(
             "governor-not-told",
             seeding.edit("gpu03", lambda raw: raw["cpu"].update(governors={"": 256})),
             Subject("gpu03"),

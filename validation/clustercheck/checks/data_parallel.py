@@ -7,12 +7,12 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "data_parallel"
@@ -38,7 +38,7 @@ def judge(evidence: Evidence, subject: Subject, job: str = JOB) -> Finding:
         raise unread[0]
     worst = max(_difference(rank) for rank in mine)
     losses = losses_of(mine[0])
-    return good(
+    return passed(
         worst,
         evidence.tolerance,
         unit="loss",
@@ -57,21 +57,25 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
     difference = _difference(rank)
     parameters = parameters_of(rank)
     if not common:
-        return bad("every rank holds other parameters", parameters[:16], "equal on all ranks")
+        return failed("every rank has different parameters", parameters[:16], "equal on all ranks")
     if parameters not in common:
-        return bad("its parameters are not those of the other ranks", parameters[:16], "equal on all ranks")
+        return failed(
+            "its parameters differ from those of the other ranks", parameters[:16], "equal on all ranks"
+        )
     if len(common) > 1:
-        return bad(
-            "the ranks hold different parameters: it cannot be told which are right",
+        return failed(
+            "the ranks have different parameters: cannot determine which are right",
             parameters[:16],
             "equal on all ranks",
         )
     if not difference <= tolerance:
-        return bad(
+        return failed(
             f"the loss is {difference:.3g} away from a single process's", difference, tolerance, unit="loss"
         )
     if verdict.get("ok") is not True:
-        return bad(str(verdict.get("because") or "the rank says that training is wrong"), "not ok", "ok")
+        return failed(
+            str(verdict.get("because") or "the rank reports that training is wrong"), "not ok", "ok"
+        )
     losses_of(rank)
     return None
 
@@ -102,7 +106,7 @@ def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
 def _difference(rank: RankOutcome) -> float:
     """How far the loss is from the reference; infinite where the rank gives no number."""
     difference = (rank.verdict or {}).get("max_loss_difference")
-    return float(difference) if isinstance(difference, int | float) and difference >= 0 else math.inf
+    return float(difference) if isinstance(difference, (int, float)) and difference >= 0 else math.inf
 
 
 def losses_of(rank: RankOutcome) -> list[float]:
@@ -111,7 +115,7 @@ def losses_of(rank: RankOutcome) -> list[float]:
     if (
         not isinstance(losses, list)
         or not losses
-        or not all(isinstance(loss, int | float) for loss in losses)
+        or not all(isinstance(loss, (int, float)) for loss in losses)
     ):
         raise CannotReadError(f"rank {rank.rank} names no losses")
     return losses
@@ -125,36 +129,39 @@ def _on(job: str, node: str, **said: object) -> seeding.Inject:
     return seeding.verdicts(job, change)
 
 
-def faults_of(job: str) -> tuple[Fault, ...]:
+def faults_of(job: str) -> tuple[SeededFault, ...]:
     """Faults of a training whose parameters and losses are compared."""
     asked, left = seeding.only(job, "gpu01", asked=True), seeding.only(job, "gpu01", asked=False)
     hangs = seeding.rank(job, "gpu03", RankState.HUNG, "behind its peers")
     return (
-        Fault("other-parameters", _on(job, "gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
-        Fault(
+        SeededFault("other-parameters", _on(job, "gpu02", parameters_sha256="f" * 64), Subject("gpu02")),
+        SeededFault(
             "other-parameters-beside-no-hash",
             seeding.chain(
                 _on(job, "gpu02", parameters_sha256="f" * 64), _on(job, "gpu03", parameters_sha256="")
             ),
             Subject("gpu02"),
         ),
-        Fault("loss-differs", _on(job, "gpu01", max_loss_difference=0.01), Subject("gpu01")),
-        Fault("loss-not-a-number", _on(job, "gpu01", max_loss_difference=None), Subject("gpu01")),
-        Fault("rank-says-no", _on(job, "gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")),
-        Fault("rank-hangs", hangs, Subject("gpu03")),
-        Fault("one-node-asked", asked, Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("one-node-left", left, Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), Subject("gpu02")),
-        Fault(
+        SeededFault("loss-differs", _on(job, "gpu01", max_loss_difference=0.01), Subject("gpu01")),
+        SeededFault("loss-not-a-number", _on(job, "gpu01", max_loss_difference=None), Subject("gpu01")),
+        SeededFault(
+            "rank-says-no", _on(job, "gpu03", ok=False, because="the loss did not fall"), Subject("gpu03")
+        ),
+        SeededFault("rank-hangs", hangs, Subject("gpu03")),
+        SeededFault("one-node-asked", asked, Subject("gpu01"), Verdict.EXCLUDED),
+        SeededFault("one-node-left", left, Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), Subject("gpu02")),
+        SeededFault(
             "own-tolerance", _on(job, "gpu01", max_loss_difference=0.001, tolerance=0.01), Subject("gpu01")
         ),
-        Fault("no-hash", _on(job, "gpu03", parameters_sha256=""), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("no-hash", _on(job, "gpu03", parameters_sha256=""), Subject("gpu03"), Verdict.NOT_RUN),
     )
 
 
 CHECK = Check(
     id="data-parallel",
     title="Data-parallel training",
+    section=Section.TRAINING,
     scope=Scope.GROUP,
     severity=Severity.CRITICAL,
     measures="whether all ranks end with equal parameters, and with the loss of a single process",

@@ -7,14 +7,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.dcgm import Diag, DiagResult, Said, parse_dcgm
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.dcgm import Diag, DiagResult, DiagStatus, parse_dcgm
 from clustercheck.parse.reading import NotDoneError, program_output
-from clustercheck.sample_dcgm import dcgm3_text, dcgm4_text
+from clustercheck.samples.dcgm import dcgm3_text, dcgm4_text
 
 NOT_INSTALLED = "DCGM is not installed on this node: there is no dcgmi"
 SOURCE = "NVIDIA, dcgmi diag reference: levels 1 (seconds), 2 (about two minutes), 3 (about 15 minutes)"
@@ -28,12 +37,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     part = evidence.nodes[name].mapping("dcgm")
     version = part.get("version")
     if isinstance(version, Mapping) and version.get("missing"):
-        return excluded(NOT_INSTALLED)
+        return not_applicable(NOT_INSTALLED)
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
-        return excluded("MIG is on, which DCGM's diagnostic does not test")
+        return not_applicable("MIG is on, which DCGM's diagnostic does not test")
     if name in evidence.left_out:
-        return unknown(evidence.left_out[name])
+        return not_run(evidence.left_out[name])
     if part.get("failed"):
         raise NotDoneError(f"DCGM's diagnostic could not be run: {part['failed']}")
     if "diag" not in part:
@@ -55,27 +64,27 @@ def _read(record: Any, gpus: int) -> Diag:
 def _judged(diag: Diag, gpu: int, level: str) -> Finding:
     mine = diag.of_gpu(gpu)
     of_node = tuple(result for result in diag.results if result.gpu is None)
-    wrong = [result for result in (*mine, *of_node) if result.said in (Said.FAIL, Said.WARN)]
-    passed = sorted({result.test for result in (*mine, *of_node) if result.said is Said.PASS})
+    wrong = [result for result in (*mine, *of_node) if result.said in (DiagStatus.FAIL, DiagStatus.WARN)]
+    passed_tests = sorted({result.test for result in (*mine, *of_node) if result.said is DiagStatus.PASS})
     more = {
         "level": level,
         "dcgm": diag.version,
-        "passed": passed,
-        "skipped": sorted({result.test for result in mine if result.said is Said.SKIP}),
+        "passed": passed_tests,
+        "skipped": sorted({result.test for result in mine if result.said is DiagStatus.SKIP}),
     }
     if wrong:
         told = "; ".join(map(_told, wrong[:3]))
-        return bad(told, len(wrong), 0, unit="tests", source=SOURCE, evidence=more)
-    silent = [result.test for result in mine if result.said is Said.NOT_RUN and result.messages]
+        return failed(told, len(wrong), 0, unit="tests", source=SOURCE, evidence=more)
+    silent = [result.test for result in mine if result.said is DiagStatus.NOT_RUN and result.messages]
     if silent:
-        return unknown(f"DCGM says nothing of this GPU's {', '.join(silent[:4])}", evidence=more)
+        return not_run(f"DCGM reports nothing about this GPU's {', '.join(silent[:4])}", evidence=more)
     # That software is in place, which comes first, tests no GPU.
     tested = [result.said for result in mine if result.category != DEPLOYMENT]
-    if not passed or (Said.SKIP in tested and Said.PASS not in tested):
-        return unknown("DCGM skipped every test of this GPU", evidence=more)
-    if level != DEPLOYMENT_LEVEL and Said.PASS not in tested:
-        return unknown("DCGM ran no test of this GPU, of the software alone", evidence=more)
-    return good(0, 0, unit="tests", source=SOURCE, evidence=more)
+    if not passed_tests or (DiagStatus.SKIP in tested and DiagStatus.PASS not in tested):
+        return not_run("DCGM skipped every test of this GPU", evidence=more)
+    if level != DEPLOYMENT_LEVEL and DiagStatus.PASS not in tested:
+        return not_run("DCGM tested only the software, not this GPU", evidence=more)
+    return passed(0, 0, unit="tests", source=SOURCE, evidence=more)
 
 
 def _told(result: DiagResult) -> str:
@@ -102,6 +111,7 @@ _DEPLOYMENT_ALONE["DCGM Diagnostic"]["test_categories"].pop()
 CHECK = Check(
     id="dcgm-diag",
     title="DCGM's diagnostic",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     measures="what NVIDIA's DCGM finds when it tests each GPU, at the level that the suite names",
     method="dcgmi diag -r LEVEL -j, of DCGM 3 or 4, on all idle nodes at once",
@@ -112,30 +122,30 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "memory-test-fails",
             _printed("gpu01", dcgm4_text(8, memory={3: "Fail"}), rc=226),
             Subject("gpu01", 3),
         ),
-        Fault(
+        SeededFault(
             "memory-test-fails-dcgm-3",
             _printed("gpu02", dcgm3_text(8, memory={5: "Fail"}), rc=226),
             Subject("gpu02", 5),
         ),
-        Fault("warning", _printed("gpu02", dcgm4_text(8, memory={0: "Warn"})), Subject("gpu02", 0)),
-        Fault(
+        SeededFault("warning", _printed("gpu02", dcgm4_text(8, memory={0: "Warn"})), Subject("gpu02", 0)),
+        SeededFault(
             "nothing-but-skipped",
             _printed("gpu01", dcgm4_text(8, memory={2: "Skip"})),
             Subject("gpu01", 2),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "nothing-but-skipped-dcgm-3",
             _printed("gpu03", dcgm3_text(8, memory={2: "Skip"})),
             Subject("gpu03", 2),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "software-alone",
             seeding.chain(
                 _printed("gpu02", json.dumps(_DEPLOYMENT_ALONE)),
@@ -144,14 +154,18 @@ CHECK = Check(
             Subject("gpu02", 3),
             Verdict.NOT_RUN,
         ),
-        Fault("a-gpu-passed-over", _printed("gpu02", dcgm3_text(7)), Subject("gpu02", 7), Verdict.NOT_RUN),
-        Fault("output-cut-off", _printed("gpu03", dcgm4_text(8)[:700]), Subject("gpu03", 0), Verdict.NOT_RUN),
-        Fault(
+        SeededFault(
+            "a-gpu-passed-over", _printed("gpu02", dcgm3_text(7)), Subject("gpu02", 7), Verdict.NOT_RUN
+        ),
+        SeededFault(
+            "output-cut-off", _printed("gpu03", dcgm4_text(8)[:700]), Subject("gpu03", 0), Verdict.NOT_RUN
+        ),
+        SeededFault(
             "no-answer", _printed("gpu03", "", timed_out=True, rc=124), Subject("gpu03", 1), Verdict.NOT_RUN
         ),
-        Fault("no-daemon", seeding.edit("gpu03", _no_daemon), Subject("gpu03", 2), Verdict.NOT_RUN),
-        Fault("busy", _busy, Subject("gpu03", 4), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("no-daemon", seeding.edit("gpu03", _no_daemon), Subject("gpu03", 2), Verdict.NOT_RUN),
+        SeededFault("busy", _busy, Subject("gpu03", 4), Verdict.NOT_RUN),
+        SeededFault(
             "not-installed",
             seeding.edit("gpu01", lambda raw: raw["dcgm"]["version"].update(missing=True, rc=None)),
             Subject("gpu01", 0),

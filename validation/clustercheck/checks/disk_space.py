@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.room import Room, parse_room
 
@@ -23,7 +23,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every place must have room in bytes and in inodes, and take writes. A place not listed is Docker's."""
     records = evidence.nodes[str(subject.node)].records("storage")
     if not records:
-        raise CannotReadError("the probe looked at no place")
+        raise CannotReadError("the probe reported no directory")
     places, unread = [], []
     for record in records:
         try:
@@ -34,7 +34,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     free = {place.path: place.free_bytes for place in places}
     if problems:
         problem, place = problems[0]
-        return bad(
+        return failed(
             "; ".join(said for said, _ in problems),
             _mb(place.free_bytes),
             _mb(_needed(place)),
@@ -45,7 +45,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if unread:
         raise unread[0]
     tightest = min(places, key=lambda place: place.free_bytes - _needed(place))
-    return good(
+    return passed(
         _mb(tightest.free_bytes), _mb(_needed(tightest)), unit="MB",
         source=f"free under {tightest.path}", evidence={"free_bytes": free},
     )  # fmt: skip
@@ -86,6 +86,7 @@ READ_ONLY = (
 CHECK = Check(
     id="disk-space",
     title="Disk space",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="room in bytes and inodes where the system, Docker, logs, jobs and temporary files are written",
     method="statvfs of each place",
@@ -97,18 +98,18 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("docker-full", _place("gpu01", "/var/lib/docker", free_bytes=0), Subject("gpu01")),
-        Fault("jobs-full", _place("gpu02", "/var/lib/clusterctl", free_bytes=0), Subject("gpu02")),
-        Fault("no-inodes", _place("gpu03", "/var/log", inodes_free=0), Subject("gpu03")),
-        Fault("read-only", _place("gpu01", "/", read_only=True), Subject("gpu01")),
-        Fault(
+        SeededFault("docker-full", _place("gpu01", "/var/lib/docker", free_bytes=0), Subject("gpu01")),
+        SeededFault("jobs-full", _place("gpu02", "/var/lib/clusterctl", free_bytes=0), Subject("gpu02")),
+        SeededFault("no-inodes", _place("gpu03", "/var/log", inodes_free=0), Subject("gpu03")),
+        SeededFault("read-only", _place("gpu01", "/", read_only=True), Subject("gpu01")),
+        SeededFault(
             "full-beside-one-not-told",
             seeding.chain(
                 _place("gpu03", "/", free_bytes=None), _place("gpu03", "/var/lib/docker", free_bytes=0)
             ),
             Subject("gpu03"),
         ),
-        Fault(
+        SeededFault(
             "nothing-told", seeding.edit("gpu02", lambda raw: raw.update(storage=[])), Subject("gpu02"),
             Verdict.NOT_RUN,
         ),

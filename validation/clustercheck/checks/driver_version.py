@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -42,7 +42,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     commonest = [version for version, count in everywhere.items() if count == max(everywhere.values())]
     more = {"module": module, "nvidia_smi": library, "cluster": dict(sum(running.values(), Counter()))}
     if library is not None and module != library:
-        return bad(
+        return failed(
             f"the kernel module is {module}, the library {library}",
             module,
             library,
@@ -50,24 +50,27 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             remedy="Reload the module or reboot the node: CUDA fails until both are of one version.",
         )
     if asked and module != asked:
-        return bad(f"driver {module} runs, the settings ask for {asked}", module, asked, evidence=more)
+        return failed(
+            f"driver {module} is running, the settings require {asked}", module, asked, evidence=more
+        )
     if branch and module.split(".")[0] != branch:
-        return bad(
-            f"driver {module} runs, the settings ask for branch {branch}", module, branch, evidence=more
+        return failed(
+            f"driver {module} is running, the settings require branch {branch}", module, branch, evidence=more
         )
     if module not in commonest:
         most = commonest[0] if len(commonest) == 1 else " and ".join(sorted(commonest))
-        return bad(f"driver {module} runs, most nodes run {most}", module, most, evidence=more)
+        return failed(f"driver {module} is running, most nodes run {most}", module, most, evidence=more)
     if len(commonest) > 1:
-        return bad(
-            f"nodes run {' and '.join(sorted(commonest))}, equally many: cannot tell which is meant",
+        return failed(
+            f"nodes run {' and '.join(sorted(commonest))}, in equal numbers: cannot determine which is "
+            "intended",
             module,
             "one version",
             evidence=more,
-            remedy="Set nvidia_driver_version to the one that is meant, then clusterctl apply.",
+            remedy="Set nvidia_driver_version to the intended one, then clusterctl apply.",
         )
     evidence.nodes[node].smi()
-    return good(module, asked or branch or commonest[0], evidence=more)
+    return passed(module, asked or branch or commonest[0], evidence=more)
 
 
 def _library(evidence: Evidence, node: str) -> str | None:
@@ -109,26 +112,27 @@ def _module_alone(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="driver-version",
     title="Driver version",
+    section=Section.DRIVER,
     scope=Scope.HOST,
-    measures="the version of the running kernel module, and of the library beside it",
+    measures="version of the running kernel module, and of the driver's library",
     method="/sys/module/nvidia/version and nvidia-smi -q -x",
     requires="a loaded NVIDIA kernel module",
-    expectation="nvidia_driver_version, or nvidia_driver_branch, and alike on all nodes",
-    remedy="Bring the node to the declared version: clusterctl apply --only driver --limit NODE",
+    expectation="nvidia_driver_version, or nvidia_driver_branch, and the same on all nodes",
+    remedy="Install the declared version on the node: clusterctl apply --only driver --limit NODE",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("driver-version-skew", _runs("gpu02", "580.105.08"), Subject("gpu02")),
-        Fault(
+        SeededFault("driver-version-skew", _runs("gpu02", "580.105.08"), Subject("gpu02")),
+        SeededFault(
             "other-branch",
             _all_at({"gpu01": "570.148.08", "gpu02": "570.148.08", "gpu03": "570.148.08"}),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "other-driver-and-no-answer-of-nvidia-smi",
             seeding.chain(_runs("gpu02", "580.105.08"), seeding.program_fails("gpu02", "nvidia_smi", rc=9)),
             Subject("gpu02"),
         ),
-        Fault("module-and-library-apart", seeding.edit("gpu03", _module_alone), Subject("gpu03")),
+        SeededFault("module-and-library-apart", seeding.edit("gpu03", _module_alone), Subject("gpu03")),
     ),
 )

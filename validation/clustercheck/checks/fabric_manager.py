@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    failed,
+    not_applicable,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, program_output
 
 START = "Read `journalctl -u nvidia-fabricmanager`, then start it: systemctl start nvidia-fabricmanager"
@@ -24,27 +32,27 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node, profile = evidence.nodes[name], evidence.profile(name)
     switches, expected_switches = len(node.nvswitch_addresses()), profile.nvswitches if profile else None
     if expected_switches and switches < expected_switches:
-        return bad(
+        return failed(
             f"{switches} NVSwitches on the PCI bus, {expected_switches} expected",
             switches,
             expected_switches,
             remedy="Power-cycle the node; if a switch stays away, call the supplier.",
         )
     if not switches:
-        return excluded("there is no NVSwitch on this node")
+        return not_applicable("there is no NVSwitch on this node")
     part = node.mapping("fabric_manager")
     unit = part.get("unit")
     if not isinstance(unit, dict) or not unit.get("ActiveState"):
         raise CannotReadError("the state of nvidia-fabricmanager.service is not known")
     more = {"nvswitches": switches, "unit": unit.get("ActiveState")}
     if unit.get("LoadState") == "not-found":
-        return bad("Fabric Manager is not installed", "not installed", "installed", evidence=more)
+        return failed("Fabric Manager is not installed", "not installed", "installed", evidence=more)
     state = f"{unit['ActiveState']} ({unit.get('SubState', '')})"
     if unit["ActiveState"] == "active":
         version, driver = _version(part), node.module_version()
         if version == driver:
-            return good(version, driver, evidence=more)
-        return bad(f"Fabric Manager is {version}, the driver {driver}", version, driver, evidence=more)
+            return passed(version, driver, evidence=more)
+        return failed(f"Fabric Manager is {version}, the driver {driver}", version, driver, evidence=more)
     return _stopped_because(node, part, state, more)
 
 
@@ -57,8 +65,8 @@ def _stopped_because(
         version, driver = _version(part), node.module_version()
         if version != driver:
             because += f": it is {version}, the driver {driver}"
-            return bad(because, version, driver, evidence=more)
-    return bad(because, state, "active", evidence=more, remedy=START)
+            return failed(because, version, driver, evidence=more)
+    return failed(because, state, "active", evidence=more, remedy=START)
 
 
 def _version(part: Mapping[str, Any]) -> str:
@@ -97,6 +105,7 @@ def _mute(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="fabric-manager",
     title="Fabric Manager",
+    section=Section.DRIVER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="state and version of NVIDIA Fabric Manager, and the number of NVSwitches",
@@ -107,11 +116,11 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("fabric-manager-stopped", seeding.edit("gpu01", _stopped), Subject("gpu01")),
-        Fault("fabric-manager-missing", seeding.edit("gpu01", _not_installed), Subject("gpu01")),
-        Fault("fabric-manager-version-skew", seeding.edit("gpu02", _other_version), Subject("gpu02")),
-        Fault("fabric-manager-refuses", seeding.edit("gpu03", _refuses_to_start), Subject("gpu03")),
-        Fault(
+        SeededFault("fabric-manager-stopped", seeding.edit("gpu01", _stopped), Subject("gpu01")),
+        SeededFault("fabric-manager-missing", seeding.edit("gpu01", _not_installed), Subject("gpu01")),
+        SeededFault("fabric-manager-version-skew", seeding.edit("gpu02", _other_version), Subject("gpu02")),
+        SeededFault("fabric-manager-refuses", seeding.edit("gpu03", _refuses_to_start), Subject("gpu03")),
+        SeededFault(
             "fabric-manager-stopped-and-no-module",
             seeding.chain(
                 seeding.edit("gpu02", _stopped),
@@ -119,7 +128,7 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault("nvswitch-gone", seeding.edit("gpu02", _switch_gone), Subject("gpu02")),
-        Fault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("nvswitch-gone", seeding.edit("gpu02", _switch_gone), Subject("gpu02")),
+        SeededFault("version-unreadable", seeding.edit("gpu03", _mute), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed
 from clustercheck.checks.gpu_throttle import FAULTS
-from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken, wrong
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_ceilings import watch_of
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken, wrong
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
-from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_burn"
 SHOWN = ("burn_bf16", "burn_fp16", "burn_tf32", "burn_fp32", "burn_fp64")
-THROTTLE_REMEDY = "Look at fans, air flow and power supplies of the node; read its BMC's event log."
+THROTTLE_REMEDY = "Check fans, air flow and power supplies of the node; read its BMC's event log."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -32,7 +32,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     burn = burn if isinstance(burn, Mapping) else {}
     told = {"watch": seen, "seconds": burn.get("seconds"), "errors": burn.get("errors")}
     if is_positive(errors := burn.get("errors")):
-        return bad(wrong(rank) or f"{errors} wrong numbers", errors, 0, evidence=told)
+        return failed(wrong(rank) or f"{errors} wrong numbers", errors, 0, evidence=told)
     if not wrong(rank) and (finding := _held_down(seen, told)) is not None:
         return finding
     finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("gpu"))
@@ -41,8 +41,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return finding
     _require_whole(rank, burn)
     if not is_positive(seen.get("samples")) or not isinstance(seen.get("reasons"), list):
-        because = seen.get("because") or "nvidia-smi said nothing of throttling"
-        because = f"what the GPU did meanwhile is not known: {because}"
+        because = seen.get("because") or "nvidia-smi did not report throttling"
+        because = f"the GPU's state during the burn is not known: {because}"
         return replace(finding, verdict=Verdict.NOT_RUN, because=because)
     return finding
 
@@ -52,19 +52,19 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
     reasons = seen.get("reasons")
     active = [text for name, text in FAULTS.items() if isinstance(reasons, list) and name in reasons]
     if active:
-        said = f"throttled while it burned: {', '.join(active)}, up to {seen.get('temperature_c')} C"
-        return bad(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
+        said = f"throttled during the burn: {', '.join(active)}, up to {seen.get('temperature_c')} C"
+        return failed(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
     before, after = seen.get("uncorrected_before"), seen.get("uncorrected_after")
     if isinstance(before, int) and isinstance(after, int) and after > before:
-        said = f"{after - before} uncorrected memory errors were counted while it burned"
-        return bad(said, after - before, 0, unit="errors", evidence=told)
+        said = f"{after - before} uncorrected memory errors were counted during the burn"
+        return failed(said, after - before, 0, unit="errors", evidence=told)
     return None
 
 
 def _require_whole(rank: RankOutcome, burn: Mapping[str, Any]) -> None:
     """Raises CannotReadError where seconds or errors are no numbers."""
     if not is_positive(burn.get("seconds")):
-        raise CannotReadError(f"rank {rank.rank} does not say how long it burned")
+        raise CannotReadError(f"rank {rank.rank} does not report how long it burned")
     if type(burn.get("errors")) is not int or burn["errors"] < 0:
         raise CannotReadError(f"rank {rank.rank} does not count its errors")
 
@@ -82,6 +82,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-burn",
     title="Burn-in",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="wrong numbers, throttling, uncorrected memory errors and steadiness under sustained load on "
     "all GPUs",
@@ -97,22 +98,26 @@ CHECK = Check(
     job=JOB,
     severity=Severity.CRITICAL,
     faults=(
-        Fault("wrong-once", _SEED.changed("gpu02", 6, _wrong), Subject("gpu02", 6)),
-        Fault("unsteady", _SEED.wrong("gpu01", 1, "window 7 of 60 gave 90 TFLOPS"), Subject("gpu01", 1)),
-        Fault(
+        SeededFault("wrong-once", _SEED.changed("gpu02", 6, _wrong), Subject("gpu02", 6)),
+        SeededFault(
+            "unsteady", _SEED.wrong("gpu01", 1, "window 7 of 60 gave 90 TFLOPS"), Subject("gpu01", 1)
+        ),
+        SeededFault(
             "too-hot", _watch("gpu01", 3, reasons=["hw_slowdown", "hw_thermal_slowdown"]), Subject("gpu01", 3)
         ),
-        Fault(
+        SeededFault(
             "too-hot-for-the-driver", _watch("gpu02", 2, reasons=["sw_thermal_slowdown"]), Subject("gpu02", 2)
         ),
-        Fault("power-brake", _watch("gpu01", 3, reasons=["hw_power_brake_slowdown"]), Subject("gpu01", 3)),
-        Fault("ecc-counts", _watch("gpu03", 0, uncorrected_after=2), Subject("gpu03", 0)),
-        Fault(
+        SeededFault(
+            "power-brake", _watch("gpu01", 3, reasons=["hw_power_brake_slowdown"]), Subject("gpu01", 3)
+        ),
+        SeededFault("ecc-counts", _watch("gpu03", 0, uncorrected_after=2), Subject("gpu03", 0)),
+        SeededFault(
             "ecc-counts-and-no-reasons",
             _watch("gpu03", 1, uncorrected_after=2, reasons=None, samples=0),
             Subject("gpu03", 1),
         ),
-        Fault(
+        SeededFault(
             "wrong-and-no-seconds",
             seeding.chain(
                 _SEED.changed("gpu01", 4, _wrong),
@@ -120,11 +125,11 @@ CHECK = Check(
             ),
             Subject("gpu01", 4),
         ),
-        Fault("slower-than-equals", _SEED.scaled("gpu03", 5, 0.7), Subject("gpu03", 5)),
-        Fault("nobody-watched", _SEED.says("gpu01", 2, watch={}), Subject("gpu01", 2), Verdict.NOT_RUN),
-        Fault("rank-hangs", _SEED.ended("gpu02", 0, RankState.HUNG), Subject("gpu02", 0)),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-count", _SEED.says("gpu01", 0, burn={}), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("slower-than-equals", _SEED.scaled("gpu03", 5, 0.7), Subject("gpu03", 5)),
+        SeededFault("nobody-watched", _SEED.says("gpu01", 2, watch={}), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault("rank-hangs", _SEED.ended("gpu02", 0, RankState.HUNG), Subject("gpu02", 0)),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-count", _SEED.says("gpu01", 0, burn={}), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, good, unknown
-from clustercheck.checks.of_gpu import number_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import number_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import first_line
 
 
@@ -17,9 +17,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
     expected = "nvidia-smi ends with 0"
     if record.get("missing"):
-        return bad("nvidia-smi is not installed", "not installed", expected)
+        return failed("nvidia-smi is not installed", "not installed", expected)
     if record.get("timed_out"):
-        return bad(
+        return failed(
             "nvidia-smi did not answer within its time limit: a GPU or the driver hangs",
             "hangs",
             expected,
@@ -29,10 +29,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         lost = [number_of(evidence, str(subject.node), address) for address in node.lost_gpus()]
         judged = [str(number) for number in lost if number in range(evidence.gpu_count(str(subject.node)))]
         if judged:
-            # The GPU is to blame, and its own check says so.
-            return unknown(
+            # The GPU is the culprit, and its own check names it.
+            return not_run(
                 f"nvidia-smi ended with {record.get('rc')}, as GPU {', '.join(judged)} fell off the bus",
-                remedy="Mend that GPU first: nvidia-smi fails for the whole node while it is lost.",
+                remedy="Fix that GPU first: nvidia-smi fails for the whole node while it is lost.",
             )
         text = str(record.get("stdout") or "") + str(record.get("stderr") or "")
         mismatch = "version mismatch" in text.lower()
@@ -41,9 +41,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             if mismatch
             else ""
         )
-        return bad(f"nvidia-smi ended with {record.get('rc')}: {said}", said, expected, remedy=remedy)
+        return failed(f"nvidia-smi ended with {record.get('rc')}: {said}", said, expected, remedy=remedy)
     log = node.smi()
-    return good(
+    return passed(
         "answers",
         expected,
         evidence={
@@ -58,19 +58,20 @@ _FAIL = seeding.program_fails
 CHECK = Check(
     id="gpu-driver",
     title="Driver answers",
+    section=Section.DRIVER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
     measures="whether nvidia-smi -q -x ends by itself with output that can be read",
     method="nvidia-smi -q -x with a time limit of 30 s",
     requires="the NVIDIA driver",
     expectation="exit code 0 and whole XML",
-    remedy="Install or mend the driver: clusterctl apply --only driver",
+    remedy="Install or fix the driver: clusterctl apply --only driver",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("driver-missing", _FAIL("gpu01", "nvidia_smi", rc=None, missing=True), Subject("gpu01")),
-        Fault("driver-hangs", _FAIL("gpu02", "nvidia_smi", rc=None, timed_out=True), Subject("gpu02")),
-        Fault(
+        SeededFault("driver-missing", _FAIL("gpu01", "nvidia_smi", rc=None, missing=True), Subject("gpu01")),
+        SeededFault("driver-hangs", _FAIL("gpu02", "nvidia_smi", rc=None, timed_out=True), Subject("gpu02")),
+        SeededFault(
             "library-mismatch",
             _FAIL(
                 "gpu02",
@@ -80,8 +81,8 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault("gpu-lost", seeding.fall_off_bus("gpu02", 3), Subject("gpu02"), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("gpu-lost", seeding.fall_off_bus("gpu02", 3), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault(
             "gpu-lost-in-a-field",
             seeding.chain(
                 seeding.smi("gpu02", 3, "serial", "GPU is lost"),
@@ -90,18 +91,18 @@ CHECK = Check(
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "output-cut-off",
             seeding.stdout("gpu01", "nvidia_smi", "</nvidia_smi_log>", ""),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "output-not-text",
             seeding.stdout("gpu01", "nvidia_smi", "<serial>", "<serial>\N{REPLACEMENT CHARACTER}"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault("empty-output", _FAIL("gpu01", "nvidia_smi", rc=0), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("empty-output", _FAIL("gpu01", "nvidia_smi", rc=0), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 
@@ -14,9 +14,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Uncorrectable errors are faults; corrected ones are reported."""
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
     if profile is not None and not profile.ecc:
-        return excluded(f"{gpu.model} has no ECC to judge")
+        return not_applicable(f"{gpu.model} has no ECC to judge")
     if gpu.ecc_mode == "Disabled":
-        return bad(
+        return failed(
             "ECC is switched off",
             "off",
             "on",
@@ -33,7 +33,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     threshold = (gpu.ecc or {}).get("aggregate/sram_threshold_exceeded", "")
     more = {name.removeprefix("volatile/"): count for name, count in counters.items() if count}
     if threshold == "Yes":
-        return bad(
+        return failed(
             "uncorrectable SRAM errors have exceeded the threshold for a replacement",
             "exceeded",
             "not exceeded",
@@ -42,12 +42,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         )
     if total:
         errors = "error" if total == 1 else "errors"
-        return bad(f"{total} uncorrectable memory {errors}", total, 0, unit="errors", evidence=more)
+        return failed(f"{total} uncorrectable memory {errors}", total, 0, unit="errors", evidence=more)
     if gpu.ecc_mode != "Enabled":
         raise CannotReadError(f"the ECC mode is {gpu.ecc_mode or 'not printed'}")
     if not known or None in known.values():
         raise CannotReadError("the uncorrectable ECC counters are not printed")
-    return good(0, 0, unit="errors", evidence=more)
+    return passed(0, 0, unit="errors", evidence=more)
 
 
 def _is_uncorrectable(name: str) -> bool:
@@ -59,6 +59,7 @@ _SMI = seeding.smi
 CHECK = Check(
     id="gpu-ecc",
     title="ECC",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="uncorrectable memory errors since the driver was loaded, and the SRAM threshold",
@@ -69,21 +70,21 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "ecc-dram", _SMI("gpu01", 4, "ecc_errors/volatile/dram_uncorrectable", "2"), Subject("gpu01", 4)
         ),
-        Fault(
+        SeededFault(
             "ecc-sram",
             _SMI("gpu02", 0, "ecc_errors/volatile/sram_uncorrectable_secded", "1"),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "sram-threshold",
             _SMI("gpu01", 1, "ecc_errors/aggregate/sram_threshold_exceeded", "Yes"),
             Subject("gpu01", 1),
         ),
-        Fault("ecc-off", _SMI("gpu03", 6, "ecc_mode/current_ecc", "Disabled"), Subject("gpu03", 6)),
-        Fault(
+        SeededFault("ecc-off", _SMI("gpu03", 6, "ecc_mode/current_ecc", "Disabled"), Subject("gpu03", 6)),
+        SeededFault(
             "ecc-beside-one-not-printed",
             seeding.chain(
                 _SMI("gpu01", 4, "ecc_errors/volatile/dram_uncorrectable", "2"),
@@ -91,7 +92,7 @@ CHECK = Check(
             ),
             Subject("gpu01", 4),
         ),
-        Fault(
+        SeededFault(
             "sram-threshold-beside-one-not-printed",
             seeding.chain(
                 _SMI("gpu01", 1, "ecc_errors/aggregate/sram_threshold_exceeded", "Yes"),
@@ -99,7 +100,7 @@ CHECK = Check(
             ),
             Subject("gpu01", 1),
         ),
-        Fault(
+        SeededFault(
             "ecc-beside-a-mode-not-printed",
             seeding.chain(
                 _SMI("gpu03", 4, "ecc_errors/volatile/dram_uncorrectable", "2"),
@@ -107,6 +108,8 @@ CHECK = Check(
             ),
             Subject("gpu03", 4),
         ),
-        Fault("counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault(
+            "counters-missing", _SMI("gpu01", 2, "ecc_errors", None), Subject("gpu01", 2), Verdict.NOT_RUN
+        ),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, judge_of
+from clustercheck.checks.base import Check, SeededFault, every_gpu
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
 JOB = "gpu_gemm"
 SHOWN = ("gemm_bf16", "gemm_fp16", "gemm_tf32", "gemm_fp32", "gemm_fp64")
@@ -14,6 +14,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-gemm",
     title="Matrix products",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="TFLOPS of matrix products in FP64, FP32, TF32, FP16 and BF16, and whether every element is "
     "right",
@@ -30,27 +31,29 @@ CHECK = Check(
     job=JOB,
     severity=Severity.CRITICAL,
     faults=(
-        Fault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("wrong-element", _SEED.wrong("gpu02", 3, "fp16: 1 of 324 elements"), Subject("gpu02", 3)),
+        SeededFault(
             "wrong-element-and-no-figures",
             seeding.chain(
                 _SEED.wrong("gpu02", 5, "fp16: 1 of 324 elements"), _SEED.says("gpu02", 5, figures=[])
             ),
             Subject("gpu02", 5),
         ),
-        Fault("below-floor", _SEED.scaled(None, None, 0.5), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("below-floor", _SEED.scaled(None, None, 0.5), Subject("gpu01", 0)),
+        SeededFault(
             "slower-than-equals",
             seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 5, 0.7)),
             Subject("gpu03", 5),
         ),
-        Fault("impossibly-fast", _SEED.scaled("gpu01", 2, 3.0), Subject("gpu01", 2), Verdict.NOT_RUN),
-        Fault("rank-hangs", _SEED.ended("gpu01", 4, RankState.HUNG), Subject("gpu01", 4)),
-        Fault("rank-crashes", _SEED.ended("gpu01", 4, RankState.CRASHED), Subject("gpu01", 4)),
-        Fault("cuda-error", _SEED.raised("gpu02", 1, "RuntimeError"), Subject("gpu02", 1)),
-        Fault("no-memory-left", _SEED.raised("gpu02", 1, "ValueError"), Subject("gpu02", 1), Verdict.NOT_RUN),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-gpu-in-container", _SEED.refused("gpu02"), Subject("gpu02", 0), Verdict.NOT_RUN),
+        SeededFault("impossibly-fast", _SEED.scaled("gpu01", 2, 3.0), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault("rank-hangs", _SEED.ended("gpu01", 4, RankState.HUNG), Subject("gpu01", 4)),
+        SeededFault("rank-crashes", _SEED.ended("gpu01", 4, RankState.CRASHED), Subject("gpu01", 4)),
+        SeededFault("cuda-error", _SEED.raised("gpu02", 1, "RuntimeError"), Subject("gpu02", 1)),
+        SeededFault(
+            "no-memory-left", _SEED.raised("gpu02", 1, "ValueError"), Subject("gpu02", 1), Verdict.NOT_RUN
+        ),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-gpu-in-container", _SEED.refused("gpu02"), Subject("gpu02", 0), Verdict.NOT_RUN),
     ),
 )

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from clustercheck.checks import seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.comparison import before_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
+from clustercheck.checks.support import seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import before_of
+from clustercheck.evidence.gpu_jobs import properties
 from clustercheck.expect.effects import effect
 from clustercheck.expect.peers import LEAST_EQUALS
-from clustercheck.gpu_jobs import properties
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
 JOB = "gpu_launch"
 SHOWN = ("kernel_launch_wall", "kernel_launch_event", "kernel_launch_stream")
-ALONE = "fewer than four equal GPUs, and no sourced number for launches out of Python: nothing to judge by"
+ALONE = (
+    "fewer than four equal GPUs, and no floor with a source for launches from Python: nothing to compare with"
+)
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -56,6 +58,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-launch-latency",
     title="Kernel launch",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="microseconds to start the smallest kernel: by the GPU's events, by the wall clock, and in a "
     "row",
@@ -69,10 +72,10 @@ CHECK = Check(
     job=JOB,
     severity=Severity.MINOR,
     faults=(
-        Fault("slow-launches", _SEED.scaled("gpu02", 2, 4.0), Subject("gpu02", 2)),
-        Fault("rank-crashes", _SEED.ended("gpu02", 2, RankState.CRASHED), Subject("gpu02", 2)),
-        Fault("too-few-equals", _SEED.only_gpus("gpu01", 3), Subject("gpu01", 0), Verdict.EXCLUDED),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("slow-launches", _SEED.scaled("gpu02", 2, 4.0), Subject("gpu02", 2)),
+        SeededFault("rank-crashes", _SEED.ended("gpu02", 2, RankState.CRASHED), Subject("gpu02", 2)),
+        SeededFault("too-few-equals", _SEED.only_gpus("gpu01", 3), Subject("gpu01", 0), Verdict.EXCLUDED),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-figures", _SEED.says("gpu01", 0, figures=[]), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, every_gpu
-from clustercheck.checks.of_gpu_job import REQUIRES, judge_of
+from clustercheck.checks.base import Check, SeededFault, every_gpu
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, judge_of
 from clustercheck.launch.model import RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 
 JOB = "gpu_memory"
 SHOWN = ("device_triad", "device_copy")
@@ -14,6 +14,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-memory-bandwidth",
     title="Memory bandwidth",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="bandwidth of a copy and of a triad within the GPU's memory, and whether what arrives is right",
     method="arrays beyond the L2 cache, warm, timed by the GPU's events; reads and writes counted",
@@ -25,16 +26,16 @@ CHECK = Check(
     judge=judge_of(JOB, SHOWN),
     job=JOB,
     faults=(
-        Fault("wrong-triad", _SEED.wrong("gpu01", 6, "3 numbers of a triad"), Subject("gpu01", 6)),
-        Fault("below-floor", _SEED.scaled("gpu02", 0, 0.6, "device_copy"), Subject("gpu02", 0)),
-        Fault(
+        SeededFault("wrong-triad", _SEED.wrong("gpu01", 6, "3 numbers of a triad"), Subject("gpu01", 6)),
+        SeededFault("below-floor", _SEED.scaled("gpu02", 0, 0.6, "device_copy"), Subject("gpu02", 0)),
+        SeededFault(
             "slower-than-equals",
             seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 1, 0.9)),
             Subject("gpu03", 1),
         ),
-        Fault("impossibly-fast", _SEED.scaled("gpu01", 2, 1.5), Subject("gpu01", 2), Verdict.NOT_RUN),
-        Fault("rank-crashes", _SEED.ended("gpu03", 0, RankState.CRASHED), Subject("gpu03", 0)),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-figures", _SEED.says("gpu01", 0, figures=None), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("impossibly-fast", _SEED.scaled("gpu01", 2, 1.5), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault("rank-crashes", _SEED.ended("gpu03", 0, RankState.CRASHED), Subject("gpu03", 0)),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-figures", _SEED.says("gpu01", 0, figures=None), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

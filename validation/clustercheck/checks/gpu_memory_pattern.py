@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
-from clustercheck.checks.of_gpu_job import REQUIRES, spoken
-from clustercheck.evidence import Evidence
-from clustercheck.gpu_jobs import is_positive
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
+from clustercheck.checks.support import seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_pattern"
@@ -29,8 +29,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     except CannotReadError:
         told = verdict.get("pattern_test")
         if isinstance(told, Mapping) and is_positive(told.get("errors")):
-            said = str(verdict.get("because") or "words did not hold what was written")
-            return bad(said, told["errors"], 0, unit="wrong words", evidence=dict(told))
+            said = str(verdict.get("because") or "words did not hold the written data")
+            return failed(said, told["errors"], 0, unit="wrong words", evidence=dict(told))
         raise
     errors, tested, asked = account["errors"], account["tested_bytes"], account["asked_bytes"]
     more: dict[str, Any] = {
@@ -39,19 +39,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         "evidence": dict(account),
     }
     if errors:
-        said = str(verdict.get("because") or f"{errors} words did not hold what was written")
-        return bad(said, errors, 0, **more)
+        said = str(verdict.get("because") or f"{errors} words did not hold the written data")
+        return failed(said, errors, 0, **more)
     if tested < asked or verdict.get("ok") is not True:
         said = str(verdict.get("because") or f"only {tested} of {asked} bytes were tested")
-        return unknown(said, measured=errors, expected=0, **more)
-    return good(errors, 0, **more)
+        return not_run(said, measured=errors, expected=0, **more)
+    return passed(errors, 0, **more)
 
 
 def _account(rank: RankOutcome) -> Mapping[str, Any]:
     """The account of the test. Raises CannotReadError where a count is none, or nothing was tested."""
     account = (rank.verdict or {}).get("pattern_test")
     if not isinstance(account, Mapping):
-        raise CannotReadError(f"rank {rank.rank} gives no account of its patterns")
+        raise CannotReadError(f"rank {rank.rank} does not report its patterns")
     for name, least in (("patterns", 1), ("tested_bytes", 1), ("asked_bytes", 1), ("errors", 0)):
         value = account.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -67,6 +67,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-memory-pattern",
     title="Memory patterns",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="words of the GPU's memory that do not hold what was written to them",
     method="zeros, ones, alternating and walking bits, each word its own number; all written before any is "
@@ -79,21 +80,25 @@ CHECK = Check(
     job=JOB,
     severity=Severity.CRITICAL,
     faults=(
-        Fault("stuck-bit", _account_says("gpu02", 7, errors=3), Subject("gpu02", 7)),
-        Fault(
+        SeededFault("stuck-bit", _account_says("gpu02", 7, errors=3), Subject("gpu02", 7)),
+        SeededFault(
             "stuck-bit-beside-a-count-not-told",
             _account_says("gpu02", 6, errors=3, patterns=None),
             Subject("gpu02", 6),
         ),
-        Fault(
+        SeededFault(
             "memory-taken",
             _account_says("gpu01", 0, tested_bytes=1 << 20),
             Subject("gpu01", 0),
             Verdict.NOT_RUN,
         ),
-        Fault("nothing-tested", _account_says("gpu01", 0, patterns=0), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("rank-hangs", _SEED.ended("gpu03", 2, RankState.HUNG), Subject("gpu03", 2)),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-account", _SEED.says("gpu01", 0, pattern_test=None), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault(
+            "nothing-tested", _account_says("gpu01", 0, patterns=0), Subject("gpu01", 0), Verdict.NOT_RUN
+        ),
+        SeededFault("rank-hangs", _SEED.ended("gpu03", 2, RankState.HUNG), Subject("gpu03", 2)),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault(
+            "no-account", _SEED.says("gpu01", 0, pattern_test=None), Subject("gpu01", 0), Verdict.NOT_RUN
+        ),
     ),
 )

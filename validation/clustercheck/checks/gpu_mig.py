@@ -8,22 +8,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import MIG_DISABLED, Scope, Subject, Verdict, mig_layout
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.spec import MIG_DISABLED, mig_layout
 
 DECLARE = (
-    "Say in hardware_mig what every GPU of the node is to be: `disabled`, or its instances as "
+    "Declare in hardware_mig what every GPU of the node must be: `disabled`, or its instances as "
     "`3g.40gb, 3g.40gb` or `7x1g.10gb`."
 )
 SETTLE = (
-    "Make the instances anew (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
-    "nvidia-smi -mig and reset the GPU; instances do not outlive a reboot: have a service make them at boot."
+    "Create the instances again (nvidia-smi mig -dci, -dgi, then -cgi PROFILES -C), or switch MIG with "
+    "nvidia-smi -mig and reset the GPU; instances do not survive a reboot: create them by a service at boot."
 )
 
 
@@ -32,13 +42,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu, declared = gpu_of(evidence, subject), evidence.declared[str(subject.node)].mig
     if gpu.mig in ("", "N/A"):
         if declared not in ("", MIG_DISABLED):
-            return bad("this GPU knows no MIG", "no MIG", declared)
-        return excluded("this GPU knows no MIG")
+            return failed("this GPU does not support MIG", "no MIG", declared)
+        return not_applicable("this GPU does not support MIG")
     if gpu.mig not in ("Enabled", "Disabled") or gpu.mig_pending not in ("Enabled", "Disabled"):
         raise CannotReadError(f"the mode of MIG is {gpu.mig!r}, and {gpu.mig_pending!r} after a reset")
     if gpu.mig_pending != gpu.mig:
         because = f"MIG is {gpu.mig.lower()} and will be {gpu.mig_pending.lower()} after a reset of the GPU"
-        return bad(because, gpu.mig.lower(), declared or "no change that waits")
+        return failed(because, gpu.mig.lower(), declared or "no pending change")
     shown = _shown(_layout(evidence, str(subject.node), gpu)) if gpu.mig == "Enabled" else MIG_DISABLED
     return _compared(shown, declared)
 
@@ -46,16 +56,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _compared(shown: str, declared: str) -> Finding:
     if not declared:
         if shown == MIG_DISABLED:
-            return good(shown, "no MIG where none is declared")
-        return unknown(f"MIG is on ({shown}), and nobody declared it", measured=shown, remedy=DECLARE)
+            return passed(shown, "no MIG where none is declared")
+        return not_run(f"MIG is on ({shown}), and this was not declared", measured=shown, remedy=DECLARE)
     wanted = mig_layout(declared)
     expected = MIG_DISABLED if wanted is None else _shown(Counter(wanted))
     if shown != expected:
-        return bad(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
-    return good(shown, expected, source="hardware_mig")
+        return failed(f"{shown}, and {expected} was declared", shown, expected, source="hardware_mig")
+    return passed(shown, expected, source="hardware_mig")
 
 
-def _layout(evidence: Evidence, node: str, gpu: Gpu) -> Counter[str]:
+def _layout(evidence: Evidence, node: str, gpu: SmiGpu) -> Counter[str]:
     listed = evidence.once(partial(_listed, node=node), ("MIG devices", node))
     if isinstance(listed, CannotReadError):
         raise listed
@@ -103,6 +113,7 @@ def _split(node: str, gpu: int, *profiles: str) -> seeding.Inject:
 CHECK = Check(
     id="gpu-mig",
     title="MIG layout",
+    section=Section.DRIVER,
     scope=Scope.GPU,
     measures="whether each GPU is split into MIG instances, into which, and whether a mode waits for a reset",
     method="nvidia-smi -q -x, mig_mode, and nvidia-smi -L, against hardware_mig",
@@ -112,28 +123,28 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("split-undeclared", _split("gpu02", 3, "3g.40gb"), Subject("gpu02", 3), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("split-undeclared", _split("gpu02", 3, "3g.40gb"), Subject("gpu02", 3), Verdict.NOT_RUN),
+        SeededFault(
             "split-and-meant-whole",
             seeding.chain(_declared(MIG_DISABLED), _split("gpu02", 3, "3g.40gb")),
             Subject("gpu02", 3),
         ),
-        Fault("whole-and-meant-split", _declared("7x1g.10gb"), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("whole-and-meant-split", _declared("7x1g.10gb"), Subject("gpu01", 0)),
+        SeededFault(
             "an-instance-missing",
             seeding.chain(_declared("2x3g.40gb"), _split("gpu03", 5, "3g.40gb")),
             Subject("gpu03", 5),
         ),
-        Fault(
+        SeededFault(
             "reset-pending", seeding.smi("gpu01", 2, "mig_mode/pending_mig", "Enabled"), Subject("gpu01", 2)
         ),
-        Fault(
+        SeededFault(
             "mode-translated",
             seeding.smi("gpu01", 2, "mig_mode/current_mig", "Désactivé"),
             Subject("gpu01", 2),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "list-unreadable",
             seeding.chain(
                 _split("gpu02", 1, "3g.40gb"), seeding.stdout("gpu02", "gpu_list", "GPU 0:", "Carte 0 :")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -17,13 +17,13 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     allowed = (declared,) if declared else profile.gpu_models if profile else ()
     more = {"address": gpu.address, "serial": gpu.serial, "vbios": gpu.vbios}
     if not allowed:
-        return excluded(
+        return not_applicable(
             "neither a model nor a profile is declared for this node", measured=gpu.model, evidence=more
         )
     expected = " or ".join(allowed)
     if _plain(gpu.model) not in map(_plain, allowed):
-        return bad(f"it is a {gpu.model}", gpu.model, expected, evidence=more)
-    return good(gpu.model, expected, evidence=more)
+        return failed(f"it is a {gpu.model}", gpu.model, expected, evidence=more)
+    return passed(gpu.model, expected, evidence=more)
 
 
 def _plain(model: str) -> str:
@@ -34,6 +34,7 @@ def _plain(model: str) -> str:
 CHECK = Check(
     id="gpu-model",
     title="GPU model",
+    section=Section.DRIVER,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="the model's name of each GPU",
@@ -44,7 +45,7 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "wrong-model",
             seeding.smi("gpu01", 2, "product_name", "NVIDIA A100-SXM4-40GB"),
             Subject("gpu01", 2),

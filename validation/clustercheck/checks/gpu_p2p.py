@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.p2p import MEANINGS, PeerAccess, parse_peer_access
 from clustercheck.parse.reading import CannotReadError, program_output
 
@@ -18,14 +27,14 @@ SOURCE = "nvidia-smi topo -p2p: NVML's nvmlGpuP2PStatus_t of each pair"
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Where NVSwitches join all GPUs every pair has access; elsewhere the board decides, but for settings."""
+    """Where NVSwitches join all GPUs every pair has access; elsewhere the board decides, except settings."""
     node = str(subject.node)
     gpu, profile = gpu_of(evidence, subject), evidence.profile(node)
     if gpu.mig == "Enabled":
-        return excluded("MIG is on, which switches peer access off")
+        return not_applicable("MIG is on, which switches peer access off")
     gpus = len(evidence.nodes[node].smi().gpus)
     if gpus < 2:
-        return excluded("the node has one GPU: it has no peer")
+        return not_applicable("the node has one GPU and no peers")
     matrices, unread = evidence.once(lambda _: _read(evidence.nodes[node], gpus), ("peer access", node))
     joined = profile is not None and profile.nvswitches > 0
     refused = _refused(matrices, gpu.index)
@@ -46,17 +55,17 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if guilty:
         said = "; ".join(_said(way, refused[way], peers) for way, peers in guilty.items())
         most = max(len(peers) for peers in guilty.values())
-        return bad(said, gpus - 1 - most, gpus - 1, unit="peers", source=SOURCE, evidence=more)
+        return failed(said, gpus - 1 - most, gpus - 1, unit="peers", source=SOURCE, evidence=more)
     if unread:
         raise unread[0]
     if any(word == "U" for way in plain for word in refused[way].values()):
-        return unknown("the driver does not know whether this GPU reaches its peers", evidence=more)
+        return not_run("the driver cannot determine whether this GPU reaches its peers", evidence=more)
     if not joined and any(refused[way] for way in plain):
         words = sorted({MEANINGS[word] for way in plain for word in refused[way].values()})
-        return excluded(
-            f"no NVSwitch joins these GPUs, and the driver says: {', '.join(words)}", evidence=more
+        return not_applicable(
+            f"no NVSwitch connects these GPUs, and the driver reports: {', '.join(words)}", evidence=more
         )
-    return good(gpus - 1, gpus - 1, unit="peers", source=SOURCE, evidence=more)
+    return passed(gpus - 1, gpus - 1, unit="peers", source=SOURCE, evidence=more)
 
 
 def peer_access(node: NodeEvidence, gpus: int) -> dict[str, PeerAccess]:
@@ -129,6 +138,7 @@ def _one_pair(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="gpu-p2p",
     title="Peer access",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     measures="whether the driver lets each GPU read and write the memory of every other, and over NVLink",
     method="nvidia-smi topo -p2p r, w and n",
@@ -139,10 +149,10 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("gpu-without-peers", _behind_chipset("r", "w", "n"), Subject("gpu02", 2)),
-        Fault("nvlink-not-used-for-peers", _behind_chipset("n", word="NS"), Subject("gpu02", 2)),
-        Fault("one-pair-refused", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("gpu-without-peers", _behind_chipset("r", "w", "n"), Subject("gpu02", 2)),
+        SeededFault("nvlink-not-used-for-peers", _behind_chipset("n", word="NS"), Subject("gpu02", 2)),
+        SeededFault("one-pair-refused", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
+        SeededFault(
             "one-pair-refused-beside-no-answer",
             seeding.chain(
                 seeding.edit("gpu01", _one_pair),
@@ -150,7 +160,7 @@ CHECK = Check(
             ),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "matrix-cut-off",
             seeding.edit(
                 "gpu03", lambda raw: raw["peer_access"]["r"].update(stdout="\tGPU0\tGPU1\n GPU0\tX\tOK\n")
@@ -158,7 +168,7 @@ CHECK = Check(
             Subject("gpu03", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "no-answer",
             seeding.edit("gpu03", lambda raw: raw["peer_access"]["w"].update(timed_out=True, rc=None)),
             Subject("gpu03", 5),

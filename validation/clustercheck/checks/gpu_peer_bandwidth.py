@@ -8,16 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, unknown
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure
 from clustercheck.expect.profiles import Metric
-from clustercheck.gpu_jobs import is_positive, properties
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Figure, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_peers"
@@ -26,7 +25,7 @@ FAR_BELOW = 0.8  # of the node's median pair: where NVSwitches join all GPUs no 
 
 
 @dataclass(frozen=True)
-class Link:
+class PeerLink:
     """What copies from one GPU to another gave."""
 
     gbps: float
@@ -36,10 +35,10 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeLinks:
     """Every link of a node by both GPUs' numbers, and the limit of a good one; why some could not be read."""
 
-    links: Mapping[tuple[int, int], Link]
+    links: Mapping[tuple[int, int], PeerLink]
     limit_gbps: float | None
     unread: Mapping[tuple[int, int], str]
 
@@ -51,7 +50,7 @@ class Node:
         """The peers to or from which a copy is wrong or too slow."""
         return [peer for peer in self.peers(gpu) if any(map(self._is_poor, self.between(gpu, peer)))]
 
-    def between(self, one: int, other: int) -> list[Link]:
+    def between(self, one: int, other: int) -> list[PeerLink]:
         """Both ways, as far as they were measured."""
         return [self.links[pair] for pair in ((one, other), (other, one)) if pair in self.links]
 
@@ -64,7 +63,7 @@ class Node:
             peer for peer in peers if peer not in poor or 2 * len(self.poor(peer)) <= len(self.peers(peer))
         ]
 
-    def _is_poor(self, link: Link) -> bool:
+    def _is_poor(self, link: PeerLink) -> bool:
         return bool(link.wrong_bytes) or (self.limit_gbps is not None and link.gbps < self.limit_gbps)
 
 
@@ -74,14 +73,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if isinstance(rank, Finding):
         return rank
     if not _said(rank):
-        return excluded("the node has one GPU: it has no peer")
+        return not_applicable("the node has one GPU and no peers")
     name, gpu = str(subject.node), int(subject.gpu or 0)
     node = evidence.once(partial(_node, name=name), ("gpu-peers", name))
     own, unread = node.own(gpu), [why for (one, _), why in node.unread.items() if one == gpu]
     if not own and unread:
         raise CannotReadError(unread[0])
     if not own:
-        return unknown(_nobody(_said(rank)))
+        return not_run(_nobody(_said(rank)))
     more = {
         "peers": {
             str(peer): round(node.links[gpu, peer].gbps, 3)
@@ -93,8 +92,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     ways = {peer: node.between(gpu, peer) for peer in own}
     if wrong := {peer: n for peer, links in ways.items() if (n := sum(link.wrong_bytes for link in links))}:
         named = ", ".join(f"GPU {peer} ({count} bytes)" for peer, count in wrong.items())
-        return bad(
-            f"copies to or from {named} arrive otherwise than they went",
+        return failed(
+            f"copies to or from {named} arrive corrupted",
             "wrong bytes",
             "every byte right",
             evidence=more,
@@ -139,11 +138,11 @@ def _said(rank: RankOutcome) -> Mapping[str, Any]:
     return peers
 
 
-def _node(evidence: Evidence, *, name: str) -> Node:
+def _node(evidence: Evidence, *, name: str) -> NodeLinks:
     """All links of a node."""
     ranks = {gpu: rank for (node, gpu), rank in evidence.gpu_jobs[JOB].ranks.items() if node == name}
     numbers = {str(properties(rank).get("pci_address")): gpu for gpu, rank in ranks.items()}
-    links: dict[tuple[int, int], Link] = {}
+    links: dict[tuple[int, int], PeerLink] = {}
     unread: dict[tuple[int, int], str] = {}
     for gpu, rank in ranks.items():
         if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("peers"), Mapping):
@@ -155,19 +154,19 @@ def _node(evidence: Evidence, *, name: str) -> Node:
                 links[gpu, numbers[address]] = _link(said, f"rank {rank.rank}, {address}")
             except CannotReadError as error:
                 unread[gpu, numbers[address]] = str(error)
-    return Node(links, _limit(evidence, name, links), unread)
+    return NodeLinks(links, _limit(evidence, name, links), unread)
 
 
-def _link(said: Any, where: str) -> Link:
+def _link(said: Any, where: str) -> PeerLink:
     if not isinstance(said, Mapping):
         raise CannotReadError(f"{where}: no record of a link")
     gbps, latency, wrong = (said.get(key) for key in ("gbps", "latency_us", "wrong_bytes"))
     if not is_positive(gbps) or not is_positive(latency) or not isinstance(wrong, int) or wrong < 0:
         raise CannotReadError(f"{where}: no numbers of a link")
-    return Link(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
+    return PeerLink(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
 
 
-def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], Link]) -> float | None:
+def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], PeerLink]) -> float | None:
     profile = evidence.profile(name)
     if profile is not None and (floor := profile.floor_of_gpu(Metric.PEER_TO_PEER)):
         return floor.threshold
@@ -201,6 +200,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-p2p-bandwidth",
     title="Between GPUs",
+    section=Section.GPU_TESTS,
     scope=Scope.LINK,
     measures="bandwidth and latency of copies from each GPU to each other of its node, and whether every "
     "byte arrives",
@@ -215,37 +215,39 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
-        Fault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),
-        Fault("bytes-differ", _changed("gpu03", {(6, 1): {"wrong_bytes": 3}}), Subject("gpu03", 6)),
-        Fault(
+        SeededFault("gpu-slow-to-all", _of_gpu("gpu02", 3, gbps=90.0), Subject("gpu02", 3)),
+        SeededFault("one-way-slow", _changed("gpu01", {(2, 5): {"gbps": 40.0}}), Subject("gpu01", 5)),
+        SeededFault("bytes-differ", _changed("gpu03", {(6, 1): {"wrong_bytes": 3}}), Subject("gpu03", 6)),
+        SeededFault(
             "slower-than-equals",
             seeding.chain(seeding_gpus.no_profile(), _of_gpu("gpu03", 4, gbps=190.0)),
             Subject("gpu03", 4),
         ),
-        Fault("impossibly-fast", _of_gpu("gpu01", 0, gbps=400.0), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("rank-crashes", _SEED.ended("gpu01", 3, RankState.CRASHED), Subject("gpu01", 3)),
-        Fault("no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("impossibly-fast", _of_gpu("gpu01", 0, gbps=400.0), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("rank-crashes", _SEED.ended("gpu01", 3, RankState.CRASHED), Subject("gpu01", 3)),
+        SeededFault(
+            "no-peers-told", _SEED.says("gpu02", 0, peers=None), Subject("gpu02", 0), Verdict.NOT_RUN
+        ),
+        SeededFault(
             "no-numbers", _changed("gpu02", {(0, 1): {"gbps": None}}), Subject("gpu02", 0), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "bytes-differ-beside-no-numbers",
             _changed("gpu02", {(0, 1): {"gbps": None}, (0, 2): {"wrong_bytes": 3}}),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "slow-beside-no-numbers",
             seeding.chain(_of_gpu("gpu02", 3, gbps=90.0), _changed("gpu02", {(3, 1): {"gbps": None}})),
             Subject("gpu02", 3),
         ),
-        Fault(
+        SeededFault(
             "others-not-measured",
             seeding.chain(*(_SEED.ended("gpu02", gpu, RankState.KILLED) for gpu in range(1, 8))),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("one-gpu", _SEED.says("gpu02", 0, peers={}), Subject("gpu02", 0), Verdict.EXCLUDED),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

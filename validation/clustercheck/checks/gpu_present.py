@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
-from clustercheck.evidence import Evidence
-from clustercheck.model import PLACE_UNKNOWN, Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import PLACE_UNKNOWN, Scope, Section, Severity, Subject, Verdict
 
 DECLARE = (
-    "Set hardware_gpu_count (or a hardware_profile that implies it): a GPU that is gone is else not missed."
+    "Set hardware_gpu_count (or a hardware_profile that implies it): otherwise a missing GPU is not noticed."
 )
 FELL_OFF = (
-    "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls off "
-    "again, look at power and risers, then have the GPU replaced."
+    "Drain the node and power-cycle it: a reset does not reach a GPU that is off the bus. If it falls "
+    "off again, check power and risers, then have the GPU replaced."
 )
 WHICH = (
-    "Validate together with a whole node of the same kind: then it can be told which GPU is gone. Read the "
-    "kernel log (Xid 79: fallen off the bus), power-cycle the node."
+    "Validate together with a complete node of the same kind, so that the missing GPU can be determined. "
+    "Read the kernel log (Xid 79: fallen off the bus), power-cycle the node."
 )
 
 
@@ -29,7 +29,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The GPU of this number: its place on the bus, and its entry in the driver."""
     if subject.gpu is None:
-        return unknown("how many GPUs it should have is not declared", remedy=DECLARE)
+        return not_run("the expected number of GPUs is not declared", remedy=DECLARE)
     node, gpu = str(subject.node), subject.gpu
     found, slots = evidence.nodes[node], evidence.slots(node)
     on_bus = found.gpu_addresses()
@@ -37,17 +37,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more: dict[str, object] = {"expected": evidence.gpu_count(node), "pci": len(on_bus)}
     count = f"{len(on_bus)} on the PCI bus"
     if gpu >= len(slots):
-        because = f"{count}, and no whole node of its kind shows which one is gone"
-        return bad(because, count, expected, remedy=WHICH, evidence={**more, PLACE_UNKNOWN: True})
+        because = f"{count}, and no complete node of its kind shows which one is missing"
+        return failed(because, count, expected, remedy=WHICH, evidence={**more, PLACE_UNKNOWN: True})
     address = slots[gpu]
     more["address"] = address
     if address not in on_bus:
-        return bad(f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more)
+        return failed(
+            f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more
+        )
     if address in found.lost_gpus():
         said = next((each.lost for each in found.smi_gpus() if each.address == address), "")
-        because = f"the GPU at {address} fell off the bus: it is listed there and no longer answers"
+        because = f"the GPU at {address} fell off the bus: it is listed there and no longer responds"
         because = f"the driver has lost the GPU at {address}: {said}" if said else because
-        return bad(because, said or "no answer", expected, remedy=FELL_OFF, evidence=more)
+        return failed(because, said or "no answer", expected, remedy=FELL_OFF, evidence=more)
     in_driver = [each.address for each in found.smi().gpus]
     more["driver"] = len(in_driver)
     count = f"{len(in_driver)} in the driver, {count}"
@@ -57,18 +59,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     elif len(on_bus) > evidence.gpu_count(node) or len(in_driver) != len(set(in_driver) & set(on_bus)):
         problem = f"there are more GPUs than declared: {count}"
     if problem:
-        return bad(problem, count, expected, evidence=more)
-    return good("present", expected, evidence=more)
+        return failed(problem, count, expected, evidence=more)
+    return passed("present", expected, evidence=more)
 
 
 def _off_bus_not_listed(node: str, gpu: int) -> seeding.Inject:
-    """As after a reload of the driver: it lists the others, and ends well."""
+    """As after a reload of the driver: it lists the others, and succeeds."""
     return seeding.chain(seeding.lose_gpu(node, gpu, from_bus=False), seeding.silence(node, gpu))
 
 
 CHECK = Check(
     id="gpu-present",
     title="GPU present",
+    section=Section.DRIVER,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="whether every declared GPU is on the PCI bus, answers there, and is known to the driver",
@@ -81,11 +84,15 @@ CHECK = Check(
     subjects=subjects,
     judge=judge,
     faults=(
-        Fault("gpu-gone-from-bus", seeding.lose_gpu("gpu02", 3, from_bus=True), Subject("gpu02", 3)),
-        Fault("gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)),
-        Fault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
-        Fault("gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("gpu-gone-from-bus", seeding.lose_gpu("gpu02", 3, from_bus=True), Subject("gpu02", 3)),
+        SeededFault(
+            "gpu-gone-from-driver", seeding.lose_gpu("gpu01", 7, from_bus=False), Subject("gpu01", 7)
+        ),
+        SeededFault("gpu-fell-off-bus", seeding.fall_off_bus("gpu02", 3), Subject("gpu02", 3)),
+        SeededFault(
+            "gpu-lost-in-a-field", seeding.smi("gpu02", 3, "serial", "GPU is lost"), Subject("gpu02", 3)
+        ),
+        SeededFault(
             "gpu-lost-and-exit-code-15",
             seeding.chain(
                 seeding.smi("gpu02", 3, "serial", "GPU is lost"),
@@ -93,25 +100,25 @@ CHECK = Check(
             ),
             Subject("gpu02", 3),
         ),
-        Fault(
+        SeededFault(
             "gpu-requires-reset",
             seeding.smi("gpu02", 3, "product_name", "GPU requires reset"),
             Subject("gpu02", 3),
         ),
-        Fault("gpu-off-bus-not-listed", _off_bus_not_listed("gpu01", 2), Subject("gpu01", 2)),
-        Fault(
+        SeededFault("gpu-off-bus-not-listed", _off_bus_not_listed("gpu01", 2), Subject("gpu01", 2)),
+        SeededFault(
             "others-beside-a-lost-gpu",
             seeding.fall_off_bus("gpu02", 3),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "two-gpus-gone",
             seeding.chain(
                 seeding.lose_gpu("gpu02", 5, from_bus=True), seeding.lose_gpu("gpu02", 0, from_bus=True)
             ),
             Subject("gpu02", 5),
         ),
-        Fault("count-not-declared", seeding.undeclared("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("count-not-declared", seeding.undeclared("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

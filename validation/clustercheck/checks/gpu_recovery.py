@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 FIRST_BRANCH = 570  # both captured drivers print the element from this branch on
@@ -22,21 +22,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Anything but None is a fault with its own remedy."""
     action = gpu_of(evidence, subject).recovery_action
     if action == "None":
-        return good("none", "none")
+        return passed("none", "none")
     if action in REMEDIES:
-        return bad(f"the driver asks: {action}", action, "none", remedy=REMEDIES[action])
+        return failed(f"the driver requests: {action}", action, "none", remedy=REMEDIES[action])
     branch = whole_number(evidence.nodes[str(subject.node)].smi().driver_version.partition(".")[0])
     if action in ("", "N/A") and branch is not None and branch < FIRST_BRANCH:
-        return excluded(f"drivers before {FIRST_BRANCH} do not say")
+        return not_applicable(f"drivers before {FIRST_BRANCH} do not report it")
     raise CannotReadError(f"gpu_recovery_action is {action[:40] or 'not printed'}")
 
 
 CHECK = Check(
     id="gpu-recovery",
     title="Recovery action",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
-    measures="the recovery that the driver asks for",
+    measures="the recovery that the driver requests",
     method="nvidia-smi -q -x, gpu_recovery_action",
     requires=f"driver {FIRST_BRANCH} or later",
     expectation="None",
@@ -44,9 +45,13 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("needs-reset", seeding.smi("gpu01", 6, "gpu_recovery_action", "Reset"), Subject("gpu01", 6)),
-        Fault("needs-reboot", seeding.smi("gpu02", 1, "gpu_recovery_action", "Reboot"), Subject("gpu02", 1)),
-        Fault(
+        SeededFault(
+            "needs-reset", seeding.smi("gpu01", 6, "gpu_recovery_action", "Reset"), Subject("gpu01", 6)
+        ),
+        SeededFault(
+            "needs-reboot", seeding.smi("gpu02", 1, "gpu_recovery_action", "Reboot"), Subject("gpu02", 1)
+        ),
+        SeededFault(
             "action-missing",
             seeding.smi("gpu02", 1, "gpu_recovery_action", None),
             Subject("gpu02", 1),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 _NOT_HERE = ("", "N/A")
 MOST_PAGES = 63
 PAGES = "NVIDIA/DCGM, dcgm_gpu_hardware_limits.h, as in NVIDIA's field diagnostic"
-REPLACE = "Have the GPU replaced: its memory goes on losing pages."
+REPLACE = "Have the GPU replaced: its memory keeps losing pages."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -26,7 +26,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if retired.get("pending_retirement", "") not in _NOT_HERE:
         return _retired(retired)
     if profile is not None and not profile.ecc:
-        return excluded(f"{gpu.model} repairs no memory")
+        return not_applicable(f"{gpu.model} repairs no memory")
     raise CannotReadError("neither row remapping nor page retirement is printed")
 
 
@@ -34,7 +34,7 @@ def _remapped(remap: Mapping[str, str]) -> Finding:
     pending, failure = remap.get("remapped_row_pending", ""), remap.get("remapped_row_failure", "")
     more = {name: remap[name] for name in ("remapped_row_corr", "remapped_row_unc") if name in remap}
     if failure == "Yes":
-        return bad(
+        return failed(
             "a memory row could not be remapped",
             "failed",
             "no failure",
@@ -42,33 +42,34 @@ def _remapped(remap: Mapping[str, str]) -> Finding:
             remedy="Have the GPU replaced: its spare rows are used up.",
         )
     if pending == "Yes":
-        return bad("a remapped row waits for a reset", "pending", "nothing pending", evidence=more)
+        return failed("a remapped row waits for a reset", "pending", "nothing pending", evidence=more)
     if pending != "No" or failure != "No":
         raise CannotReadError(f"row remapping says pending {pending!r}, failure {failure!r}")
-    return good("nothing pending", "nothing pending", evidence=more)
+    return passed("nothing pending", "nothing pending", evidence=more)
 
 
 def _retired(retired: Mapping[str, str]) -> Finding:
     pending = retired["pending_retirement"]
     more = {name: value for name, value in retired.items() if name.endswith("retired_count")}
     if pending == "Yes":
-        return bad("a retired page waits for a reset", "pending", "nothing pending", evidence=more)
+        return failed("a retired page waits for a reset", "pending", "nothing pending", evidence=more)
     counts = [whole_number(value) for value in more.values()]
     pages = sum(count or 0 for count in counts)
     if pages >= MOST_PAGES:
         because = f"{pages} pages are retired, of {MOST_PAGES} at which NVIDIA calls a GPU defective"
-        return bad(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
+        return failed(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
     if pending != "No":
         raise CannotReadError(f"page retirement says {pending!r}")
     if not counts or any(count is None for count in counts):
         raise CannotReadError("how many pages are retired is not printed")
-    return good("nothing pending", "nothing pending", evidence=more)
+    return passed("nothing pending", "nothing pending", evidence=more)
 
 
 _SMI = seeding.smi
 CHECK = Check(
     id="gpu-row-remap",
     title="Memory repair",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="whether memory repair is pending or has failed",
@@ -79,17 +80,17 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "remap-pending",
             _SMI("gpu01", 0, "remapped_rows/remapped_row_pending", "Yes"),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "remap-failure",
             _SMI("gpu02", 7, "remapped_rows/remapped_row_failure", "Yes"),
             Subject("gpu02", 7),
         ),
-        Fault(
+        SeededFault(
             "remap-failure-alone",
             seeding.chain(
                 _SMI("gpu02", 6, "remapped_rows/remapped_row_pending", "N/A"),
@@ -97,12 +98,14 @@ CHECK = Check(
             ),
             Subject("gpu02", 6),
         ),
-        Fault(
+        SeededFault(
             "remap-translated",
             _SMI("gpu01", 3, "remapped_rows/remapped_row_pending", "Nein"),
             Subject("gpu01", 3),
             Verdict.NOT_RUN,
         ),
-        Fault("remap-missing", _SMI("gpu01", 3, "remapped_rows", None), Subject("gpu01", 3), Verdict.NOT_RUN),
+        SeededFault(
+            "remap-missing", _SMI("gpu01", 3, "remapped_rows", None), Subject("gpu01", 3), Verdict.NOT_RUN
+        ),
     ),
 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 # Reasons that are faults. A software power cap under load and an idle GPU are as they should be; where the
@@ -27,11 +27,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     active = [text for name, text in FAULTS.items() if said.get(name) == "Active"]
     more = {"active": [name for name, value in said.items() if value == "Active"]}
     if active:
-        return bad(f"throttled: {', '.join(active)}", ", ".join(active), "no such reason", evidence=more)
+        return failed(f"throttled: {', '.join(active)}", ", ".join(active), "no such reason", evidence=more)
     missing = [name for name in FAULTS if said.get(name) != "Not Active"]
     if missing:
         raise CannotReadError(f"the reasons {', '.join(missing)} are not printed")
-    return good("not throttled", "no such reason", evidence=more)
+    return passed("not throttled", "no such reason", evidence=more)
 
 
 def _seed(node: str, gpu: int, name: str, text: str = "Active") -> seeding.Inject:
@@ -41,29 +41,30 @@ def _seed(node: str, gpu: int, name: str, text: str = "Active") -> seeding.Injec
 CHECK = Check(
     id="gpu-throttle",
     title="Throttling",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     measures="reasons of hardware and heat for which the clocks are held down",
     method="nvidia-smi -q -x, clocks_event_reasons (clocks_throttle_reasons before driver 535)",
     requires="the NVIDIA driver",
     expectation="no hardware slowdown, no thermal slowdown (by hardware or driver), no power brake",
-    remedy="Look at fans, air flow and power supplies of the node; read its BMC's event log.",
+    remedy="Check fans, air flow and power supplies of the node; read its BMC's event log.",
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("hw-slowdown", _seed("gpu01", 0, "hw_slowdown"), Subject("gpu01", 0)),
-        Fault("thermal-slowdown", _seed("gpu02", 3, "hw_thermal_slowdown"), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("hw-slowdown", _seed("gpu01", 0, "hw_slowdown"), Subject("gpu01", 0)),
+        SeededFault("thermal-slowdown", _seed("gpu02", 3, "hw_thermal_slowdown"), Subject("gpu02", 3)),
+        SeededFault(
             "thermal-slowdown-by-the-driver", _seed("gpu01", 2, "sw_thermal_slowdown"), Subject("gpu01", 2)
         ),
-        Fault("power-brake", _seed("gpu02", 5, "hw_power_brake_slowdown"), Subject("gpu02", 5)),
-        Fault(
+        SeededFault("power-brake", _seed("gpu02", 5, "hw_power_brake_slowdown"), Subject("gpu02", 5)),
+        SeededFault(
             "hw-slowdown-beside-one-not-printed",
             seeding.chain(
                 _seed("gpu03", 6, "hw_slowdown"), _seed("gpu03", 6, "hw_power_brake_slowdown", "N/A")
             ),
             Subject("gpu03", 6),
         ),
-        Fault(
+        SeededFault(
             "reason-unreadable",
             _seed("gpu01", 1, "hw_slowdown", "actif"),
             Subject("gpu01", 1),

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustercheck.checks import seeding, seeding_gpus
-from clustercheck.checks.base import Check, Fault, Finding, every_gpu
-from clustercheck.checks.of_gpu_ceilings import watch_of
-from clustercheck.checks.of_gpu_job import REQUIRES, measured, spoken
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.checks.support.gpu_ceilings import watch_of
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
-from clustercheck.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "gpu_transfer"
 SHOWN = ("host_to_device", "device_to_host")
 LINK_REMEDY = (
-    "The PCIe link was trained with fewer lanes or slower: reseat the GPU or its riser, look at the slot's "
-    "bifurcation and at the BIOS's link speed, and read AER errors in the kernel log."
+    "The PCIe link was trained with fewer lanes or slower: reseat the GPU or its riser, check the slot's "
+    "bifurcation and the BIOS's link speed, and read AER errors in the kernel log."
 )
 
 
@@ -65,6 +65,7 @@ _SEED = seeding_gpus.Seeds(JOB)
 CHECK = Check(
     id="gpu-transfer",
     title="Host and device",
+    section=Section.GPU_TESTS,
     scope=Scope.GPU,
     measures="bandwidth from host to GPU and back, whether every byte arrives, and the PCIe link while it "
     "works",
@@ -80,29 +81,29 @@ CHECK = Check(
     judge=judge,
     job=JOB,
     faults=(
-        Fault("bytes-differ", _SEED.wrong("gpu01", 1, "4 of 268435456 bytes"), Subject("gpu01", 1)),
-        Fault("below-floor", _SEED.scaled("gpu02", 4, 0.5, "device_to_host"), Subject("gpu02", 4)),
-        Fault(
+        SeededFault("bytes-differ", _SEED.wrong("gpu01", 1, "4 of 268435456 bytes"), Subject("gpu01", 1)),
+        SeededFault("below-floor", _SEED.scaled("gpu02", 4, 0.5, "device_to_host"), Subject("gpu02", 4)),
+        SeededFault(
             "slower-than-equals",
             seeding.chain(seeding_gpus.no_profile(), _SEED.scaled("gpu03", 5, 0.7)),
             Subject("gpu03", 5),
         ),
-        Fault("link-narrow", _link("gpu03", 2, pcie_width=8.0), Subject("gpu03", 2)),
-        Fault(
+        SeededFault("link-narrow", _link("gpu03", 2, pcie_width=8.0), Subject("gpu03", 2)),
+        SeededFault(
             "link-narrow-and-no-figures",
             seeding.chain(_link("gpu02", 1, pcie_width=8.0), _SEED.says("gpu02", 1, figures=[])),
             Subject("gpu02", 1),
         ),
-        Fault("link-slow", _link("gpu03", 2, pcie_generation=1.0), Subject("gpu03", 2)),
-        Fault("impossibly-fast", _SEED.scaled("gpu01", 0, 1.5), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("rank-hangs", _SEED.ended("gpu01", 3, RankState.HUNG), Subject("gpu01", 3)),
-        Fault(
+        SeededFault("link-slow", _link("gpu03", 2, pcie_generation=1.0), Subject("gpu03", 2)),
+        SeededFault("impossibly-fast", _SEED.scaled("gpu01", 0, 1.5), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("rank-hangs", _SEED.ended("gpu01", 3, RankState.HUNG), Subject("gpu01", 3)),
+        SeededFault(
             "its-turn-never-came",
             _SEED.ended("gpu01", 3, RankState.KILLED),
             Subject("gpu01", 3),
             Verdict.NOT_RUN,
         ),
-        Fault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
-        Fault("no-figures", _SEED.says("gpu01", 0, figures=[{}]), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("job-missing", _SEED.missing(), Subject("gpu01", 0), Verdict.NOT_RUN),
+        SeededFault("no-figures", _SEED.says("gpu01", 0, figures=[{}]), Subject("gpu01", 0), Verdict.NOT_RUN),
     ),
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -19,22 +19,22 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     gpu = gpu_of(evidence, subject)
     version = version_of(gpu)
     counts = evidence.once(_versions)[gpu.model]
-    total = counts.total()
+    total = sum(counts.values())
     if total < 2:
-        return excluded("no other GPU of its model tells its VBIOS: there is nothing to compare with")
+        return not_applicable("no other GPU of its model tells its VBIOS: nothing to compare with")
     usual, count = counts.most_common(1)[0]
     more = {"model": gpu.model, "versions": dict(counts)}
     if 2 * count <= total:
         others = " and ".join(sorted(set(counts) - {version}))
-        because = f"VBIOS {version} here and {others} on equal GPUs: cannot tell which is meant"
-        return bad(because, version, "one for all", evidence=more)
+        because = f"VBIOS {version} here and {others} on equal GPUs: cannot determine which is intended"
+        return failed(because, version, "one for all", evidence=more)
     if version != usual:
         because = f"VBIOS {version}, and {usual} on {count} of {total} GPUs of this model"
-        return bad(because, version, usual, evidence=more)
-    return good(version, usual, evidence=more)
+        return failed(because, version, usual, evidence=more)
+    return passed(version, usual, evidence=more)
 
 
-def version_of(gpu: Gpu) -> str:
+def version_of(gpu: SmiGpu) -> str:
     """The version. Raises CannotReadError where the driver does not tell it."""
     if gpu.vbios in ("", "N/A"):
         raise CannotReadError(f"the VBIOS is {gpu.vbios or 'not printed'}")
@@ -59,20 +59,23 @@ _SMI = seeding.smi
 CHECK = Check(
     id="gpu-vbios",
     title="VBIOS alike",
+    section=Section.DRIVER,
     scope=Scope.GPU,
     severity=Severity.MINOR,
     measures="the version of each GPU's VBIOS",
     method="nvidia-smi -q -x, vbios_version, compared with all GPUs of the same model",
     requires="a second GPU of the same model",
-    expectation="as on more than half of the GPUs of its model; where no half agrees, all differ",
+    expectation="as on more than half of the GPUs of its model; without such a majority all differ",
     remedy="Bring all boards to one version with the server maker's firmware bundle (clocks, power and "
     "error handling are the VBIOS's); a single board that differs has often been replaced: ask for the "
     "update with it.",
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("vbios-differs", _SMI("gpu02", 3, "vbios_version", "92.00.19.00.01"), Subject("gpu02", 3)),
-        Fault(
+        SeededFault(
+            "vbios-differs", _SMI("gpu02", 3, "vbios_version", "92.00.19.00.01"), Subject("gpu02", 3)
+        ),
+        SeededFault(
             "half-and-half",
             seeding.chain(
                 *(
@@ -83,7 +86,7 @@ CHECK = Check(
             ),
             Subject("gpu03", 0),
         ),
-        Fault(
+        SeededFault(
             "vbios-not-told", _SMI("gpu01", 2, "vbios_version", None), Subject("gpu01", 2), Verdict.NOT_RUN
         ),
     ),

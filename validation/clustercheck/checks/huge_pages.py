@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, every_node
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -18,14 +18,14 @@ def traits(node: NodeEvidence) -> Traits:
     part = node.mapping("huge_pages")
     transparent, reserved = part.get("transparent"), part.get("reserved")
     if not isinstance(transparent, Mapping) or not isinstance(reserved, Mapping):
-        raise CannotReadError("the probe did not say how huge pages are set")
+        raise CannotReadError("the probe did not report the setting of huge pages")
     found = {
         f"transparent huge pages, {name}": str(transparent.get(name) or "not there")
         for name in ("enabled", "defrag")
     }
     for size, count in reserved.items():
         if not isinstance(count, int):
-            raise CannotReadError(f"how many pages are reserved as {size} is not told")
+            raise CannotReadError(f"the number of pages reserved as {size} is not known")
         found[f"reserved {size}"] = str(count)
     return found
 
@@ -48,21 +48,24 @@ def _reserved(node: str, count: int | None) -> seeding.Inject:
 CHECK = Check(
     id="huge-pages",
     title="Huge pages alike",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
     measures="how transparent huge pages are set, and how many huge pages are reserved",
     method="/sys/kernel/mm/transparent_hugepage and /sys/kernel/mm/hugepages, compared with nodes declared "
     "to be of the same kind",
     requires="a second node of the same kind",
-    expectation="as on more than half of the equal nodes; which setting it is does not matter here",
-    remedy="Set it alike: `transparent_hugepage=` on the kernel's command line, or a unit that writes "
-    "/sys/kernel/mm/transparent_hugepage/enabled; reserved pages by vm.nr_hugepages or `hugepages=`. Memory "
-    "that is reserved as huge pages is nobody's who does not ask for them.",
+    expectation="as on more than half of the equal nodes; the setting itself is not judged",
+    remedy=(
+        "Set it alike: `transparent_hugepage=` on the kernel's command line, or a unit that writes "
+        "/sys/kernel/mm/transparent_hugepage/enabled; reserved pages by vm.nr_hugepages or `hugepages=`. "
+        "Memory that is reserved as huge pages cannot be used by programs that do not request them."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("other-setting", _enabled("gpu02", "never"), Subject("gpu02")),
-        Fault("pages-reserved", _reserved("gpu03", 512), Subject("gpu03")),
-        Fault("count-not-told", _reserved("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("other-setting", _enabled("gpu02", "never"), Subject("gpu02")),
+        SeededFault("pages-reserved", _reserved("gpu03", 512), Subject("gpu03")),
+        SeededFault("count-not-told", _reserved("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

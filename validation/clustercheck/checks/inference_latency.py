@@ -9,16 +9,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from clustercheck.checks import seeding
 from clustercheck.checks.bandwidth import said
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import peers
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Better, Figure, Limit
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Direction, Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "inference"
@@ -48,7 +47,7 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
@@ -61,7 +60,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     for model in cases_of(mine[0]):
         for rank in mine:
             if because := _wrong_answer(evidence, rank, model):
-                return bad(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
+                return failed(f"{_place(rank)}: {because}", "wrong", "what the other ranks answer")
         figures += [_figure(evidence, mine, model, key) for key in TIMES]
     cases = [{"rank": rank.rank, **case} for rank in mine for case in cases_of(rank).values()]
     return Finding(Verdict.PASS, figures=tuple(figures), evidence={"cases": cases})
@@ -115,7 +114,7 @@ def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: 
         unit="ms",
         method=f"one request after another, host clock until the device is done, {percentile} of the slowest",
         label=f"for {model} on {_place(slowest)}",
-        better=Better.LOWER,
+        better=Direction.LOWER,
         among=evidence.once(partial(_among, model=model, key=key), (JOB, model, key)) if counts else None,
         effect=effect("gpu") if counts else None,
         conditions={"shape": _case(slowest, model).get("shape"), "nccl": nccl},
@@ -149,36 +148,43 @@ _ON_GPUS = seeding.on_gpus(JOB, missing_on="")
 CHECK = Check(
     id="inference-latency",
     title="Inference, latency",
+    section=Section.TRAINING,
     scope=Scope.GROUP,
     measures="time of a request (p50, p99) to text detection and recognition, and whether all ranks "
     "answer alike",
-    method="seeded convolutional models of OCR's shapes in Paddle, one request after another, on every "
-    "GPU at once",
+    method=(
+        "seeded convolutional models of OCR's shapes in Paddle, one request after another, on all GPUs "
+        "in parallel"
+    ),
     requires="the training image on every node",
-    expectation="answers that are the same on all ranks but for rounding; over NCCL, the median as quick as "
-    "that of the other GPUs and as when the cluster was good; p99 is shown",
-    remedy="See this GPU's clocks, power and PCIe link, and what else runs on the host's CPUs.",
+    expectation=(
+        "equal answers on all ranks except for rounding; over NCCL, a median as low as on the other GPUs "
+        "and in the baseline; p99 is shown"
+    ),
+    remedy="Check this GPU's clocks, power and PCIe link, and the load on the host's CPUs.",
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
-        Fault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
-        Fault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
-        Fault(
+        SeededFault("answers-differ", _on("gpu02", lambda c: c.update(output_mean=0.9)), Subject("gpu02")),
+        SeededFault("answer-no-number", _on("gpu02", lambda c: c.update(output_std=None)), Subject("gpu02")),
+        SeededFault(
             "answer-no-number-beside-no-time",
             seeding.chain(
                 _on("gpu01", lambda c: c.update(p50_s=0)), _on("gpu02", lambda c: c.update(output_std=None))
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "slow-gpus",
             seeding.chain(_ON_GPUS, _on("gpu02", lambda c: c.update(p50_s=c["p50_s"] * 1.5))),
             Subject("gpu02"),
         ),
-        Fault("slower-than-before", _slower_before, Subject("gpu01")),
-        Fault("rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")),
-        Fault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
-        Fault("no-time", _on("gpu01", lambda c: c.update(p50_s=0)), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("slower-than-before", _slower_before, Subject("gpu01")),
+        SeededFault(
+            "rank-hangs", seeding.rank(JOB, "gpu03", RankState.HUNG, "behind its peers"), Subject("gpu03")
+        ),
+        SeededFault("gpu-left-out", seeding.on_gpus(JOB, missing_on="gpu02"), Subject("gpu02")),
+        SeededFault("no-time", _on("gpu01", lambda c: c.update(p50_s=0)), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import nccl_tests, of_nccl, rdma_write, seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_counters import Counters, growth_over_jobs
-from clustercheck.checks.of_load import infiniband_load
-from clustercheck.checks.of_rdma import edit_port, lose_adapter, name_of, unread, without_adapter
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks import nccl_tests, rdma_write
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.support import nccl, seeding
+from clustercheck.checks.support.counters import Counters, growth_over_jobs
+from clustercheck.checks.support.load import infiniband_load
+from clustercheck.checks.support.rdma import edit_port, lose_adapter, name_of, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.infiniband import Port
 
 SOURCE = (
@@ -54,7 +55,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     more: dict[str, Any] = {"counted": {name: port.errors for name, port in ports.items() if port.errors}}
     if not any(map(_is_judged, ports.values())):
-        return excluded("no port has ever been up", evidence=more)
+        return not_applicable("no port has ever been up", evidence=more)
     more["loaded_by"] = infiniband_load(evidence, node)
     growth = growth_over_jobs(evidence, node, _read, loaded_by=more["loaded_by"], widest=WIDEST)
     more["grown"] = {f"{where} {name}": count for (where, name), count in growth.grew.items()}
@@ -70,16 +71,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if wrong:
         because, count, most = max(wrong, key=lambda each: each[1] / max(each[2], 1))
         told = "; ".join([because, *(said for said, *_ in wrong if said != because)][:4])
-        return bad(told, count, most, unit="errors", source=SOURCE, evidence=more)
+        return failed(told, count, most, unit="errors", source=SOURCE, evidence=more)
     growth.require_told({(where, name) for where, port in ports.items() for name in _needed(port)})
-    return good("no counter above its threshold", "none", source=SOURCE, evidence=more)
+    return passed("no counter above its threshold", "none", source=SOURCE, evidence=more)
 
 
 def _flapping(node: NodeEvidence, ports: Mapping[str, Port]) -> list[tuple[str, int, int]]:
     """The ports that went down too often in a node's first day: what to say, how often, and the most."""
     host = node.raw.get("host")
     uptime = host.get("uptime_s") if isinstance(host, Mapping) else None
-    if not isinstance(uptime, int | float) or not 0 < uptime < DAY_S:
+    if not isinstance(uptime, (int, float)) or not 0 < uptime < DAY_S:
         return []
     downs = {name: port.counters.get("link_downed", 0) for name, port in ports.items()}
     return [
@@ -128,7 +129,7 @@ def _before(node: str, number: int, name: str, count: str) -> seeding.Inject:
 
 def _not_loaded(evidence: Evidence) -> Evidence:
     """Jobs ran, but none between nodes over InfiniBand."""
-    for job in (rdma_write.JOB, nccl_tests.JOB, of_nccl.HEARD):
+    for job in (rdma_write.JOB, nccl_tests.JOB, nccl.HEARD):
         evidence = seeding.without_job(evidence, job)
     return evidence
 
@@ -136,67 +137,74 @@ def _not_loaded(evidence: Evidence) -> Evidence:
 CHECK = Check(
     id="infiniband-errors",
     title="InfiniBand and RoCE errors",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="symbol errors, recoveries, flaps, receive errors and discards that every port counts while the "
     "jobs of the run load it",
-    method="/sys/class/infiniband/*/ports/*/counters before the jobs and after them: the difference. They "
-    "count since the driver was loaded or they were cleared; what they had before is told",
-    requires="an RDMA adapter; where it has counted anything before, a job that loads it: ib_write_bw or "
-    "NCCL between nodes",
+    method=(
+        "/sys/class/infiniband/*/ports/*/counters before the jobs and after them: the difference. They "
+        "count since the driver was loaded or they were cleared; earlier counts are reported"
+    ),
+    requires=(
+        "an RDMA adapter; if it has counted anything before, a job that loads it: ib_write_bw or NCCL "
+        "between nodes"
+    ),
     expectation=f"no growth above ibqueryerrors' default ({THRESHOLDS['symbol_error']} errors of the link, "
     f"{THRESHOLDS['port_xmit_discards']} discards), no flap during the jobs, fewer than {FLAPS} in a node's "
     "first day, and every port that was up is up after them",
-    remedy="Clean or swap cable and transceiver, then look at the switch port (`ibqueryerrors`, `mlxlink`). "
-    "A counter that has come to its end tells nothing any more: `perfquery -R` on the node clears it.",
+    remedy=(
+        "Clean or swap cable and transceiver, then check the switch port (`ibqueryerrors`, `mlxlink`). A "
+        "saturated counter is useless: `perfquery -R` on the node clears it."
+    ),
     subjects=every_node,
     judge=judge,
     counters=("infiniband",),
     faults=(
-        Fault("symbol-errors", _counts("gpu01", 0, "symbol_error", "11"), Subject("gpu01")),
-        Fault("flap-under-load", _counts("gpu02", 1, "link_downed", "1"), Subject("gpu02")),
-        Fault("receive-errors", _counts("gpu03", 0, "port_rcv_errors", "65535"), Subject("gpu03")),
-        Fault("discards", _counts("gpu03", 1, "port_xmit_discards", "101"), Subject("gpu03")),
-        Fault("flapping", _before("gpu02", 1, "link_downed", "5"), Subject("gpu02")),
-        Fault(
+        SeededFault("symbol-errors", _counts("gpu01", 0, "symbol_error", "11"), Subject("gpu01")),
+        SeededFault("flap-under-load", _counts("gpu02", 1, "link_downed", "1"), Subject("gpu02")),
+        SeededFault("receive-errors", _counts("gpu03", 0, "port_rcv_errors", "65535"), Subject("gpu03")),
+        SeededFault("discards", _counts("gpu03", 1, "port_xmit_discards", "101"), Subject("gpu03")),
+        SeededFault("flapping", _before("gpu02", 1, "link_downed", "5"), Subject("gpu02")),
+        SeededFault(
             "stopped-counting",
             _before("gpu01", 0, "symbol_error", "65535"),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "growth-beside-a-stopped-counter",
             seeding.chain(
                 _before("gpu01", 0, "symbol_error", "65535"), _counts("gpu01", 1, "link_downed", "7")
             ),
             Subject("gpu01"),
         ),
-        Fault("adapter-gone", seeding.later(lose_adapter("gpu02", 0)), Subject("gpu02")),
-        Fault(
+        SeededFault("adapter-gone", seeding.later(lose_adapter("gpu02", 0)), Subject("gpu02")),
+        SeededFault(
             "down-after-the-jobs",
             seeding.later(edit_port("gpu03", 1, state="1: DOWN", phys_state="2: Polling")),
             Subject("gpu03"),
         ),
-        Fault(
+        SeededFault(
             "counter-gone",
             seeding.later(edit_port("gpu03", 0, counters={"symbol_error": None})),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "not-loaded",
             seeding.chain(_before("gpu02", 0, "symbol_error", "5000"), _not_loaded),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "not-read-again", seeding.later(seeding.unreachable("gpu02")), Subject("gpu02"), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "not-counted",
             edit_port("gpu03", 0, counters={"symbol_error": "N/A (no PMA)"}),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault("not-in-time", unread("gpu02"), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu02"), Subject("gpu02"), Verdict.NOT_RUN),
     ),
 )

@@ -6,9 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_rdma import (
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import (
     DRIVER,
     NO_ADAPTER,
     Link,
@@ -23,11 +32,11 @@ from clustercheck.checks.of_rdma import (
     without_adapter,
     without_drivers,
 )
-from clustercheck.checks.of_rdma_slot import poor_slot
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support.rdma_slot import poor_slot
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.rails import near_gpus
 from clustercheck.expect.rdma import LANES, lanes_missing
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.rails import near_gpus
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 
 DECLARED = "hardware_rdma_ports and hardware_rdma_gbps"
 RAILS = "nvidia-smi topo -m: adapters next to GPUs are rails"
@@ -47,7 +56,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = str(subject.node)
     declared = evidence.declared[node].rdma_ports
     if declared == 0:
-        return excluded("hardware_rdma_ports says that no port need be up")
+        return not_applicable("hardware_rdma_ports says that no port need be up")
     links = links_of(evidence, subject)
     if not links:
         return _without_port(evidence, subject)
@@ -62,10 +71,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if finding is not None:
         return replace(finding, evidence=more)
     if not up:
-        return excluded("no Ethernet port that could do RDMA is up, on any equal node", evidence=more)
+        return not_applicable("no Ethernet port that could do RDMA is up, on any equal node", evidence=more)
     slowest = min(up, key=lambda link: link[1].rate_gbps)
     source = DECLARED if declared is not None else PEERS
-    return good(
+    return passed(
         f"{len(up)} ports, {rate(slowest[1])}", _expected(evidence, node), source=source, evidence=more
     )
 
@@ -76,7 +85,7 @@ def _without_port(evidence: Evidence, subject: Subject) -> Finding:
     on_bus = controllers(evidence, node)
     if finding.verdict is Verdict.EXCLUDED and on_bus:
         because = f"{NO_ADAPTER}, and the PCI bus has InfiniBand controllers: {', '.join(on_bus)}"
-        return unknown(because, remedy=f"{DRIVER} {DECLARE}")
+        return not_run(because, remedy=f"{DRIVER} {DECLARE}")
     return finding
 
 
@@ -93,7 +102,7 @@ def _not_up(
     number = sum(link in up for link in _counted(links, declared))
     if declared is not None and number < declared:
         because = f"{number} of {declared} ports are up: {_states(down) or f'there are {len(links)} ports'}"
-        return bad(because, number, declared, unit="ports", source=DECLARED, remedy=remedy)
+        return failed(because, number, declared, unit="ports", source=DECLARED, remedy=remedy)
     wanted = evidence.fabric.wanted(node)
     places = {place_of(link): link for link in links}
     guilty = [link for place, link in places.items() if link in down and (place in wanted or link in waiting)]
@@ -104,17 +113,17 @@ def _not_up(
         others = [wanted[place] for place in (*gone, *map(place_of, guilty)) if place in wanted]
         because = "; ".join(told) + (f"; up on {min(others)} equal nodes" if others else "")
         expected = len({*(place_of(link) for link in up), *wanted, *map(place_of, waiting)})
-        return bad(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
+        return failed(because, len(up), expected, unit="ports", source=PEERS, remedy=remedy)
     unsure = [link for link in down if link[1].link_layer == "InfiniBand"]
     rails = near_gpus(evidence.nodes[node])
     cabled = {_card(link) for link in up}  # a second port of the same card may well be left free
     dead = [link for link in unsure if link[0].name in rails and _card(link) not in cabled]
     if dead and up and declared is None and evidence.fabric.equals(node):
         because = f"{_states(dead)}: next to a GPU, and down on all equal nodes"
-        return bad(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
+        return failed(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     untold = not rails and any(_card(link) not in cabled for link in unsure)
     if unsure and declared is None and (untold or not (up and evidence.fabric.equals(node))):
-        return unknown(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
+        return not_run(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
     return None
 
 
@@ -138,16 +147,16 @@ def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
         if len(fast) < needed:
             slow = ", ".join(f"{name_of(link)} {rate(link[1])}" for link in up if link not in fast)
             because = f"{len(fast)} of {needed} ports have {spec.rdma_gbps} Gb/s: {slow}"
-            return bad(because, len(fast), needed, unit="ports", source=DECLARED)
+            return failed(because, len(fast), needed, unit="ports", source=DECLARED)
     for link in up:
         adapter, port = link
         usual = evidence.fabric.usual_gbps(adapter, port)
         if lanes_missing(port):
             because = f"{name_of(link)} runs on {port.lanes} lanes: {rate(port)}"
-            return bad(because, port.lanes, LANES, unit="lanes", source="InfiniBand: a cable has 4 lanes")
+            return failed(because, port.lanes, LANES, unit="lanes", source="InfiniBand: a cable has 4 lanes")
         if port.rate_gbps < usual:
             because = f"{name_of(link)} has {rate(port)}, most ports of such adapters {usual:g} Gb/s"
-            return bad(
+            return failed(
                 because, port.rate_gbps, usual, unit="Gb/s", source=f"equal adapters ({adapter.board})"
             )
     return poor_slot(evidence, node, up)
@@ -193,42 +202,49 @@ _EVERYWHERE = seeding.chain(*(edit_port(f"gpu0{n}", 1, **_DOWN) for n in (1, 2, 
 CHECK = Check(
     id="infiniband-port",
     title="InfiniBand and RoCE ports",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="state, rate and lanes of every port of every RDMA adapter, and the adapter's PCI Express link",
     method="/sys/class/infiniband and sysfs of the PCI bus; against what is declared, ports at the same "
     "place on equal nodes, and ports of equal adapters (same board id)",
     requires="an RDMA adapter, here or declared; hardware_rdma_ports, or a second node of the same kind",
     expectation="active and LinkUp, the rate of equal adapters, 4 lanes (2 of a split HDR, NDR or XDR port), "
-    "and a PCI Express link that carries the ports' rates and is no less than on equal nodes",
-    remedy="Look at cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
-    "then the switch port; where the port stays bad, have the adapter replaced.",
+    "and a PCI Express link that supports the ports' rates and is not lower than on equal nodes",
+    remedy=(
+        "Check cable, transceiver and switch port (`ibdiagnet`, `mlxlink -d ADAPTER`), swap the cable, "
+        "then the switch port; if the port still fails, have the adapter replaced."
+    ),
     severity=Severity.CRITICAL,
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("port-down", edit_port("gpu02", 0, **_DOWN), Subject("gpu02")),
-        Fault("no-subnet-manager", edit_port("gpu01", 1, state="2: INIT"), Subject("gpu01")),
-        Fault("half-the-rate", edit_port("gpu03", 0, rate="100 Gb/sec (4X EDR)"), Subject("gpu03")),
-        Fault("one-lane", edit_port("gpu03", 1, rate="50 Gb/sec (1X HDR)"), Subject("gpu03")),
-        Fault("adapter-gone", lose_adapter("gpu02", 1), Subject("gpu02")),
-        Fault("narrow-pcie", seeding.edit("gpu01", _narrow), Subject("gpu01")),
-        Fault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
-        Fault("dead-rail-on-all-nodes", _EVERYWHERE, Subject("gpu03")),
-        Fault("dead-rail-and-ethernet-counted", seeding.chain(_declare(2), _EVERYWHERE), Subject("gpu03")),
-        Fault(
+        SeededFault("port-down", edit_port("gpu02", 0, **_DOWN), Subject("gpu02")),
+        SeededFault("no-subnet-manager", edit_port("gpu01", 1, state="2: INIT"), Subject("gpu01")),
+        SeededFault("half-the-rate", edit_port("gpu03", 0, rate="100 Gb/sec (4X EDR)"), Subject("gpu03")),
+        SeededFault("one-lane", edit_port("gpu03", 1, rate="50 Gb/sec (1X HDR)"), Subject("gpu03")),
+        SeededFault("adapter-gone", lose_adapter("gpu02", 1), Subject("gpu02")),
+        SeededFault("narrow-pcie", seeding.edit("gpu01", _narrow), Subject("gpu01")),
+        SeededFault("fewer-than-declared", seeding.chain(_declare(3), _EVERYWHERE), Subject("gpu03")),
+        SeededFault("dead-rail-on-all-nodes", _EVERYWHERE, Subject("gpu03")),
+        SeededFault(
+            "dead-rail-and-ethernet-counted", seeding.chain(_declare(2), _EVERYWHERE), Subject("gpu03")
+        ),
+        SeededFault(
             "dead-rail-far-from-all-gpus",
             seeding.chain(_EVERYWHERE, _far("gpu01"), _far("gpu02"), _far("gpu03")),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
-        Fault("none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED),
-        Fault(
+        SeededFault("slower-than-declared", _declare(2, 400), Subject("gpu01")),
+        SeededFault(
+            "none-declared", seeding.chain(_declare(0), _EVERYWHERE), Subject("gpu03"), Verdict.EXCLUDED
+        ),
+        SeededFault(
             "no-driver-anywhere",
             without_drivers("gpu01", "gpu02", "gpu03"),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, excluded, good, warning
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    failed,
+    not_applicable,
+    passed,
+    warned,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.pcie import parse_pcie
 from clustercheck.parse.reading import CannotReadError
@@ -23,28 +32,30 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """How the kernel treats each device decides; the command line only where an old kernel does not say."""
     node = evidence.nodes[str(subject.node)]
     if inside := virtual(node.part("virtual")):
-        return excluded(f"the node is virtual ({inside}): the IOMMU is another machine's", source=SOURCE)
+        return not_applicable(
+            f"the node is virtual ({inside}): the IOMMU is another machine's", source=SOURCE
+        )
     tree = parse_pcie(node.mapping("pcie"))
     if tree.architecture != "x86_64":
-        return excluded(f"NVIDIA's advice is for x86_64, this is {tree.architecture}", source=SOURCE)
+        return not_applicable(f"NVIDIA's advice is for x86_64, this is {tree.architecture}", source=SOURCE)
     if not tree.devices:
         raise CannotReadError("no GPU is on the PCI bus")
     more = {"iommus": list(tree.iommus), "devices": dict(tree.devices)}
     if not tree.iommus:
-        return good("off", "off or passed through", source=SOURCE, evidence=more)
+        return passed("off", "off or passed through", source=SOURCE, evidence=more)
     translated = [address for address, how in tree.devices.items() if how in TRANSLATED]
     if translated:
         because = (
             f"the IOMMU translates for {len(translated)} GPU(s) or adapter(s): {', '.join(translated[:8])}"
         )
         is_asked = any(pattern.search(tree.command_line) for pattern in (_ASKED, _STRICTLY))
-        found = bad if is_asked else warning
+        found = failed if is_asked else warned
         return found(because, "translates", "off or passed through", source=SOURCE, evidence=more)
     for address, how in tree.devices.items():
         asked = how == "unknown" and _ASKED.search(tree.command_line) is not None
         if how not in (None, PASSED_THROUGH) and not asked:
             raise CannotReadError(f"how the IOMMU treats {address} is {how!r}")
-    return good("passed through", "off or passed through", source=SOURCE, evidence=more)
+    return passed("passed through", "off or passed through", source=SOURCE, evidence=more)
 
 
 def _treated(node: str, how: str, command_line: str = "") -> seeding.Inject:
@@ -59,22 +70,27 @@ def _treated(node: str, how: str, command_line: str = "") -> seeding.Inject:
 CHECK = Check(
     id="iommu",
     title="IOMMU",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="whether the IOMMU translates addresses for GPUs and RDMA adapters",
     method="type of each device's group in /sys/bus/pci/devices/*/iommu_group (identity or DMA) and "
-    "/sys/class/iommu; where it is not told, iommu=pt or iommu.passthrough=1 on its command line",
+    "/sys/class/iommu; if that is not available, iommu=pt or iommu.passthrough=1 on its command line",
     requires="a machine that is not virtual, x86_64",
-    expectation="no IOMMU, or every GPU and RDMA adapter passed through; that it translates as the system's "
-    "default has it is a warning",
-    remedy="Boot with `iommu=pt` (beside intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
+    expectation=(
+        "no IOMMU, or every GPU and RDMA adapter passed through; translation by the system's default is "
+        "a warning"
+    ),
+    remedy="Boot with `iommu=pt` (in addition to intel_iommu=on or amd_iommu=on): in /etc/default/grub, then "
     "update-grub or grub2-mkconfig, and a reboot; or switch VT-d or AMD-Vi off in the BIOS."
-    " Not where GPUs are given to virtual machines.",
+    " Not if GPUs are passed to virtual machines.",
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault("translates", _treated("gpu02", "DMA-FQ"), Subject("gpu02"), Verdict.WARNING),
-        Fault("translates-strictly", _treated("gpu02", "DMA", "iommu.strict=1"), Subject("gpu02")),
-        Fault("translates-all-the-same", _treated("gpu01", "DMA", "iommu=pt"), Subject("gpu01")),
-        Fault("not-told", _treated("gpu03", "unknown", "intel_iommu=on"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("translates", _treated("gpu02", "DMA-FQ"), Subject("gpu02"), Verdict.WARNING),
+        SeededFault("translates-strictly", _treated("gpu02", "DMA", "iommu.strict=1"), Subject("gpu02")),
+        SeededFault("translates-all-the-same", _treated("gpu01", "DMA", "iommu=pt"), Subject("gpu01")),
+        SeededFault(
+            "not-told", _treated("gpu03", "unknown", "intel_iommu=on"), Subject("gpu03"), Verdict.NOT_RUN
+        ),
     ),
 )

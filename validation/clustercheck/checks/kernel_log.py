@@ -7,16 +7,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from clustercheck import model
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu_node, unknown
-from clustercheck.checks.of_gpu import number_of
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu_node, failed, not_run
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import number_of
 from clustercheck.checks.xid import judge_messages, line, unnumbered, whole
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.sxid import Severity, Sxid, switch_errors
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.sxid import Sxid, SxidSeverity, switch_errors
+from clustercheck.tables import read_table
 
 GRAVITY = ("cooling", "links", "routing", "reset_fabric", "reboot_node")  # the last one's remedy is told
 GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
@@ -25,7 +24,7 @@ GRAVEST = (Verdict.FAIL, Verdict.NOT_RUN, Verdict.PASS)
 @cache
 def catalogue() -> Mapping[str, Any]:
     """The table of SXids."""
-    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "sxid.yml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = read_table(Path(__file__).with_name("sxid"))
     return table
 
 
@@ -53,7 +52,7 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
     faults = [
         error
         for error in errors
-        if error.severity is Severity.FATAL or codes.get(error.code, {}).get("fault")
+        if error.severity is SxidSeverity.FATAL or codes.get(error.code, {}).get("fault")
     ]
     if faults:
         last = max(reversed(faults), key=lambda error: GRAVITY.index(_action(error)))
@@ -61,7 +60,7 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
         listed = ", ".join(str(code) for code in sorted({error.code for error in faults}))
         link = f", link {last.link}" if last.link is not None else ""
         said = entry.get("name") or last.message
-        return bad(
+        return failed(
             f"SXid {listed} of the NVSwitch at {last.address}{link}, last at {last.when}: {said}",
             listed,
             "no fatal SXid",
@@ -71,10 +70,10 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
         )
     strange = sorted({error.code for error in errors if error.code not in codes})
     if strange:
-        return unknown(
+        return not_run(
             f"SXid {', '.join(map(str, strange))} is not in the table of codes",
             source=source,
-            remedy="Look the code up in NVIDIA's Fabric Manager user guide; it may name a fault.",
+            remedy="Look the code up in NVIDIA's Fabric Manager user guide; it may be a fault.",
         )
     return None
 
@@ -93,6 +92,7 @@ def _says(code: int, message: str) -> str:
 CHECK = Check(
     id="kernel-log",
     title="NVSwitch and stray Xids",
+    section=Section.GPU_STATE,
     scope=Scope.HOST,
     severity=model.Severity.CRITICAL,
     measures="NVSwitch errors (SXid), and Xids of devices that are no longer on the bus, since boot",
@@ -103,39 +103,39 @@ CHECK = Check(
     subjects=every_gpu_node,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "sxid-fatal",
-            seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM Fault Up")),
+            seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM SeededFault Up")),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "sxid-non-fatal-but-a-fault",
             seeding.kernel_says(
                 "gpu01", _says(12028, "Non-fatal, Link 32 egress non-posted PRIV error (First)")
             ),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "sxid-unknown",
             seeding.kernel_says("gpu03", _says(29999, "Non-fatal, Link 3 something new")),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "sxid-garbled",
             seeding.kernel_says("gpu03", _says(20034, "Tödlich, Link 3")),
             Subject("gpu03"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "sxid-fatal-beside-a-garbled-one",
             seeding.chain(
-                seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM Fault Up")),
+                seeding.kernel_says("gpu01", _says(20034, "Fatal, Link 30 LTSSM SeededFault Up")),
                 seeding.kernel_says("gpu01", _says(20034, "Sev")),
             ),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "xid-of-a-gone-gpu-beside-a-garbled-sxid",
             seeding.chain(
                 seeding.kernel_says("gpu02", line("0000:ee:00", 79)),
@@ -143,7 +143,7 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "xid-of-a-gone-gpu-beside-an-unknown-sxid",
             seeding.chain(
                 seeding.kernel_says("gpu02", line("0000:ee:00", 79)),
@@ -151,13 +151,13 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "log-begins-late",
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "too-little-power",
             seeding.kernel_says(
                 "gpu01",
@@ -166,7 +166,7 @@ CHECK = Check(
             ),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "cable-too-hot",
             seeding.kernel_says(
                 "gpu03",
@@ -175,6 +175,8 @@ CHECK = Check(
             ),
             Subject("gpu03"),
         ),
-        Fault("xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")),
+        SeededFault(
+            "xid-of-a-gone-gpu", seeding.kernel_says("gpu02", line("0000:ee:00", 79)), Subject("gpu02")
+        ),
     ),
 )

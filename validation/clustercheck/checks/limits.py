@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 UNLIMITED = -1
@@ -24,7 +24,7 @@ SCOPES = {"log-in": "a log-in as clusterctl does it", "containers": "containers,
 
 
 @dataclass(frozen=True)
-class Limit:
+class ProcessLimit:
     """A soft and a hard limit."""
 
     soft: int
@@ -46,17 +46,19 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             because = (
                 f"{SCOPES[scope]} may lock {_said(locked.soft)} bytes of memory, and {rdma[0]} needs more"
             )
-            return bad(because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more)
+            return failed(
+                because, locked.soft, "unlimited", unit="bytes", source=LOCKED_SOURCE, evidence=more
+            )
         if files and not _is_enough(files.hard, FILES):
             because = f"{SCOPES[scope]} may open {files.hard} files, {FILES} are needed"
-            return bad(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
+            return failed(because, files.hard, FILES, source=FILES_SOURCE, evidence=more, remedy=MORE_FILES)
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is not Verdict.EXCLUDED:
         return compared
-    return good(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
+    return passed(", ".join(f"{name} {value}" for name, value in traits(node).items()), evidence=more)
 
 
-def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+def limits_of(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
     """The limits by name. Raises CannotReadError where one of them is not told."""
     if node.mapping("limits").get(scope) is None and scope == "containers":
         raise CannotReadError("neither containerd nor dockerd runs: nobody knows what containers may do")
@@ -66,14 +68,14 @@ def limits_of(node: NodeEvidence, scope: str) -> dict[str, Limit]:
     return found
 
 
-def _told(node: NodeEvidence, scope: str) -> dict[str, Limit]:
+def _told(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
     """The limits that are told, by name."""
     told = node.mapping("limits").get(scope)
     found = {}
     for name in NAMES:
         pair: Any = told.get(name) if isinstance(told, Mapping) else None
         if isinstance(pair, list) and len(pair) == 2 and all(type(value) is int for value in pair):
-            found[name] = Limit(*pair)
+            found[name] = ProcessLimit(*pair)
     return found
 
 
@@ -86,7 +88,7 @@ def traits(node: NodeEvidence) -> Traits:
     }
 
 
-def _texts(limits: Mapping[str, Limit]) -> dict[str, str]:
+def _texts(limits: Mapping[str, ProcessLimit]) -> dict[str, str]:
     return {name: f"{_said(limit.soft)}:{_said(limit.hard)}" for name, limit in limits.items()}
 
 
@@ -121,23 +123,28 @@ MORE_FILES = (
 CHECK = Check(
     id="limits",
     title="Limits of processes",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="locked memory (memlock), open files (nofile) and core files that processes may have",
     method="getrlimit and CapEff in a log-in as clusterctl does it (root, or through sudo: limits of other "
     "users may differ); for containers Docker's default-ulimits, else the limits of containerd or dockerd",
     requires="Docker that runs",
-    expectation=f"where there is an RDMA adapter memlock unlimited, or all of memory, but for who has "
-    f"CAP_IPC_LOCK, as root has; nofile {FILES} or more (hard limit); all three as on equal nodes",
+    expectation=(
+        "with an RDMA adapter memlock unlimited, or all of memory, except for processes with "
+        f"CAP_IPC_LOCK, such as root's; nofile {FILES} or more (hard limit); all three as on equal nodes"
+    ),
     remedy="Let containers lock memory: clusterctl apply --only runtime does, unless "
     "container_runtime_lock_memory is false; let users: `* - memlock unlimited` in /etc/security/limits.d.",
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("memlock-of-containers", _limit("gpu02", "containers", "memlock", 8 << 20), Subject("gpu02")),
-        Fault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
-        Fault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
-        Fault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
-        Fault(
+        SeededFault(
+            "memlock-of-containers", _limit("gpu02", "containers", "memlock", 8 << 20), Subject("gpu02")
+        ),
+        SeededFault("memlock-of-log-in", _limit("gpu01", "log-in", "memlock", 65536), Subject("gpu01")),
+        SeededFault("few-files", _limit("gpu03", "containers", "nofile", 1024), Subject("gpu03")),
+        SeededFault("core-differs", _limit("gpu02", "containers", "core", 0), Subject("gpu02")),
+        SeededFault(
             "memlock-of-log-in-and-no-docker",
             seeding.chain(
                 _limit("gpu02", "log-in", "memlock", 65536),
@@ -145,7 +152,7 @@ CHECK = Check(
             ),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "no-docker",
             seeding.edit("gpu01", lambda raw: raw["limits"].update(containers=None)),
             Subject("gpu01"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 KIB_OF_GIB = 1 << 20
@@ -26,10 +26,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more = {"total_gib": round(total, 1), "declared_gib": declared}
     if declared is not None and total < declared * (1 - KEPT):
         because = f"{total:.0f} GiB of memory, {declared} GiB are declared"
-        return bad(because, round(total), declared, unit="GiB", evidence=more)
+        return failed(because, round(total), declared, unit="GiB", evidence=more)
     compared = judge_alike(evidence, subject, partial(traits, evidence))
     if compared.verdict is Verdict.EXCLUDED and declared is not None:
-        return good(round(total), declared, unit="GiB", source="hardware_memory_gib", evidence=more)
+        return passed(round(total), declared, unit="GiB", source="hardware_memory_gib", evidence=more)
     return compared
 
 
@@ -74,23 +74,26 @@ def _total(node: str, kib: int | None) -> seeding.Inject:
 CHECK = Check(
     id="memory",
     title="Memory",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="how much memory the kernel can use",
+    measures="memory that the kernel can use",
     method="MemTotal of /proc/meminfo, against hardware_memory_gib and nodes declared to be of the same kind",
     requires="hardware_memory_gib, or a second node of the same kind",
     expectation=f"what is declared, less {KEPT:.1%} that the kernel keeps; within {ALIKE:.0%} of more than "
     "half of the equal nodes",
-    remedy="See which module is missing (`dmidecode --type memory`, the BMC's log), and have it reseated or "
-    "replaced; less by some percent on a sound machine may be `crashkernel=` on the kernel's command line.",
+    remedy=(
+        "Find the missing module (`dmidecode --type memory`, the BMC's log), and have it reseated or "
+        "replaced; if only a few percent are missing, check `crashkernel=` on the kernel's command line."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("module-missing", _total("gpu02", 968_750_000), Subject("gpu02")),
-        Fault(
+        SeededFault("module-missing", _total("gpu02", 968_750_000), Subject("gpu02")),
+        SeededFault(
             "less-than-declared",
             seeding.chain(*(_total(node, 500_000_000) for node in ("gpu01", "gpu02", "gpu03"))),
             Subject("gpu03"),
         ),
-        Fault("memory-not-told", _total("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("memory-not-told", _total("gpu01", None), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

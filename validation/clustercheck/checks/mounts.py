@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Mount, Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, first_line
+from clustercheck.spec import Mount
 
 SILENT = "does not answer"
 NONE_DECLARED = "no mounts are declared (validation_mounts)"
@@ -20,7 +21,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = evidence.nodes[str(subject.node)]
     declared = evidence.spec.settings_of(node.name).mounts
     if not declared:
-        return excluded(NONE_DECLARED)
+        return not_applicable(NONE_DECLARED)
     found = {record.get("path"): record for record in node.records("mounts")}
     problems, hangs, unread = [], False, []
     for mount in declared:
@@ -35,10 +36,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if problems:
         sound, remedy = len(declared) - _bad(declared, problems), HANGS if hangs else ""
         said = "; ".join(problems)
-        return bad(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
+        return failed(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
     if unread:
         raise unread[0]
-    return good(len(declared), len(declared), unit="mounts", evidence=more)
+    return passed(len(declared), len(declared), unit="mounts", evidence=more)
 
 
 def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
@@ -46,7 +47,11 @@ def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
     if record is None:
         raise CannotReadError(f"the probe did not look at {mount.path}")
     touched, mounted = record.get("touched"), record.get("mounted")
-    if not isinstance(touched, Mapping) or not isinstance(mounted, Mapping | None) or touched.get("missing"):
+    if (
+        not isinstance(touched, Mapping)
+        or not (mounted is None or isinstance(mounted, Mapping))
+        or touched.get("missing")
+    ):
         raise CannotReadError(f"the probe could not look at {mount.path}")
     if touched.get("timed_out"):
         return [SILENT]
@@ -83,32 +88,42 @@ HANGS = (
 CHECK = Check(
     id="mounts",
     title="Mounts",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether each declared file system is mounted, of the declared type, answers, and takes a file "
-    "of its declared user, which is read back and removed",
-    method="/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "
-    "limit of ten seconds, which is left alone where it hangs",
+    measures=(
+        "whether each declared file system is mounted, of the declared type, responds, and accepts a "
+        "file of its declared user, which is read back and removed"
+    ),
+    method=(
+        "/proc/self/mountinfo, and stat, statvfs, write, fsync and read in a process of that user with a "
+        "limit of ten seconds, which is abandoned if it hangs"
+    ),
     requires="validation_mounts; root, to become the user",
-    expectation="mounted at exactly that path, of that type, an answer in time, writable to that user",
-    remedy="Mount it (`mount PATH`, /etc/fstab or the automounter), and see to who may write there: a "
-    "server's root_squash makes root nobody, numbers of users must be the server's, and quotas have room.",
+    expectation="mounted at exactly that path, of that type, a response in time, writable by that user",
+    remedy=(
+        "Mount it (`mount PATH`, /etc/fstab or the automounter), and check who may write there: "
+        "root_squash on the server maps root to nobody, user ids must match those of the server, and "
+        "quotas must not be exhausted."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("nfs-hangs", _touched("gpu02", 0, timed_out=True, rc=None), Subject("gpu02")),
-        Fault("not-mounted", _mount("gpu01", 0, mounted=None), Subject("gpu01")),
-        Fault("not-writable", _touched("gpu03", 0, rc=1, stderr="Permission denied\n"), Subject("gpu03")),
-        Fault(
+        SeededFault("nfs-hangs", _touched("gpu02", 0, timed_out=True, rc=None), Subject("gpu02")),
+        SeededFault("not-mounted", _mount("gpu01", 0, mounted=None), Subject("gpu01")),
+        SeededFault(
+            "not-writable", _touched("gpu03", 0, rc=1, stderr="Permission denied\n"), Subject("gpu03")
+        ),
+        SeededFault(
             "other-type",
             _mount("gpu01", 1, mounted={"type": "ext4", "source": "/dev/sda1"}),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "hangs-beside-one-not-looked-at",
             seeding.chain(_mount("gpu03", 0, touched={}), _touched("gpu03", 1, timed_out=True, rc=None)),
             Subject("gpu03"),
         ),
-        Fault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault("not-looked-at", _mount("gpu02", 1, touched={}), Subject("gpu02"), Verdict.NOT_RUN),
     ),
 )

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from clustercheck.checks import bandwidth, collective_bandwidth, seeding
-from clustercheck.checks.base import GROUP, Check, Fault, Finding, bad, every_gpu_node, excluded
-from clustercheck.checks.of_job import broken, outcome_of, ranks_of
-from clustercheck.checks.of_nccl import no_nccl
-from clustercheck.evidence import Evidence
+from clustercheck.checks import bandwidth, collective_bandwidth
+from clustercheck.checks.base import (
+    GROUP,
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu_node,
+    failed,
+    not_applicable,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.nccl import no_nccl
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.nccl_tests import NcclTest
 from clustercheck.parse.nccl_tests_json import parse_nccl_tests_json
 from clustercheck.parse.nccl_tests_text import parse_nccl_tests
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
-from clustercheck.sample_nccl_tests import ACROSS_GBPS, WITHIN_GBPS, table
+from clustercheck.samples.nccl_tests import ACROSS_GBPS, WITHIN_GBPS, table
 
 JOB = "nccl_tests"
 PROGRAMS = {
@@ -29,7 +38,10 @@ PROGRAMS = {
 # Across nodes smaller ones are bound by latency: 4 DGX A100 show 191 GB/s at 4 GiB [deepops], two nodes 183
 # at 1 GiB [gcm]; within a node the profile says which sizes have a floor.
 ACROSS_FROM_BYTES = 1 << 30
-METHOD = "nccl-tests, float32, values looked at, the better of both ways; bus bandwidth by its formulas"
+METHOD = (
+    "nccl-tests, float32, values checked, the better of in place and out of place; bus bandwidth by its "
+    "formulas"
+)
 IN_IMAGE = (
     "Have it built into the training image: nccl_tests of image_builds, with Open MPI among its packages."
 )
@@ -41,7 +53,7 @@ def every_node_and_the_group(evidence: Evidence) -> Iterable[Subject]:
 
 
 def _said(rank: RankOutcome, key: str) -> Any:
-    """A part of what a rank says. Raises CannotReadError where it is not what it should be."""
+    """A part of what a rank says. Raises CannotReadError where it has an unexpected form."""
     value = (rank.verdict or {}).get(key)
     kind = {"within": Mapping, "across": Mapping, "gpus": int, "world_gpus": int}.get(key, str)
     if not isinstance(value, kind):
@@ -77,16 +89,16 @@ def _check(name: str) -> Check:
             return broken(outcome, subject)
         lacks = _said(ranks[0], "without")
         if because := lacks or (subject.node is None and _said(ranks[0], "without_mpi")):
-            return excluded(str(because), remedy=IN_IMAGE)
+            return not_applicable(str(because), remedy=IN_IMAGE)
         return _of_gpus(evidence, subject, ranks)
 
     def _of_gpus(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...]) -> Finding:
         gpus = int(_said(ranks[0], "world_gpus" if subject.node is None else "gpus"))
         declared = sum(evidence.gpu_count(rank.node) for rank in ranks)
         if gpus < declared:
-            return bad(f"{gpus} of {declared} GPUs took part", gpus, declared, unit="GPUs")
+            return failed(f"{gpus} of {declared} GPUs took part", gpus, declared, unit="GPUs")
         if gpus < 2:
-            return excluded("one GPU: there is nothing to connect")
+            return not_applicable("one GPU: there is nothing to connect")
         return _judged(evidence, subject, ranks, gpus)
 
     def _judged(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], gpus: int) -> Finding:
@@ -96,21 +108,23 @@ def _check(name: str) -> Check:
             raise NotDoneError(f"{program}_perf was not run")
         code, more = run.get("exit_code"), {"command": str(run.get("command"))}
         if code is None:
-            return bad(f"{program}_perf did not end within {run.get('limit_s')} s", evidence=more)
+            return failed(f"{program}_perf did not end within {run.get('limit_s')} s", evidence=more)
         try:
             test = _read(run, program, gpus)
         except CannotReadError:
             if code == 0:
                 raise
             last = first_line("\n".join(reversed(str(run.get("text") or "").splitlines())))
-            return bad(f"{program}_perf ended with {code}: {last or 'it said nothing'}", evidence=more)
+            return failed(f"{program}_perf ended with {code}: {last or 'it said nothing'}", evidence=more)
         if not test.sweep.validated:
             raise CannotReadError(f"{program}_perf looked at no values")
         if test.out_of_bounds:
             because = f"{program}_perf found {test.out_of_bounds} wrong values"
-            return bad(because, test.out_of_bounds, 0, unit="values", evidence=more)
+            return failed(because, test.out_of_bounds, 0, unit="values", evidence=more)
         if code != 0:
-            return bad(f"{program}_perf ended with {code}: {test.error or 'it said nothing'}", evidence=more)
+            return failed(
+                f"{program}_perf ended with {code}: {test.error or 'it said nothing'}", evidence=more
+            )
         group = _as_ranks(evidence, ranks)
         points, limits = _points(test), _limits(evidence, name, group, test)
         return bandwidth.compare(evidence, identity, points, limits, group, subject=subject)
@@ -118,15 +132,18 @@ def _check(name: str) -> Check:
     return Check(
         id=identity,
         title=f"nccl-tests {name.replace('_', '-')}",
+        section=Section.COLLECTIVES,
         scope=Scope.GROUP,
         severity=Severity.CRITICAL,
         measures=f"values and bus bandwidth of NVIDIA's {program}_perf, within each node and across all",
         method=METHOD,
         requires="nccl-tests in the training image (image_builds); across nodes its Open MPI; two GPUs",
         expectation="no wrong value; at each fixed size the floor of the node's profile, or of the network",
-        remedy="Compare with the same collective of the framework: where both are slow see the pairs and the "
-        "culprits, where this one alone is, NCCL's transports (nccl-transport) and what the image sets of "
-        "NCCL_*.",
+        remedy=(
+            "Compare with the same collective of the framework: if both are slow, see the pairs and the "
+            "culprits; if only this one is, NCCL's transports (nccl-transport) and the NCCL_* variables "
+            "of the image."
+        ),
         subjects=every_node_and_the_group,
         judge=judge,
         job=JOB,
@@ -163,7 +180,9 @@ def _as_ranks(evidence: Evidence, ranks: tuple[RankOutcome, ...]) -> JobOutcome:
     )
 
 
-def _limits(evidence: Evidence, name: str, group: JobOutcome, test: NcclTest) -> dict[int, bandwidth.Limits]:
+def _limits(
+    evidence: Evidence, name: str, group: JobOutcome, test: NcclTest
+) -> dict[int, bandwidth.GroupLimits]:
     """What holds each size; across nodes small ones measure the latency."""
     judged = {}
     across = len({rank.node for rank in group.ranks}) > 1
@@ -191,24 +210,26 @@ def _all_say(**said: Any) -> seeding.Inject:
     return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(said))
 
 
-def _faults(program: str) -> tuple[Fault, ...]:
+def _faults(program: str) -> tuple[SeededFault, ...]:
     nodes, node = ["gpu01", "gpu02", "gpu03"], Subject("gpu02")
     slow = table(program, ["gpu02"], 8, WITHIN_GBPS * 0.3)
     wrong = table(program, ["gpu02"], 8, WITHIN_GBPS, wrong=7)
     crawls = table(program, nodes, 8, ACROSS_GBPS * 0.02)
     tail = "gpu02: Test NCCL failure common.cu:958 'unhandled cuda error'"
     return (
-        Fault("slow-node", _of("gpu02", "within", program, text=slow), node),
-        Fault("wrong-values", _of("gpu02", "within", program, text=wrong, exit_code=1), node),
-        Fault("slow-across", _of("gpu01", "across", program, text=crawls), GROUP),
-        Fault("nccl-fails", _of("gpu02", "within", program, text=tail, exit_code=3), node),
-        Fault("does-not-end", _of("gpu02", "within", program, exit_code=None), node),
-        Fault("gpu-left-out", seeding.verdicts(JOB, _one_less), node),
-        Fault("cut-off", _of("gpu02", "within", program, text=slow[:700]), node, Verdict.NOT_RUN),
-        Fault("not-built-in", _all_say(without="the image has no nccl-tests"), node, Verdict.EXCLUDED),
-        Fault("no-mpi", _all_say(without_mpi="the image has no mpirun"), GROUP, Verdict.EXCLUDED),
-        Fault("over-gloo", _not_run, node, Verdict.EXCLUDED),
-        Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node),
+        SeededFault("slow-node", _of("gpu02", "within", program, text=slow), node),
+        SeededFault("wrong-values", _of("gpu02", "within", program, text=wrong, exit_code=1), node),
+        SeededFault("slow-across", _of("gpu01", "across", program, text=crawls), GROUP),
+        SeededFault("nccl-fails", _of("gpu02", "within", program, text=tail, exit_code=3), node),
+        SeededFault("does-not-end", _of("gpu02", "within", program, exit_code=None), node),
+        SeededFault("gpu-left-out", seeding.verdicts(JOB, _one_less), node),
+        SeededFault("cut-off", _of("gpu02", "within", program, text=slow[:700]), node, Verdict.NOT_RUN),
+        SeededFault("not-built-in", _all_say(without="the image has no nccl-tests"), node, Verdict.EXCLUDED),
+        SeededFault("no-mpi", _all_say(without_mpi="the image has no mpirun"), GROUP, Verdict.EXCLUDED),
+        SeededFault("over-gloo", _not_run, node, Verdict.EXCLUDED),
+        SeededFault(
+            "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by signal 9"), node
+        ),
     )
 
 

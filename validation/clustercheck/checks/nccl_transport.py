@@ -9,16 +9,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from clustercheck.checks import all_reduce, seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_job import ended_badly, ranks_of
-from clustercheck.checks.of_nccl import HEARD, log_of, no_nccl, site_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks import all_reduce
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import ended_badly, ranks_of
+from clustercheck.checks.support.nccl import HEARD, log_of, no_nccl, site_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.on_node import NCCL_LOG_CUT
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.nccl_findings import Finding as Wrong
-from clustercheck.parse.nccl_findings import findings
+from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.nccl_findings import NcclFinding, findings
 from clustercheck.parse.nccl_log import Joined, NcclLog
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
@@ -39,7 +47,7 @@ class _Read:
     """The group's log and what is wrong by node, or why it cannot be read."""
 
     log: NcclLog | None = None
-    wrong: Mapping[str, tuple[Wrong, ...]] | None = None
+    wrong: Mapping[str, tuple[NcclFinding, ...]] | None = None
     because: str = ""
 
     @cached_property
@@ -56,14 +64,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Every connection of the node's ranks must take the best transport that its hardware has."""
     node = str(subject.node)
     if node in (apart := evidence.once(_of_another_version)):
-        return bad(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
+        return failed(apart[node], "two versions", "one version", source=SOURCE, remedy=ONE_VERSION)
     outcome = evidence.jobs.get(HEARD)
     if outcome is None or not ranks_of(outcome, node):
         return ended_badly(evidence, JOB, subject) or no_nccl(evidence, subject)
     if not outcome.good:
-        raise NotDoneError("the all-reduce whose log would tell did not end well")
+        raise NotDoneError("the all-reduce whose log would tell did not succeed")
     if len(outcome.ranks) < 2:
-        return excluded("one rank: there is nothing to connect")
+        return not_applicable("one rank: there is nothing to connect")
     read = evidence.once(_read)
     if read.log is None or read.wrong is None:
         raise CannotReadError(read.because)
@@ -71,8 +79,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if wrong := read.wrong.get(node, ()):
         more = {**said, "findings": [each.code for each in wrong]}
         because = "; ".join(each.seen for each in wrong)
-        return bad(because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy)
-    return good(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
+        return failed(
+            because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy
+        )
+    return passed(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
 
 
 def _read(evidence: Evidence) -> _Read:
@@ -80,7 +90,7 @@ def _read(evidence: Evidence) -> _Read:
         log = log_of(evidence)
     except CannotReadError as error:
         return _Read(because=str(error))
-    wrong: dict[str, tuple[Wrong, ...]] = {}
+    wrong: dict[str, tuple[NcclFinding, ...]] = {}
     for finding in findings(log, site_of(evidence, evidence.jobs[HEARD])):
         if finding.code != "warnings":  # shown; NCCL warns of things that do no harm too
             for host in finding.hosts:
@@ -173,43 +183,48 @@ def _other_library(evidence: Evidence) -> Evidence:
         replace(rank, nccl_log=f"{warned}rank {rank.rank} version 22203\n" if rank.node != "gpu03" else "")
         for rank in outcome.ranks
     ]
-    failed = replace(outcome, job=JOB, ranks=tuple(ranks))
-    return replace(evidence, attempts={JOB: (failed,)})
+    outcome = replace(outcome, job=JOB, ranks=tuple(ranks))
+    return replace(evidence, attempts={JOB: (outcome,)})
 
 
 _IN_MEMORY = "SHM/direct/direct"
 CHECK = Check(
     id="nccl-transport",
     title="NCCL's transports",
+    section=Section.COLLECTIVES,
     scope=Scope.GROUP,
-    measures="by what NCCL joined the GPUs: peer-to-peer access, host memory, sockets or RDMA, by which "
-    "adapters, and whether GPUDirect RDMA is used",
+    measures=(
+        "the transports that NCCL chose between the GPUs: peer-to-peer access, host memory, sockets or "
+        "RDMA, by which adapters, and whether GPUDirect RDMA is used"
+    ),
     method="NCCL's log of the all-reduce on every rank: NCCL_DEBUG=INFO with "
     "NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH",
     requires="a training image with CUDA, at least two ranks over NCCL",
     expectation="RDMA where there are adapters, those of the rails, with GPUDirect where an adapter is next "
     "to each GPU; peer-to-peer access where the topology has it; one version of NCCL",
-    remedy="Read NCCL's log on this node (NCCL_DEBUG=INFO), and what the image sets of NCCL_*.",
+    remedy="Read NCCL's log on this node (NCCL_DEBUG=INFO), and check the NCCL_* variables of the image.",
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
-        Fault("sockets", _instead("gpu02", r"NET/IB/\d/GDRDMA", "NET/Socket/0"), Subject("gpu02")),
-        Fault("gpudirect-off", _instead("gpu02", "/GDRDMA", ""), Subject("gpu02")),
-        Fault("wrong-adapter", _instead("gpu03", r"via NET/IB/1", "via NET/IB/2"), Subject("gpu03")),
-        Fault("rail-not-used", _instead("gpu03", r" \[1\]mlx5_1:1/IB", ""), Subject("gpu03")),
-        Fault("host-memory", _instead("gpu01", r"P2P/CUMEM/read", _IN_MEMORY), Subject("gpu01")),
-        Fault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
-        Fault("other-version", _other_library, Subject("gpu03")),
-        Fault("log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("sockets", _instead("gpu02", r"NET/IB/\d/GDRDMA", "NET/Socket/0"), Subject("gpu02")),
+        SeededFault("gpudirect-off", _instead("gpu02", "/GDRDMA", ""), Subject("gpu02")),
+        SeededFault("wrong-adapter", _instead("gpu03", r"via NET/IB/1", "via NET/IB/2"), Subject("gpu03")),
+        SeededFault("rail-not-used", _instead("gpu03", r" \[1\]mlx5_1:1/IB", ""), Subject("gpu03")),
+        SeededFault("host-memory", _instead("gpu01", r"P2P/CUMEM/read", _IN_MEMORY), Subject("gpu01")),
+        SeededFault("ring-over-sys", _instead("gpu02", "type NVL/PXB", "type SYS/SYS"), Subject("gpu02")),
+        SeededFault("other-version", _other_library, Subject("gpu03")),
+        SeededFault(
+            "log-cut-off", _says("gpu02", lambda text: text[:900]), Subject("gpu01"), Verdict.NOT_RUN
+        ),
+        SeededFault("no-log-of-a-rank", _says("gpu02", lambda text: ""), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault(
             "too-long",
             _says("gpu02", lambda text: f"{text}{NCCL_LOG_CUT}\n"),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault("over-gloo", _over_gloo, Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("gpus-idle", _idle, Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("over-gloo", _over_gloo, Subject("gpu01"), Verdict.EXCLUDED),
+        SeededFault("gpus-idle", _idle, Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 EXPECTED = "a machine and GPUs of its own"
 NAMES = (
-    "Correct the inventory: each name must lead to a machine of its own (ansible_host, DNS, ports that are "
+    "Correct the inventory: each name must lead to a different machine (ansible_host, DNS, ports that are "
     "forwarded)."
 )
 UUIDS = "Reload the driver, or reboot the drained node; if it stays so, call the supplier."
@@ -26,16 +26,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     others = [node for node in evidence.once(_machines)[boot_id] if node != name] if boot_id else []
     if others:
         because = f"{', '.join(others)} is the same machine under another name"
-        return bad(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES)
+        return failed(because, f"boot id {str(boot_id)[:60]}", EXPECTED, remedy=NAMES)
     gpus = evidence.once(_gpus)
     mine = {uuid: places for uuid, places in gpus.items() if any(node == name for node, _ in places)}
     for uuid, places in mine.items():
         if len(places) > 1:
             where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
-            return bad(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
+            return failed(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
     if boot_id is None:
         raise CannotReadError("the node does not tell its boot id")
-    return good(f"1 machine, {len(mine)} GPUs", EXPECTED)
+    return passed(f"1 machine, {len(mine)} GPUs", EXPECTED)
 
 
 def _boot_id(evidence: Evidence, name: str) -> str | None:
@@ -85,10 +85,11 @@ def _with_uuid_of(node: str, gpu: int, other: str, other_gpu: int) -> seeding.In
 
 CHECK = Check(
     id="node-identity",
-    title="Machine of its own",
+    title="Distinct machine",
+    section=Section.CLUSTER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether two names lead to one machine, or two GPUs have one UUID",
+    measures="whether two names lead to the same machine, or two GPUs have the same UUID",
     method="/proc/sys/kernel/random/boot_id and the UUIDs of nvidia-smi -q -x, compared among all nodes",
     requires="an answer of the node",
     expectation="no boot id and no UUID twice",
@@ -96,11 +97,11 @@ CHECK = Check(
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("one-machine-two-names", _as("gpu02", "gpu01"), Subject("gpu02")),
-        Fault("one-machine-two-names-the-other", _as("gpu02", "gpu01"), Subject("gpu01")),
-        Fault("uuid-on-two-nodes", _with_uuid_of("gpu02", 3, "gpu03", 5), Subject("gpu03")),
-        Fault("uuid-twice-on-a-node", _with_uuid_of("gpu01", 0, "gpu01", 7), Subject("gpu01")),
-        Fault(
+        SeededFault("one-machine-two-names", _as("gpu02", "gpu01"), Subject("gpu02")),
+        SeededFault("one-machine-two-names-the-other", _as("gpu02", "gpu01"), Subject("gpu01")),
+        SeededFault("uuid-on-two-nodes", _with_uuid_of("gpu02", 3, "gpu03", 5), Subject("gpu03")),
+        SeededFault("uuid-twice-on-a-node", _with_uuid_of("gpu01", 0, "gpu01", 7), Subject("gpu01")),
+        SeededFault(
             "uuid-twice-and-no-boot-id",
             seeding.chain(
                 _with_uuid_of("gpu01", 0, "gpu01", 7),
@@ -108,7 +109,7 @@ CHECK = Check(
             ),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "boot-id-not-told",
             seeding.edit("gpu01", lambda raw: raw["host"].update(boot_id=None)),
             Subject("gpu01"),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A node that does not answer is a fault of its own."""
     node = evidence.nodes.get(str(subject.node))
     if node is None or node.unreachable:
-        return bad(node.unreachable if node else "nothing was collected", "no answer", "an answer")
+        return failed(node.unreachable if node else "nothing was collected", "no answer", "an answer")
     host = node.mapping("host")
-    return good(
+    return passed(
         "answers",
         "an answer",
         evidence={
@@ -28,19 +28,23 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 CHECK = Check(
     id="node-reachable",
     title="Node answers",
+    section=Section.CLUSTER,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether the node can be logged in to and runs the probe to its end",
+    measures="whether log-in to the node works and the probe finishes there",
     method="one probe over SSH, with a time limit",
     requires="SSH as root or with sudo, Python 3.8",
     expectation="an answer within the limit",
-    remedy="See whether the node has power and network, then its console (one that hangs wants a reset); "
-    "`clusterctl hosts scan` tries the log-in alone. Take it out with `clusterctl hosts quarantine` if the "
-    "rest must go on.",
+    remedy=(
+        "Check the node's power and network, then its console (a hung node needs a reset); `clusterctl "
+        "hosts scan` tests only the log-in. Use `clusterctl hosts quarantine` to continue without it."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),
-        Fault("node-hung", seeding.unreachable("gpu03", "it accepts and says nothing"), Subject("gpu03")),
+        SeededFault("node-down", seeding.unreachable("gpu02"), Subject("gpu02")),
+        SeededFault(
+            "node-hung", seeding.unreachable("gpu03", "it accepts and says nothing"), Subject("gpu03")
+        ),
     ),
 )

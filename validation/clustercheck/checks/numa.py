@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import GPU_CLASSES, NVIDIA, NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.reading import CannotReadError, whole_number
 
@@ -26,16 +26,16 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node = evidence.nodes[str(subject.node)]
     if idle := _idle(node):
         because = f"{len(idle)} of the node's CPUs are offline: {_some(idle)}"
-        return bad(because, len(idle), 0, unit="CPUs", remedy=IDLE)
+        return failed(because, len(idle), 0, unit="CPUs", remedy=IDLE)
     if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near == NOWHERE]):
         because = (
             f"the firmware does not say which NUMA node is near to {len(lost)} GPU(s): {', '.join(lost)}"
         )
-        return bad(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
+        return failed(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
     mine = traits(evidence, node)
     found = judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
     if found.verdict is Verdict.EXCLUDED:  # one of its kind: what is right by itself is right
-        return good(", ".join(f"{trait} {value}" for trait, value in mine.items()), evidence=dict(mine))
+        return passed(", ".join(f"{trait} {value}" for trait, value in mine.items()), evidence=dict(mine))
     return found
 
 
@@ -58,7 +58,7 @@ def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
 
 
 def _idle(node: NodeEvidence) -> list[int]:
-    """CPUs that are there and do nothing, but for siblings where SMT is switched off."""
+    """CPUs that are there and do nothing, except siblings where SMT is switched off."""
     part = node.mapping("cpu")
     present = cpu_list(part.get("present"), "the list of CPUs present")
     online = cpu_list(part.get("online"), "the list of CPUs online")
@@ -107,38 +107,41 @@ FIRMWARE = (
 CHECK = Check(
     id="numa",
     title="CPUs and NUMA",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     measures="CPUs that are online, SMT, NUMA nodes, and the NUMA node of each GPU",
-    method="/sys/devices/system/cpu, /sys/devices/system/node and numa_node of each GPU on the PCI bus; a "
-    "single NUMA node needs none to be told",
+    method=(
+        "/sys/devices/system/cpu, /sys/devices/system/node and numa_node of each GPU on the PCI bus; "
+        "with a single NUMA node none is needed"
+    ),
     requires="nothing; for the comparison a second node of the same kind",
-    expectation="every CPU online (siblings but where SMT is off), every GPU with a NUMA node, all as on "
+    expectation="every CPU online (without siblings if SMT is off), every GPU with a NUMA node, all as on "
     "equal nodes",
     remedy="Compare the BIOS settings of the nodes: NUMA nodes per socket, SMT (hyper-threading), sub-NUMA "
     "clustering, and slots of the GPUs.",
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("gpu-without-numa-node", _near("gpu02", "-1"), Subject("gpu02")),
-        Fault(
+        SeededFault("gpu-without-numa-node", _near("gpu02", "-1"), Subject("gpu02")),
+        SeededFault(
             "gpu-without-numa-node-beside-one-not-read",
             seeding.chain(
                 _near("gpu02", "-1"), seeding.edit("gpu02", lambda raw: raw["pci"][0].update(numa_node=None))
             ),
             Subject("gpu02"),
         ),
-        Fault("gpus-elsewhere", _near("gpu01", "1"), Subject("gpu01")),
-        Fault(
+        SeededFault("gpus-elsewhere", _near("gpu01", "1"), Subject("gpu01")),
+        SeededFault(
             "cpu-offline",
             seeding.edit("gpu03", lambda raw: raw["cpu"].update(online="0-254")),
             Subject("gpu03"),
         ),
-        Fault(
+        SeededFault(
             "smt-off",
             seeding.edit("gpu02", lambda raw: raw["cpu"].update(smt="off", online="0-127")),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "cpus-not-told",
             seeding.edit("gpu01", lambda raw: raw["cpu"].update(online=None)),
             Subject("gpu01"),

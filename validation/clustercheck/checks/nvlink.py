@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good, unknown
-from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_gpu,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure, Limit
-from clustercheck.expect.profiles import NvLink
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.expect.profiles import NvLinkSpec
+from clustercheck.model import Figure, Limit, Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.nvlink import GpuLinks
 from clustercheck.parse.reading import CannotReadError
 
@@ -23,17 +31,17 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     profile = evidence.profile(node)
     expected = profile.nvlink if profile else None
     if profile is not None and expected is None:
-        return excluded(f"{profile.summary} has no NVLink")
+        return not_applicable(f"{profile.summary} has no NVLink")
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
-        return excluded("MIG is on, which switches NVLink off")
+        return not_applicable("MIG is on, which switches NVLink off")
     listed = evidence.nodes[node].nvlinks()
     require_all_listed(evidence.nodes[node], listed, COMMAND)
     links = listed_for(gpu, listed)
     if links is None:
         raise CannotReadError(f"{COMMAND} does not list this GPU")
     if links.lost:
-        return bad(f"the driver has lost this GPU: {links.unread}", links.lost, "no such answer")
+        return failed(f"the driver has lost this GPU: {links.unread}", links.lost, "no such answer")
     if links.unread:
         raise CannotReadError(links.unread)
     most = max(len(each.rates) for each in listed)
@@ -46,14 +54,14 @@ def _none_listed(most: int, switches: int) -> Finding:
     """The driver says the same of links that are not fitted and of links that are all inactive."""
     if switches:
         because = f"no link is listed, and there are {switches} NVSwitches to be linked to"
-        return bad(because, 0, most or None, unit="links", source="class 0680 of vendor 10de in sysfs")
+        return failed(because, 0, most or None, unit="links", source="class 0680 of vendor 10de in sysfs")
     if most:
         because = f"no link is listed, {most} are of another GPU of this node: not fitted, or all are down"
-        return unknown(because, remedy=BRIDGE)
-    return excluded("no NVLink is fitted")
+        return not_run(because, remedy=BRIDGE)
+    return not_applicable("no NVLink is fitted")
 
 
-def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding:
+def _judge_links(links: GpuLinks, expected: NvLinkSpec | None, most: int) -> Finding:
     """``most`` is how many links any GPU of the node lists: the measure where no profile has one."""
     count = expected.links if expected else most
     source = expected.source if expected else "the most links that a GPU of this node lists"
@@ -61,9 +69,11 @@ def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding
     up = len(links.up)
     if links.down:
         numbers = ", ".join(map(str, links.down))
-        return bad(f"link {numbers} is down", up, count, unit="links", source=source, evidence=more)
+        return failed(f"link {numbers} is down", up, count, unit="links", source=source, evidence=more)
     if up < count:
-        return bad(f"{up} of {count} links are listed", up, count, unit="links", source=source, evidence=more)
+        return failed(
+            f"{up} of {count} links are listed", up, count, unit="links", source=source, evidence=more
+        )
     rate = expected.link_gbps if expected else max(links.rates.values())
     slowest = min(links.rates.values())
     slow = [number for number, value in sorted(links.rates.items()) if value < rate * (1 - _RATE_TOLERANCE)]
@@ -79,7 +89,7 @@ def _judge_links(links: GpuLinks, expected: NvLink | None, most: int) -> Finding
     )
     if slow:
         return Finding(Verdict.PASS, figures=(figure,), evidence=more)
-    return good(up, count, unit="links", source=source, efficiency=1.0, figures=(figure,), evidence=more)
+    return passed(up, count, unit="links", source=source, efficiency=1.0, figures=(figure,), evidence=more)
 
 
 def _none_of(gpu: int) -> seeding.Inject:
@@ -135,6 +145,7 @@ BRIDGE = (
 CHECK = Check(
     id="nvlink",
     title="NVLink",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     severity=Severity.CRITICAL,
     measures="state and rate of every NVLink of every GPU",
@@ -146,39 +157,39 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("nvlink-down", seeding.edit("gpu01", _inactive), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("nvlink-down", seeding.edit("gpu01", _inactive), Subject("gpu01", 0)),
+        SeededFault(
             "nvlink-slow",
             seeding.stdout("gpu02", "nvlink", "Link 0: 25 GB/s", "Link 0: 12.5 GB/s"),
             Subject("gpu02", 0),
         ),
-        Fault("nvlinks-of-a-gpu-all-slow", _slow_and_undeclared, Subject("gpu02", 3)),
-        Fault("nvlinks-of-a-gpu-all-down", _none_of(3), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("nvlinks-of-a-gpu-all-slow", _slow_and_undeclared, Subject("gpu02", 3)),
+        SeededFault("nvlinks-of-a-gpu-all-down", _none_of(3), Subject("gpu02", 3)),
+        SeededFault(
             "bridge-or-not",
             seeding.chain(_none_of(3), seeding.edit("gpu02", _no_switches)),
             Subject("gpu02", 3),
             Verdict.NOT_RUN,
         ),
-        Fault("nvlink-slower-than-before", _faster_before, Subject("gpu01", 0)),
-        Fault(
+        SeededFault("nvlink-slower-than-before", _faster_before, Subject("gpu01", 0)),
+        SeededFault(
             "nvlink-not-listed",
             seeding.stdout("gpu02", "nvlink", "\t Link 11: 25 GB/s\n", ""),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "nvlink-down-beside-an-unreadable-gpu",
             seeding.chain(
                 seeding.edit("gpu01", _inactive), _instead_of_link_0("gpu01", 3, "Verbindung 0: 25 GB/s")
             ),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "gpu-lost",
             _instead_of_link_0("gpu02", 3, "Unable to get the status of NVLinks: GPU is lost"),
             Subject("gpu02", 3),
         ),
-        Fault(
+        SeededFault(
             "nvlink-unreadable",
             seeding.stdout("gpu03", "nvlink", "GB/s", "Go/s"),
             Subject("gpu03", 0),

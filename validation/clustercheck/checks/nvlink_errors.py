@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from clustercheck.checks import gpu_peer_bandwidth, nccl_tests, of_nccl, seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_counters import Counters, Key, growth_over_jobs
-from clustercheck.checks.of_gpu import gpu_of, listed_for, require_all_listed
-from clustercheck.checks.of_load import nvlink_load
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.checks import gpu_peer_bandwidth, nccl_tests
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import nccl, seeding
+from clustercheck.checks.support.counters import Counters, Key, growth_over_jobs
+from clustercheck.checks.support.gpu import gpu_of, listed_for, require_all_listed
+from clustercheck.checks.support.load import nvlink_load
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError
 
 COMMAND = "nvidia-smi nvlink -e"
@@ -23,23 +24,23 @@ SOURCE = "NVIDIA/DCGM, DcgmHealthWatch and dcgm_gpu_hardware_limits.h: replay an
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A link that had to send again or to be trained anew loses bandwidth, and may be lost itself."""
+    """A link that had to send again or to be trained again loses bandwidth, and may be lost itself."""
     node = str(subject.node)
     profile = evidence.profile(node)
     if profile is not None and profile.nvlink is None:
-        return excluded(f"{profile.summary} has no NVLink")
+        return not_applicable(f"{profile.summary} has no NVLink")
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
-        return excluded("MIG is on, which switches NVLink off")
+        return not_applicable("MIG is on, which switches NVLink off")
     listed = evidence.counted_first[node].nvlink_errors()
     require_all_listed(evidence.nodes[node], listed, COMMAND)
     mine = listed_for(gpu, listed)
     if mine is not None and mine.lost:
-        return bad(f"the driver has lost this GPU: {mine.unread}", mine.lost, "no such answer")
+        return failed(f"the driver has lost this GPU: {mine.unread}", mine.lost, "no such answer")
     load = nvlink_load(evidence, node, int(subject.gpu or 0))
     growth = growth_over_jobs(evidence, node, partial(_read, gpu=gpu), loaded_by=load)
     if not growth.before.up and not growth.grew:
-        return excluded("no link of this GPU is up: nothing is counted (see nvlink)")
+        return not_applicable("no link of this GPU is up: nothing is counted (see nvlink)")
     wrong = [(where, name, count) for (where, name), count in growth.grew.items() if name in JUDGED]
     more = {
         "links": len(growth.before.up),
@@ -52,12 +53,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         said += [f"{where}: {count} {name}" for where, name, count in wrong]
         total = len(growth.gone) + sum(count for _, _, count in wrong)
         because = f"over the jobs of this run {', '.join(said[:4])}"
-        return bad(because, total, 0, unit="errors", source=SOURCE, evidence=more)
+        return failed(because, total, 0, unit="errors", source=SOURCE, evidence=more)
     growth.require_told({key for key in growth.untold if key[1] in JUDGED})
-    return good(0, 0, unit="errors", source=SOURCE, evidence=more)
+    return passed(0, 0, unit="errors", source=SOURCE, evidence=more)
 
 
-def _read(node: NodeEvidence, gpu: Gpu) -> Counters:
+def _read(node: NodeEvidence, gpu: SmiGpu) -> Counters:
     """What this GPU's links count; no link is up of a GPU that is lost. Raises CannotReadError."""
     mine = listed_for(gpu, node.nvlink_errors())
     if mine is None or mine.lost:
@@ -95,7 +96,7 @@ def _counted(node: str, count: str) -> seeding.Inject:
 
 def _not_loaded(evidence: Evidence) -> Evidence:
     """Jobs ran, but none between GPUs of a node."""
-    for job in (gpu_peer_bandwidth.JOB, nccl_tests.JOB, of_nccl.HEARD):
+    for job in (gpu_peer_bandwidth.JOB, nccl_tests.JOB, nccl.HEARD):
         evidence = seeding.without_job(evidence, job)
     return evidence
 
@@ -110,6 +111,7 @@ def _counts(node: str, name: str, count: str) -> seeding.Inject:
 CHECK = Check(
     id="nvlink-errors",
     title="NVLink errors",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     measures="replay, recovery and CRC errors that every NVLink of every GPU counts while the jobs of the "
     "run load it",
@@ -126,22 +128,22 @@ CHECK = Check(
     judge=judge,
     counters=("nvlink_errors",),
     faults=(
-        Fault("replays", _counts("gpu01", "Replay", "142"), Subject("gpu01", 0)),
-        Fault("recovered", _counts("gpu02", "Recovery", "1"), Subject("gpu02", 0)),
-        Fault(
+        SeededFault("replays", _counts("gpu01", "Replay", "142"), Subject("gpu01", 0)),
+        SeededFault("recovered", _counts("gpu02", "Recovery", "1"), Subject("gpu02", 0)),
+        SeededFault(
             "cleared-in-between",
             seeding.stdout("gpu03", "nvlink_errors", "Replay Errors: 0", "Replay Errors: 7"),
             Subject("gpu03", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "not-read-again",
             seeding.later(seeding.unreachable("gpu01")),
             Subject("gpu01", 0),
             Verdict.NOT_RUN,
         ),
-        Fault("not-told", _counts("gpu03", "Replay", "N/A"), Subject("gpu03", 0), Verdict.NOT_RUN),
-        Fault(
+        SeededFault("not-told", _counts("gpu03", "Replay", "N/A"), Subject("gpu03", 0), Verdict.NOT_RUN),
+        SeededFault(
             "replays-beside-one-not-told",
             seeding.chain(
                 _counts("gpu01", "Replay", "142"),
@@ -151,12 +153,12 @@ CHECK = Check(
             ),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "link-down-after-the-jobs",
             seeding.later(seeding.stdout("gpu02", "nvlink_errors", *_on_link_3("\t Link 3: <inactive>\n"))),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "gpu-lost-during-the-jobs",
             seeding.later(
                 seeding.stdout(
@@ -165,19 +167,19 @@ CHECK = Check(
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "not-loaded",
             seeding.chain(_counted("gpu02", "14200"), _not_loaded),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "translated",
             seeding.stdout("gpu03", "nvlink_errors", "Replay Errors: 0", "erreurs : zéro"),
             Subject("gpu03", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "no-answer",
             seeding.program_fails("gpu02", "nvlink_errors", rc=None, timed_out=True),
             Subject("gpu02", 1),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, every_node
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -39,20 +39,24 @@ def _other_release(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="os-alike",
     title="Operating system alike",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
     measures="release of the operating system, and of the kernel that runs",
     method="/etc/os-release and uname, compared with nodes declared to be of the same kind",
     requires="a second node of the same kind",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
-    remedy="Bring the nodes to one release and kernel, reboot into it (`uname -r` says what runs, `dpkg -l "
-    "'linux-image*'` or `rpm -q kernel` what is installed), and hold the kernel's packages.",
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
+    remedy=(
+        "Bring the nodes to one release and kernel, reboot into it (`uname -r` prints the running "
+        "kernel, `dpkg -l 'linux-image*'` or `rpm -q kernel` the installed ones), and hold the kernel's "
+        "packages."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("kernel-differs", seeding.edit("gpu02", _two_kernels), Subject("gpu02")),
-        Fault("release-differs", seeding.edit("gpu03", _other_release), Subject("gpu03")),
-        Fault(
+        SeededFault("kernel-differs", seeding.edit("gpu02", _two_kernels), Subject("gpu02")),
+        SeededFault("release-differs", seeding.edit("gpu03", _other_release), Subject("gpu03")),
+        SeededFault(
             "kernel-not-told",
             seeding.edit("gpu01", lambda raw: raw["host"].update(kernel="")),
             Subject("gpu01"),

@@ -1,16 +1,16 @@
-"""Paddle's own check of its installation, on each node with all its GPUs."""
+"""Paddle's run_check of its installation, on each node with all its GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.checks.of_job import broken, has_mig, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import broken, has_mig, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome, RankState
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.paddle_check import parse_run_check
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
@@ -19,7 +19,7 @@ SAID = 600  # characters of what it printed, the last
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """It must end well, on every GPU that the node should have."""
+    """It must succeed, on every GPU that the node should have."""
     node = str(subject.node)
     outcome = outcome_of(evidence, JOB)
     ranks = ranks_of(outcome, node)
@@ -33,18 +33,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     text = str(run.get("text") or "")
     expected, more = "works well", {"printed": text[-SAID:]}
     if run["exit_code"] is None:
-        return bad(f"run_check did not end within {run.get('limit_s')} s", "no end", expected, evidence=more)
+        return failed(
+            f"run_check did not end within {run.get('limit_s')} s", "no end", expected, evidence=more
+        )
     if run["exit_code"] != 0:
         because = f"run_check ended with {run['exit_code']}: {_last_line(text) or 'it said nothing'}"
-        return bad(because, f"exit code {run['exit_code']}", expected, evidence=more)
+        return failed(because, f"exit code {run['exit_code']}", expected, evidence=more)
     found = parse_run_check(text)
     if found.device != "GPU":
-        return good(f"{found.devices} {found.device}", expected)
+        return passed(f"{found.devices} {found.device}", expected)
     gpus = evidence.gpu_count(node)
     if (found.alone or found.devices < gpus) and not has_mig(evidence, node):
         because = f"Paddle works on {1 if found.alone else found.devices} of {gpus} GPUs"
-        return bad(because, found.devices, gpus, unit="GPUs", evidence=more)
-    return good(found.devices, gpus, unit="GPUs")
+        return failed(because, found.devices, gpus, unit="GPUs", evidence=more)
+    return passed(found.devices, gpus, unit="GPUs")
 
 
 def _last_line(text: str) -> str:
@@ -71,24 +73,29 @@ SINGLE = "PaddlePaddle works well on 1 GPU.\nPaddlePaddle is installed successfu
 GPU02 = Subject("gpu02")
 CHECK = Check(
     id="paddle-run-check",
-    title="Paddle's own check",
+    title="Paddle's run_check",
+    section=Section.TRAINING,
     scope=Scope.HOST,
     measures="whether Paddle trains a step on one device of the node, and on all of them together",
     method="paddle.utils.run_check() once a node, as a plain process in the training image",
     requires="a training image with Paddle",
-    expectation="it ends well and names every GPU of the node",
-    remedy="See what it printed: NCCL or the driver where GPUs together fail, the image (CUDA, compute "
-    "capability) where one GPU does; container-gpus where it sees too few.",
+    expectation="it succeeds and names every GPU of the node",
+    remedy=(
+        "Read its output: check NCCL or the driver if all GPUs together fail, the image (CUDA, compute "
+        "capability) if one GPU fails, container-gpus if it sees too few."
+    ),
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
-        Fault("raises", _ends(1, RAISED), GPU02),
-        Fault("hangs", _ends(None, "Running verify PaddlePaddle program ...\n"), GPU02),
-        Fault("too-few-gpus", _ends(0, SEVEN + INSTALLED), GPU02),
-        Fault("one-gpu-alone", _ends(0, SINGLE), GPU02),
-        Fault("says-something-else", _ends(0, "PaddlePaddle is fine.\n"), GPU02, Verdict.NOT_RUN),
-        Fault("says-nothing", seeding.verdicts(JOB, _forget), Subject("gpu01"), Verdict.NOT_RUN),
-        Fault("rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGKILL"), GPU02),
+        SeededFault("raises", _ends(1, RAISED), GPU02),
+        SeededFault("hangs", _ends(None, "Running verify PaddlePaddle program ...\n"), GPU02),
+        SeededFault("too-few-gpus", _ends(0, SEVEN + INSTALLED), GPU02),
+        SeededFault("one-gpu-alone", _ends(0, SINGLE), GPU02),
+        SeededFault("says-something-else", _ends(0, "PaddlePaddle is fine.\n"), GPU02, Verdict.NOT_RUN),
+        SeededFault("says-nothing", seeding.verdicts(JOB, _forget), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault(
+            "rank-crashes", seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGKILL"), GPU02
+        ),
     ),
 )

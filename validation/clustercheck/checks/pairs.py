@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clustercheck.checks import seeding
 from clustercheck.checks.all_reduce import JOB as GROUP_JOB
 from clustercheck.checks.bandwidth import adapter_of
-from clustercheck.checks.base import Check, Fault, Finding
-from clustercheck.checks.of_job import outcome_of, reason
-from clustercheck.evidence import Evidence
-from clustercheck.expect.figures import Figure, Limit
+from clustercheck.checks.base import Check, Finding, SeededFault
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, reason
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.network import NetworkExpectation, expectation
 from clustercheck.launch.model import RankOutcome
-from clustercheck.locate.pairs import in_order
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.locate.pairs import sort_pair
+from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "pairs"
@@ -39,7 +38,7 @@ def subjects(evidence: Evidence) -> list[Subject]:
         return []
     asked = outcome.facts.get("pairs")
     named = (
-        [in_order(str(a), str(b)) for a, b in asked]
+        [sort_pair(str(a), str(b)) for a, b in asked]
         if isinstance(asked, list)
         else list(evidence.pairs.bandwidths)
     )
@@ -50,7 +49,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A pair is bad below the floor, or below a part of what the better pairs reach."""
     outcome = outcome_of(evidence, JOB)
     pairs = evidence.pairs
-    pair = in_order(str(subject.node), str(subject.peer))
+    pair = sort_pair(str(subject.node), str(subject.peer))
     if pair not in pairs.bandwidths:
         raise CannotReadError(
             "the pair's ranks gave no bandwidth: " + (reason(outcome) if not outcome.good else "no error")
@@ -80,7 +79,7 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
         def change(_rank: RankOutcome, said: seeding.Raw) -> None:
             for point in said["trials"]:
                 a, b = (node_of[number] for number in point["ranks"])
-                if in_order(a, b) in {in_order(*pair) for pair in slow}:
+                if sort_pair(a, b) in {sort_pair(*pair) for pair in slow}:
                     point["busbw_gbps"] *= factor
 
         return seeding.verdicts(JOB, change)(evidence)
@@ -105,22 +104,24 @@ def _wrong_between(*pair: str) -> seeding.Inject:
 CHECK = Check(
     id="pair-bandwidth",
     title="Pairs, bandwidth",
+    section=Section.COLLECTIVES,
     scope=Scope.PAIR,
     measures="bus bandwidth of an all-reduce between two nodes",
     method="rounds of concurrent pairs with all their ranks, Paddle's all_reduce at a fixed size, median; "
     "the best of a pair's rounds",
     requires="a group that was slow, or whose sums were wrong",
-    expectation="the floor of the group, and of what the better pairs reach half over sockets, "
-    "80 % over RDMA",
-    remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of what is named.",
+    expectation=(
+        "the floor of the group, and of the faster pairs' bandwidth half over sockets, 80 % over RDMA"
+    ),
+    remedy="Check cable, switch port, negotiated rate and errors (ethtool -S) of the named component.",
     subjects=subjects,
     judge=judge,
     job=JOB,
     faults=(
-        Fault(
+        SeededFault(
             "slow-node", slow_pairs(("gpu01", "gpu02"), ("gpu02", "gpu03")), Subject("gpu01", None, "gpu02")
         ),
-        Fault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
-        Fault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
+        SeededFault("slow-link", slow_pairs(("gpu01", "gpu03"), factor=0.3), Subject("gpu01", None, "gpu03")),
+        SeededFault("wrong-sums", _wrong_between("gpu02", "gpu03"), Subject("gpu02", None, "gpu03")),
     ),
 )

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.nvidia_smi import Gpu
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
+from clustercheck.parse.nvidia_smi import SmiGpu
 from clustercheck.parse.reading import CannotReadError, whole_number
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 32)  # of PCI Express
@@ -30,7 +30,7 @@ SLOT = (
 
 
 @dataclass(frozen=True)
-class Link:
+class PcieLink:
     """A GPU's link as the driver tells it; ``*_max`` is what GPU and slot can do together.
 
     A number that it does not tell is None; ``untold`` says which.
@@ -73,10 +73,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     elif link.loaded and _less(generation, link.generation) is not None:
         because = f"PCIe generation {link.generation} under load, not {generation}"
     if because:
-        return bad(because, now, expected, evidence=more, remedy=remedy, **words)
+        return failed(because, now, expected, evidence=more, remedy=remedy, **words)
     if link.untold:
         raise CannotReadError(link.untold)
-    return good(now, expected, evidence=more, **words)
+    return passed(now, expected, evidence=more, **words)
 
 
 def _less(expected: int | None, *found: int | None) -> int | None:
@@ -85,7 +85,7 @@ def _less(expected: int | None, *found: int | None) -> int | None:
     return min(told, default=None)
 
 
-def link_of(gpu: Gpu) -> Link:
+def link_of(gpu: SmiGpu) -> PcieLink:
     """The link. Raises CannotReadError where the driver tells what no link is."""
     said: Mapping[str, str] = gpu.pcie or {}
     numbers = {name: _number(said.get(name, ""), known) for name, known in PARTS.items()}
@@ -100,7 +100,7 @@ def link_of(gpu: Gpu) -> Link:
     )
     busy = whole_number(gpu.utilization)
     loaded = busy is not None and busy >= LOADED_PERCENT
-    return Link(generation, generation_max, width, width_max, loaded, why)
+    return PcieLink(generation, generation_max, width, width_max, loaded, why)
 
 
 def _number(text: str, known: range | tuple[int, ...]) -> int | None:
@@ -108,7 +108,7 @@ def _number(text: str, known: range | tuple[int, ...]) -> int | None:
     return int(match[1]) if match is not None and int(match[1]) in known else None
 
 
-def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: Gpu) -> int | None:
+def _seen_by_kernel(evidence: Evidence, subject: Subject, gpu: SmiGpu) -> int | None:
     """The lanes that sysfs shows, None where it shows no number that a link can have."""
     for device in evidence.nodes[str(subject.node)].records("pci"):
         if device.get("address") == gpu.address:
@@ -140,33 +140,36 @@ def _lost_for_the_kernel(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="pcie-link",
     title="PCIe link of the GPU",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     measures="lanes and generation of each GPU's PCI Express link, and what GPU and slot can do together",
     method="nvidia-smi -q -x, pci_gpu_link_info, and current_link_width in sysfs; a lower generation now is "
     f"judged where the GPU is busy ({LOADED_PERCENT} % utilization): at rest it saves power",
     requires="nothing",
     expectation="all lanes, and a slot of the generation that the hardware profile says",
-    remedy="Drain the node, power it off, and seat GPU, riser and cable anew; where lanes are missing in "
+    remedy="Drain the node, power it off, and seat GPU, riser and cable again; where lanes are missing in "
     "another slot too, have the GPU replaced.",
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
-        Fault("lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)),
-        Fault(
+        SeededFault("lanes-lost", _widths("gpu01", 3, "8x"), Subject("gpu01", 3)),
+        SeededFault(
+            "lanes-lost-for-the-kernel", seeding.edit("gpu02", _lost_for_the_kernel), Subject("gpu02", 3)
+        ),
+        SeededFault(
             "lanes-lost-beside-a-generation-not-told",
             seeding.chain(_widths("gpu03", 2, "8x"), _generations("gpu03", 2, "N/A", "N/A")),
             Subject("gpu03", 2),
         ),
-        Fault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
-        Fault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
-        Fault(
+        SeededFault("narrow-slot", _widths("gpu02", 0, "8x", "8x"), Subject("gpu02", 0)),
+        SeededFault("slow-slot", _generations("gpu02", 1, "3", "3"), Subject("gpu02", 1)),
+        SeededFault(
             "slow-under-load",
             seeding.chain(
                 _generations("gpu03", 7, "1"), seeding.smi("gpu03", 7, "utilization/gpu_util", "98 %")
             ),
             Subject("gpu03", 7),
         ),
-        Fault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
+        SeededFault("link-not-told", _widths("gpu01", 2, "N/A"), Subject("gpu01", 2), Verdict.NOT_RUN),
     ),
 )

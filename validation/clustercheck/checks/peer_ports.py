@@ -8,13 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good, unknown
-from clustercheck.checks.of_job import outcome_of, ranks_of, reason
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import (
+    Check,
+    Finding,
+    SeededFault,
+    every_node,
+    failed,
+    not_applicable,
+    not_run,
+    passed,
+)
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, ranks_of, reason
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.supervise import STALL_PART
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import BETWEEN, Scope, Subject, Verdict
+from clustercheck.model import BETWEEN, Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 JOB = "peer_ports"
@@ -29,8 +38,9 @@ LATE_REMEDY = (
     "validate again."
 )
 INWARD = (
-    "Let the cluster's nodes connect to each other at every TCP port (nftables, firewalld, access lists of "
-    "switches): NCCL, gloo and MPI choose theirs freely. `nft list ruleset` shows the rules of the node."
+    "Allow the cluster's nodes to connect to each other at every TCP port (nftables, firewalld, access "
+    "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
+    "node."
 )
 ONE_OTHER = " Where there is one other node alone, rules for outgoing connections there look the same."
 OUTWARD = (
@@ -47,7 +57,7 @@ OUT_OF, INTO = 0, 1  # the ends of a way
 
 @dataclass(frozen=True)
 class Ways:
-    """Every way that was tried, with the error of those that failed, and who is to blame for which.
+    """Every way that was tried, with the error of those that failed, and the culprit of each.
 
     ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
     ``late`` are those whose container ran when no other's did: nothing was tried of them.
@@ -89,7 +99,7 @@ def closed(evidence: Evidence) -> dict[str, str]:
     said = {node: _inward(node, ways) for node in ways.inward}
     said |= {node: _outward(node, ways) for node in ways.outward}
     for by, to in ways.between:
-        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait in vain
+        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait without success
             said[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
     return said | dict.fromkeys(ways.late, LATE)
 
@@ -141,7 +151,7 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 def _blamed(
     tried: Iterable[Way], failed: Iterable[Way]
 ) -> tuple[dict[tuple[int, str], list[str]], list[Way]]:
-    """By end of a way and node that is to blame: the nodes at the other end; and the ways of nobody."""
+    """By end and culprit of connections: the nodes at the other end; and those without a culprit."""
     attempts = Counter((end, way[end]) for way in tried for end in (OUT_OF, INTO))
     left = set(failed)
     at: dict[tuple[int, str], set[Way]] = defaultdict(set)
@@ -163,7 +173,7 @@ def _reached(rank: RankOutcome) -> dict[int, str]:
     """By rank that it tried to connect to: the error, empty where there was none. Raises CannotReadError."""
     reached = (rank.verdict or {}).get("reached")
     if not isinstance(reached, Mapping) or not all(isinstance(said, str) for said in reached.values()):
-        raise CannotReadError(f"rank {rank.rank} does not say whom it reached")
+        raise CannotReadError(f"rank {rank.rank} does not report its connections")
     try:
         return {int(peer): said for peer, said in reached.items()}
     except (TypeError, ValueError):
@@ -191,20 +201,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """A node fails where most cannot connect to it, where it can connect to few, or for a way between two."""
     node = str(subject.node)
     if sum(not each.excluded for each in evidence.spec.nodes) < 2:
-        return excluded("one node: there is no other to connect to it")
+        return not_applicable("one node: there is no other to connect to it")
     outcome = outcome_of(evidence, JOB)
     if not ranks_of(outcome, node):
         raise NotDoneError("no rank ran on this node")
     if not outcome.good:
-        # Whose rank does not end well is for all-reduce to say: a program of a few lines blames nobody.
-        return unknown(f"the job did not end well: {reason(outcome)}")
+        # Whose rank does not succeed is for all-reduce to say: a program of a few lines blames nobody.
+        return not_run(f"the job failed: {reason(outcome)}")
     ways = evidence.once(_ways)
     if isinstance(ways, str):
         raise CannotReadError(ways)
     tried = ways.into.get(node, 0)
     if not tried:
         if node in ways.late:
-            return unknown(LATE, remedy=LATE_REMEDY)
+            return not_run(LATE, remedy=LATE_REMEDY)
         raise NotDoneError(f"only {node} took part: nobody tried to connect to it")
     return _verdict(node, ways, tried)
 
@@ -215,16 +225,16 @@ def _verdict(node: str, ways: Ways, tried: int) -> Finding:
     count, expected = tried - len(missed), tried
     if node in ways.inward:
         remedy = INWARD + ONE_OTHER * (tried == 1)
-        return bad(_inward(node, ways), count, expected, unit="nodes", remedy=remedy, evidence=more)
+        return failed(_inward(node, ways), count, expected, unit="nodes", remedy=remedy, evidence=more)
     if node in ways.outward:
-        return bad(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
+        return failed(_outward(node, ways), count, expected, unit="nodes", remedy=OUTWARD, evidence=more)
     for by, to in ways.between:
         if to == node:
             others = ", others can" if len(missed) == 1 else f", nor {_some(set(missed) - {by})}; others can"
             because = f"{by} cannot connect to it{others}: {ways.failed[by, to]}"
             more[BETWEEN] = by
-            return bad(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
-    return good(count, expected, unit="nodes", evidence=more)
+            return failed(because, count, expected, unit="nodes", remedy=ON_THE_WAY, evidence=more)
+    return passed(count, expected, unit="nodes", evidence=more)
 
 
 def _ways(evidence: Evidence) -> Ways | str:
@@ -265,34 +275,37 @@ REJECTED = "10.77.0.2:41000 cannot be reached: [Errno 113] No route to host"
 CHECK = Check(
     id="peer-ports",
     title="Ports between nodes",
+    section=Section.COLLECTIVES,
     scope=Scope.HOST,
     measures="whether other nodes can connect to this one at the ports that jobs choose",
     method=METHOD,
     requires="two nodes, a training image",
-    expectation="every connection that is tried, from 32 other nodes at most, comes about",
+    expectation="every attempted connection succeeds, from at most 32 other nodes",
     remedy=INWARD,
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
-        Fault("firewall-drops", _fails("", "gpu02"), Subject("gpu02")),
-        Fault("firewall-rejects", _fails("", "gpu01", REJECTED), Subject("gpu01")),
-        Fault("firewall-everywhere", _fails("", ""), Subject("gpu03")),
-        Fault("outgoing-filtered", _fails("gpu03", ""), Subject("gpu03")),
-        Fault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu02")),
-        Fault(
+        SeededFault("firewall-drops", _fails("", "gpu02"), Subject("gpu02")),
+        SeededFault("firewall-rejects", _fails("", "gpu01", REJECTED), Subject("gpu01")),
+        SeededFault("firewall-everywhere", _fails("", ""), Subject("gpu03")),
+        SeededFault("outgoing-filtered", _fails("gpu03", ""), Subject("gpu03")),
+        SeededFault("one-way-between-two", _fails("gpu01", "gpu02"), Subject("gpu02")),
+        SeededFault(
             "rank-crashes",
             seeding.rank(JOB, "gpu02", RankState.CRASHED, "killed by SIGSEGV"),
             Subject("gpu02"),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "verdict-without-peers",
             seeding.verdicts(JOB, lambda _rank, said: said.pop("reached")),
             Subject("gpu01"),
             Verdict.NOT_RUN,
         ),
-        Fault("started-late", _late("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
-        Fault("no-other-node", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("started-late", _late("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault(
+            "no-other-node", seeding.only(JOB, "gpu01", asked=False), Subject("gpu01"), Verdict.NOT_RUN
+        ),
     ),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clustercheck.checks.alike import Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, every_node
-from clustercheck.checks.of_rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node
+from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.checks.support.rdma import edit_adapter, edit_port, lose_adapter, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 
 
 def traits(node: NodeEvidence) -> Traits:
@@ -40,24 +40,25 @@ def _place(name: str, address: str, numa: int | None) -> str:
 CHECK = Check(
     id="rails-alike",
     title="Rails alike",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="RDMA adapters by board id and link layer, their names, PCI addresses and NUMA nodes",
     method="/sys/class/infiniband, compared with nodes declared to be of the same kind",
     requires="RDMA adapters, a second node of the same kind",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
     remedy="Put adapters into the same slots, and give them the same names on all nodes (rdma-core's udev "
-    "rule 60-rdma-persistent-naming.rules); where a port has another link layer, set LINK_TYPE_P1 with "
+    "rule 60-rdma-persistent-naming.rules); if a port has another link layer, set LINK_TYPE_P1 with "
     "`mlxconfig` and reboot.",
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("rail-missing", lose_adapter("gpu02", 0), Subject("gpu02")),
-        Fault("rail-is-ethernet", edit_port("gpu03", 1, link_layer="Ethernet"), Subject("gpu03")),
-        Fault(
+        SeededFault("rail-missing", lose_adapter("gpu02", 0), Subject("gpu02")),
+        SeededFault("rail-is-ethernet", edit_port("gpu03", 1, link_layer="Ethernet"), Subject("gpu03")),
+        SeededFault(
             "rail-elsewhere",
             edit_adapter("gpu01", 1, lambda device: device.update(address="0000:e1:00.0", numa_node="1")),
             Subject("gpu01"),
         ),
-        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clustercheck.checks import seeding_rdma
-from clustercheck.checks.base import Check, Finding, bad, every_node, excluded, unknown
-from clustercheck.checks.of_job import broken, outcome_of, ranks_of
-from clustercheck.checks.of_rdma import Link, links_of, without_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, every_node, failed, not_applicable, not_run
+from clustercheck.checks.support import seeding_rdma
+from clustercheck.checks.support.job import broken, outcome_of, ranks_of
+from clustercheck.checks.support.rdma import Link, links_of, without_adapter
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure, Limit
 from clustercheck.jobs.rdma_write import SIZE_BYTES
 from clustercheck.launch.model import RankOutcome
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.parse.perftest import Asked, parse_write_bandwidth
+from clustercheck.model import Figure, Limit, Scope, Section, Subject, Verdict
+from clustercheck.parse.perftest import PerftestRequest, parse_write_bandwidth
 from clustercheck.parse.reading import CannotReadError, NotDoneError, first_line
 
 JOB = seeding_rdma.JOB
@@ -79,7 +78,7 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
     if not evidence.nodes[node].rdma():
         return without_adapter(evidence, subject)
     if not _ports(evidence, node):
-        return excluded("no RDMA port is up (see infiniband-port)")
+        return not_applicable("no RDMA port is up (see infiniband-port)")
     outcome = outcome_of(evidence, JOB)
     if not (ranks := ranks_of(outcome, node)):
         raise NotDoneError("no rank ran on this node")
@@ -88,7 +87,7 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
     said = ranks[0].verdict or {}
     if not isinstance(said.get("without"), str):
         raise CannotReadError("the rank does not say what it measured")
-    return excluded(str(said["without"]), remedy=PERFTEST) if said["without"] else ranks[0]
+    return not_applicable(str(said["without"]), remedy=PERFTEST) if said["without"] else ranks[0]
 
 
 def _entries(rank: RankOutcome, key: str) -> list[Mapping[str, Any]]:
@@ -106,7 +105,7 @@ def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
     if code != 0:
         said = first_line("\n".join(reversed(text.splitlines())))
         return None, f"ib_write_bw ended with {code}: {said or 'it said nothing'}"
-    return parse_write_bandwidth(text, Asked(str(entry.get("device")), (SIZE_BYTES,))).rows[
+    return parse_write_bandwidth(text, PerftestRequest(str(entry.get("device")), (SIZE_BYTES,))).rows[
         0
     ].average_gbps, ""
 
@@ -124,8 +123,8 @@ def judge_loopback(evidence: Evidence, subject: Subject) -> Finding:
         except CannotReadError as error:
             unread[name] = str(error)
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
-    if failed := {name: because for name, (gbps, because) in found.items() if gbps is None}:
-        return _failed(failed, links)
+    if unmeasured := {name: because for name, (gbps, because) in found.items() if gbps is None}:
+        return _unmeasured(unmeasured, links)
     figures = [
         _of_port(links[name], gbps, (ITSELF, links[name][1].rate_gbps), "with itself")
         for name, (gbps, _) in found.items()
@@ -152,21 +151,23 @@ def judge_pairs(evidence: Evidence, subject: Subject) -> Finding:
     node = str(subject.node)
     mine, doubts = every.writes.get(node, []), [f"cannot read: {why}" for why in every.unread.get(node, ())]
     if not mine and doubts:
-        return unknown(doubts[0])
+        return not_run(doubts[0])
     if not mine:
-        return excluded("there is no other node with a port of the same rail to write to")
+        return not_applicable("there is no other node with a port of the same rail to write to")
     links = {f"{a.name}/{p.number}": (a, p) for a, p in _ports(evidence, str(subject.node))}
     best: dict[str, Write] = {}
     for write in mine:
         if write.port not in best or (write.gbps or 0.0) > (best[write.port].gbps or 0.0):
             best[write.port] = write
     more = {"partners": sorted({write.peer for write in mine}), "writes": len(mine)}
-    if failed := {name: write.because for name, write in best.items() if write.gbps is None}:
-        return _failed(failed, links, evidence=more)
+    if unmeasured := {name: write.because for name, write in best.items() if write.gbps is None}:
+        return _unmeasured(unmeasured, links, evidence=more)
     slow = [write for write in mine if _is_of_the_link(write, best, every.writes)]
     if slow:
         told = ", ".join(f"{w.port} with {w.peer} ({w.because or f'{w.gbps:g} Gb/s'})" for w in slow[:4])
-        return bad(f"slow with one partner alone, though both ends do better: {told}", evidence=more)
+        return failed(
+            f"slow with only one partner, while both ends are faster with others: {told}", evidence=more
+        )
     figures = [
         _of_port(links[name], write.gbps, (FLOOR, write.rate_gbps), "with its best partner")
         for name, write in best.items()
@@ -212,7 +213,7 @@ def _writes(evidence: Evidence) -> _Writes | str:
                         found.unread.setdefault(node, []).append(f"{rank.node} with {peer.node}: {error}")
                     continue
                 rate = min(ports[rail][1].rate_gbps for ports in ends)
-                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends, strict=True):
+                for (one, other), ports in zip(((rank, peer), (peer, rank)), ends):
                     adapter, port = ports[rail]
                     name = f"{adapter.name}/{port.number}"
                     found.writes.setdefault(one.node, []).append(
@@ -230,9 +231,9 @@ def _number(entry: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def _failed(failed: Mapping[str, str], links: Mapping[str, Link], **more: Any) -> Finding:
-    told = "; ".join(f"{name}: {because}" for name, because in sorted(failed.items())[:4])
-    return bad(told, len(links) - len(failed), len(links), unit="ports", **more)
+def _unmeasured(reasons: Mapping[str, str], links: Mapping[str, Link], **more: Any) -> Finding:
+    told = "; ".join(f"{name}: {because}" for name, because in sorted(reasons.items())[:4])
+    return failed(told, len(links) - len(reasons), len(links), unit="ports", **more)
 
 
 def _of_port(link: Link, gbps: float, floor: tuple[float, float], label: str) -> Figure:
@@ -255,17 +256,18 @@ def _of_port(link: Link, gbps: float, floor: tuple[float, float], label: str) ->
 
 REQUIRES = "an RDMA port that is up, perftest in the training image, /dev/infiniband in containers"
 REMEDY = (
-    "Look at the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
-    "(pcie-link); swap the cable with a good port's to see whether the fault goes with it."
+    "Check the port's rate and errors (infiniband-port, infiniband-errors) and at its PCIe link "
+    "(pcie-link); swap the cable with a good port's to see whether the fault moves with it."
 )
 LOOPBACK = Check(
     id="rdma-loopback",
     title="RDMA, loopback",
+    section=Section.COLLECTIVES,
     scope=Scope.LINK,
-    measures="what each RDMA port writes to itself",
+    measures="bandwidth of each RDMA port writing to itself",
     method=METHOD,
     requires=REQUIRES,
-    expectation="72 % of the port's rate at least, and no more than it",
+    expectation="at least 72 % of the port's rate, and not above it",
     remedy=REMEDY,
     subjects=every_node,
     judge=judge_loopback,
@@ -275,11 +277,12 @@ LOOPBACK = Check(
 PAIRS = Check(
     id="rdma-write",
     title="RDMA, between nodes",
+    section=Section.COLLECTIVES,
     scope=Scope.LINK,
-    measures="what each RDMA port writes to, or is written by, the same rail's port of other nodes",
-    method=f"{METHOD}, pairs of nodes at once, rail by rail",
+    measures="bandwidth between each RDMA port and the same rail's ports of other nodes",
+    method=f"{METHOD}, pairs of nodes in parallel, rail by rail",
     requires=f"{REQUIRES}, on two nodes",
-    expectation="90 % of the rate at least with the best partner, no more than it; no link slow alone",
+    expectation="at least 90 % of the rate with the best partner, not above it; no single slow link",
     remedy=REMEDY,
     subjects=every_node,
     judge=judge_pairs,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject
 from clustercheck.parse.reading import CannotReadError
 
 ANSWERS = (200, 401)  # 401: it wants a log-in, and answers
@@ -15,27 +15,27 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Beyond the name, the registry itself may be the cause: the finding names it as ``server``."""
     part = evidence.nodes[str(subject.node)].mapping("registry")
     if part.get("skipped"):
-        return excluded(str(part["skipped"]))
+        return not_applicable(str(part["skipped"]))
     host, stage, status = part.get("host"), part.get("stage"), part.get("status")
     if not host or not stage:
-        raise CannotReadError("the probe's part registry is not what it should be")
+        raise CannotReadError("the probe's part registry has an unexpected form")
     place, because = f"{host}:{part.get('port')}", str(part.get("because") or "no reason given")
     if status in ANSWERS:
-        return good(f"{place} answers", "an answer")
+        return passed(f"{place} answers", "an answer")
     server = {"server": host}
     if stage == "name":
-        return bad(
+        return failed(
             f"the name of the registry {host} cannot be resolved: {because}", "no address", "an answer"
         )
     if stage == "connect":
-        return bad(
+        return failed(
             f"the registry {place} cannot be reached: {because}", "no answer", "an answer", evidence=server
         )
     if stage == "tls":
         said = f"no secure connection to the registry {place}: {because}"
-        return bad(said, "no secure connection", "an answer", evidence=server, remedy=TRUST)
+        return failed(said, "no secure connection", "an answer", evidence=server, remedy=TRUST)
     said = f"the registry {place} answers {status or because}"
-    return bad(said, str(status or because), "an answer", evidence=server)
+    return failed(said, str(status or because), "an answer", evidence=server)
 
 
 def _fails(node: str, stage: str, because: str, status: int | None = None) -> seeding.Inject:
@@ -55,22 +55,27 @@ TRUST = (
 CHECK = Check(
     id="registry-reachable",
     title="Registry answers",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.CRITICAL,
-    measures="whether the training image's registry answers this node, with a certificate that it trusts",
+    measures=(
+        "whether the training image's registry answers this node, with a certificate that the node trusts"
+    ),
     method="GET /v2/ over TLS, with the authorities of the system and of /etc/docker/certs.d",
     requires="a training image from a registry that has a name",
-    expectation="200, or 401 where it wants a log-in",
-    remedy="Look at the registry's host: does it run, and its service (`systemctl status "
-    "clusterctl-registry`, or Harbor's containers)? `clusterctl apply --only registry` puts ours right. "
-    "Where other nodes reach it, look at this node's route and firewall.",
+    expectation="200, or 401 if it requires a log-in",
+    remedy=(
+        "Check the registry's host and its service (`systemctl status clusterctl-registry`, or Harbor's "
+        "containers); `clusterctl apply --only registry` repairs a registry of ours. If other nodes "
+        "reach it, check this node's route and firewall."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("registry-down", refused("gpu01", "gpu02", "gpu03"), Subject("gpu02")),
-        Fault("no-route", _fails("gpu01", "connect", "No route to host"), Subject("gpu01")),
-        Fault("not-trusted", _fails("gpu02", "tls", "self-signed certificate"), Subject("gpu02")),
-        Fault("name-unknown", _fails("gpu03", "name", "Name or service not known"), Subject("gpu03")),
-        Fault("registry-broken", _fails("gpu01", "http", "", 503), Subject("gpu01")),
+        SeededFault("registry-down", refused("gpu01", "gpu02", "gpu03"), Subject("gpu02")),
+        SeededFault("no-route", _fails("gpu01", "connect", "No route to host"), Subject("gpu01")),
+        SeededFault("not-trusted", _fails("gpu02", "tls", "self-signed certificate"), Subject("gpu02")),
+        SeededFault("name-unknown", _fails("gpu03", "name", "Name or service not known"), Subject("gpu03")),
+        SeededFault("registry-broken", _fails("gpu01", "http", "", 503), Subject("gpu01")),
     ),
 )

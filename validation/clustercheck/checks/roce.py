@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE, Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.infiniband import Gid, Port
 from clustercheck.parse.reading import CannotReadError
 
@@ -26,20 +26,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     roce = roce_links(links)
     if not roce:
-        return excluded(NO_ROCE)
+        return not_applicable(NO_ROCE)
     node = evidence.nodes[str(subject.node)]
     addresses = {name_of(link): sorted({gid.type for gid in link[1].gids}) for link in roce}
     for name, kinds in addresses.items():
         if V2 not in kinds:
             types, said = " and ".join(kinds) or "no address at all", {"addresses": addresses}
-            return bad(f"{name} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=said)
+            return failed(f"{name} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=said)
     more = {
         name_of(link): {"addresses": addresses[name_of(link)], "interface": interface_of(link)}
         for link in roce
     }
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
-        return good(", ".join(f"{name} {said}" for name, said in traits(node).items()), V2, evidence=more)
+        return passed(", ".join(f"{name} {said}" for name, said in traits(node).items()), V2, evidence=more)
     return replace(compared, evidence={**compared.evidence, "ports": more})
 
 
@@ -94,20 +94,23 @@ def _mtu(mtu: int | None) -> seeding.Inject:
 CHECK = Check(
     id="roce",
     title="RoCE addresses and MTU",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="kinds of addresses (GIDs) of every RoCE port, and the MTU of the network interface behind it",
     method="gid_attrs in /sys/class/infiniband, mtu in /sys/class/net, compared with equal nodes",
     requires="a RoCE port that is up",
     expectation="an address of RoCE v2, and the MTU of more than half of the equal nodes",
-    remedy="Where version 2 is missing: give the interface an IP address, and look at `show_gids` (or "
-    "`rdma link`). Bring the MTU of all nodes and switch ports to one value.",
+    remedy=(
+        "If version 2 is missing: give the interface an IP address, and check `show_gids` (or `rdma "
+        "link`). Set the same MTU on all nodes and switch ports."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("only-version-1", edit_adapter("gpu01", 2, _first_version), Subject("gpu01")),
-        Fault("only-version-1-and-no-interface", edit_adapter("gpu03", 2, _nameless), Subject("gpu03")),
-        Fault("mtu-differs", _mtu(1500), Subject("gpu02")),
-        Fault("mtu-not-told", _mtu(None), Subject("gpu02"), Verdict.NOT_RUN),
-        Fault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("only-version-1", edit_adapter("gpu01", 2, _first_version), Subject("gpu01")),
+        SeededFault("only-version-1-and-no-interface", edit_adapter("gpu03", 2, _nameless), Subject("gpu03")),
+        SeededFault("mtu-differs", _mtu(1500), Subject("gpu02")),
+        SeededFault("mtu-not-told", _mtu(None), Subject("gpu02"), Verdict.NOT_RUN),
+        SeededFault("not-in-time", unread("gpu03"), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE, Traits, judge_alike
-from clustercheck.checks.base import Check, Fault, Finding, every_node, excluded, good
-from clustercheck.checks.of_rdma import links_of, name_of, without_adapter
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, not_applicable, passed
 from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.rdma import links_of, name_of, without_adapter
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.flow_control import parse_flow_control, words
 
 
@@ -21,11 +21,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not links:
         return without_adapter(evidence, subject)
     if not roce_links(links):
-        return excluded(NO_ROCE)
+        return not_applicable(NO_ROCE)
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
         said = traits(evidence.nodes[str(subject.node)])
-        return good(", ".join(f"{name}: {value}" for name, value in said.items()), evidence=dict(said))
+        return passed(", ".join(f"{name}: {value}" for name, value in said.items()), evidence=dict(said))
     return replace(compared, source="")
 
 
@@ -59,19 +59,22 @@ def _neither(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="roce-flow-control",
     title="RoCE flow control",
+    section=Section.NETWORK,
     scope=Scope.HOST,
     measures="priorities with priority flow control (PFC) and congestion notification (ECN), by RoCE port",
     method="dcb pfc show, /sys/class/net/*/ecn/roce_{np,rp}/enable, compared with equal nodes",
     requires="a RoCE port that is up; iproute2's dcb, or NVIDIA's driver (DOCA-OFED)",
-    expectation="as on more than half of the equal nodes; where no half agrees, all differ",
-    remedy="Give all nodes and switch ports the same: `mlnx_qos -i INTERFACE --pfc 0,0,0,1,0,0,0,0`, or "
+    expectation="as on more than half of the equal nodes; without such a majority all differ",
+    remedy="Configure all nodes and switch ports alike: `mlnx_qos -i INTERFACE --pfc 0,0,0,1,0,0,0,0`, or "
     "`dcb pfc set dev INTERFACE prio-pfc 3:on`; ECN by the files named, at every boot.",
     severity=Severity.MAJOR,
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault("no-flow-control", seeding.edit("gpu02", _no_pause), Subject("gpu02")),
-        Fault("no-notification", _set("gpu01", {"ecn": {"roce_np": [], "roce_rp": ["3"]}}), Subject("gpu01")),
-        Fault("not-readable", seeding.edit("gpu03", _neither), Subject("gpu03"), Verdict.NOT_RUN),
+        SeededFault("no-flow-control", seeding.edit("gpu02", _no_pause), Subject("gpu02")),
+        SeededFault(
+            "no-notification", _set("gpu01", {"ecn": {"roce_np": [], "roce_rp": ["3"]}}), Subject("gpu01")
+        ),
+        SeededFault("not-readable", seeding.edit("gpu03", _neither), Subject("gpu03"), Verdict.NOT_RUN),
     ),
 )

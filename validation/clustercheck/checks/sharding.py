@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clustercheck.checks import data_parallel, seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded
-from clustercheck.checks.of_job import outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks import data_parallel
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.job import outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 JOB = "sharding"
@@ -20,7 +21,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if JOB in evidence.jobs:
         for rank in ranks_of(outcome_of(evidence, JOB), str(subject.node)):
             if because := (rank.verdict or {}).get("without"):
-                return excluded(str(because))
+                return not_applicable(str(because))
     found = data_parallel.judge(evidence, subject, JOB)
     if found.verdict is not Verdict.PASS:
         return found
@@ -30,7 +31,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             because = (
                 f"the optimiser of rank {rank.rank} holds {own} of {whole} parameters: it shards nothing"
             )
-            return bad(because, own, whole, unit="parameters")
+            return failed(because, own, whole, unit="parameters")
     return found
 
 
@@ -59,24 +60,27 @@ def _unsaid(_rank: RankOutcome, verdict: seeding.Raw) -> None:
 CHECK = Check(
     id="sharding",
     title="Sharded training",
+    section=Section.TRAINING,
     scope=Scope.GROUP,
     severity=Severity.CRITICAL,
-    measures="whether all ranks end with equal parameters, and with the loss of a single process, where each "
-    "holds but a part of the optimiser's states",
+    measures=(
+        "whether all ranks end with equal parameters, and with the loss of a single process, with the "
+        "optimiser's states divided among them"
+    ),
     method="a small seeded model with Paddle's sharding optimiser (stage 1) among up to 8 ranks, its copies "
     "data-parallel, against the same training alone",
-    requires="the training image on every node, at least two ranks, as many as can be divided into shards",
+    requires="the training image on every node, at least two ranks, a number that can be divided into shards",
     expectation="equal hashes on all ranks, the loss at every step within the suite's tolerance, each "
     "parameter's state on one rank of a shard group",
-    remedy="Where data-parallel training passes, look at reduce and broadcast on this node (broadcast, "
+    remedy="If data-parallel training passes, check reduce and broadcast on this node (broadcast, "
     "reduce-scatter); wrong numbers without error point to memory or GPU faults.",
     subjects=every_node,
     judge=judge,
     job=JOB,
     faults=(
         *data_parallel.faults_of(JOB),
-        Fault("shards-nothing", seeding.verdicts(JOB, _all_on_one), Subject("gpu02")),
-        Fault("not-divided", seeding.verdicts(JOB, _prime), Subject("gpu01"), Verdict.EXCLUDED),
-        Fault("parts-unsaid", seeding.verdicts(JOB, _unsaid), Subject("gpu01"), Verdict.NOT_RUN),
+        SeededFault("shards-nothing", seeding.verdicts(JOB, _all_on_one), Subject("gpu02")),
+        SeededFault("not-divided", seeding.verdicts(JOB, _prime), Subject("gpu01"), Verdict.EXCLUDED),
+        SeededFault("parts-unsaid", seeding.verdicts(JOB, _unsaid), Subject("gpu01"), Verdict.NOT_RUN),
     ),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, good
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.room import parse_room
 
 MIB = 1 << 20
@@ -20,38 +20,44 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     size, free = room.size_bytes, room.free_bytes
     if size < SIZE_BYTES:
         because = f"{room.path} is {size // MIB} MiB in size, {SIZE_BYTES // MIB} MiB are needed"
-        return bad(because, size // MIB, SIZE_BYTES // MIB, unit="MiB")
+        return failed(because, size // MIB, SIZE_BYTES // MIB, unit="MiB")
     if free < FREE_BYTES:
         because = f"{room.path} has {free // MIB} MiB free, {FREE_BYTES // MIB} MiB are needed"
-        return bad(because, free // MIB, FREE_BYTES // MIB, unit="MiB", remedy=IN_USE)
-    return good(size // MIB, SIZE_BYTES // MIB, unit="MiB", evidence={"free_mib": free // MIB})
+        return failed(because, free // MIB, FREE_BYTES // MIB, unit="MiB", remedy=IN_USE)
+    return passed(size // MIB, SIZE_BYTES // MIB, unit="MiB", evidence={"free_mib": free // MIB})
 
 
-IN_USE = "See what ended jobs have left in /dev/shm (`ls -la /dev/shm`), and remove what no process uses."
+IN_USE = (
+    "List the files that earlier jobs left in /dev/shm (`ls -la /dev/shm`), and remove those that no "
+    "process uses."
+)
 CHECK = Check(
     id="shared-memory",
     title="Shared memory",
+    section=Section.SYSTEM,
     scope=Scope.HOST,
-    measures="size of /dev/shm, and what is free of it",
+    measures="size and free space of /dev/shm",
     method="statvfs of /dev/shm on the host: jobs run with its inter-process communication (--ipc host)",
     requires="nothing",
     expectation=f"{SIZE_BYTES // MIB} MiB, {FREE_BYTES // MIB} MiB of it free",
-    remedy="Make it larger: `mount -o remount,size=50% /dev/shm`, and see to /etc/fstab, or it is small "
-    "again after a reboot.",
+    remedy=(
+        "Make it larger: `mount -o remount,size=50% /dev/shm`, and set it in /etc/fstab, or the size is "
+        "lost at the next reboot."
+    ),
     subjects=every_node,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "shm-small",
             seeding.edit("gpu02", lambda raw: raw["shared_memory"].update(size_bytes=64 * MIB)),
             Subject("gpu02"),
         ),
-        Fault(
+        SeededFault(
             "shm-full",
             seeding.edit("gpu01", lambda raw: raw["shared_memory"].update(free_bytes=0)),
             Subject("gpu01"),
         ),
-        Fault(
+        SeededFault(
             "shm-not-told",
             seeding.edit("gpu03", lambda raw: raw.update(shared_memory={})),
             Subject("gpu03"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, excluded, good
-from clustercheck.checks.of_gpu import gpu_of
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, passed
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.topology import Topology
 
@@ -16,10 +16,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     name = str(subject.node)
     profile = evidence.profile(name)
     if profile is None or profile.nvlink is None or not profile.nvswitches:
-        return excluded("the hardware profile names no NVSwitch that joins all GPUs")
+        return not_applicable("the hardware profile names no NVSwitch that joins all GPUs")
     gpu = gpu_of(evidence, subject)
     if gpu.mig == "Enabled":
-        return excluded("MIG is on, which switches NVLink off")
+        return not_applicable("MIG is on, which switches NVLink off")
     matrix = evidence.nodes[name].topology()
     mine, links = f"GPU{gpu.index}", profile.nvlink.links
     if mine not in matrix.gpus:
@@ -32,8 +32,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if guilty:
         said = ", ".join(sorted({poor[other] for other in guilty}))
         which = f"{len(guilty)} of {len(peers)} GPUs ({', '.join(guilty)})"
-        return bad(f"{said} to {which}", said, expected, evidence=more)
-    return good(f"NV{links}", expected, source=profile.nvlink.source, evidence=more)
+        return failed(f"{said} to {which}", said, expected, evidence=more)
+    return passed(f"NV{links}", expected, source=profile.nvlink.source, evidence=more)
 
 
 def _is_poor(matrix: Topology, gpu: str, links: int) -> bool:
@@ -60,6 +60,7 @@ def _behind_pcie(raw: seeding.Raw) -> None:
 CHECK = Check(
     id="gpu-topology",
     title="GPU topology",
+    section=Section.GPU_STATE,
     scope=Scope.LINK,
     measures="over how many NVLinks the driver reaches the other GPUs of the node",
     method="nvidia-smi topo -m",
@@ -70,9 +71,9 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault("gpu-behind-pcie", seeding.edit("gpu02", _behind_pcie), Subject("gpu02", 2)),
-        Fault("one-pair-apart", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
-        Fault(
+        SeededFault("gpu-behind-pcie", seeding.edit("gpu02", _behind_pcie), Subject("gpu02", 2)),
+        SeededFault("one-pair-apart", seeding.edit("gpu01", _one_pair), Subject("gpu01", 0)),
+        SeededFault(
             "matrix-cut-off",
             seeding.stdout("gpu01", "topology", "GPU7\tNV12\tNV12", "GPU7\tNV12"),
             Subject("gpu01", 0),

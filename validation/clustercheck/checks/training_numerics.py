@@ -6,17 +6,17 @@ from collections import Counter, defaultdict
 from contextlib import suppress
 from functools import partial
 
-from clustercheck.checks import seeding, training
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_node, excluded, good
-from clustercheck.checks.of_job import ended_badly, outcome_of, ranks_of
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
+from clustercheck.checks.support import seeding, training
+from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs.training import TOLERANCE, case_problem
 from clustercheck.launch.model import RankState
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 HASHES = {
-    "initial_sha256": "begins with other parameters than the other ranks, by the same seed",
+    "initial_sha256": "starts with other parameters than the other ranks, with the same seed",
     "parameters_sha256": "ends with other parameters than the other ranks",
 }
 
@@ -26,7 +26,7 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
         return finding
     outcome = outcome_of(evidence, job)
     if because := evidence.once(lambda _: training.without(outcome), ("without", job)):
-        return excluded(because)
+        return not_applicable(because)
     mine: list[training.Case] = []
     unread = []
     for rank in ranks_of(outcome, str(subject.node)):
@@ -36,10 +36,10 @@ def _judge(evidence: Evidence, job: str, subject: Subject) -> Finding:
             unread.append(error)
     for case in mine:
         if because := case_problem(case) or _unlike(evidence, job, case):
-            return bad(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
+            return failed(f"{training.named(case)}: {because}", "wrong", "as alone and on all ranks")
     if unread:
         raise unread[0]
-    return good(
+    return passed(
         "right",
         "right",
         evidence={
@@ -84,6 +84,7 @@ def _check(job: str) -> Check:
     return Check(
         id="training-numerics-pytorch" if torch else "training-numerics",
         title=f"{training.JOBS[job]}, numerics",
+        section=Section.TRAINING,
         scope=Scope.GROUP,
         severity=Severity.CRITICAL,
         measures="whether the loss of ResNet-50 and a BERT-base is finite, falls and is that of float32, and "
@@ -102,34 +103,34 @@ def _check(job: str) -> Check:
     )
 
 
-def _faults(job: str) -> tuple[Fault, ...]:
+def _faults(job: str) -> tuple[SeededFault, ...]:
     node, hung = Subject("gpu02"), RankState.HUNG
 
     def on(**said: object) -> seeding.Inject:
         return training.change(job, lambda case: case.update(said), "gpu02")
 
     return (
-        Fault("other-parameters", on(parameters_sha256="f" * 64), node),
-        Fault(
+        SeededFault("other-parameters", on(parameters_sha256="f" * 64), node),
+        SeededFault(
             "other-parameters-beside-no-cases",
             seeding.chain(
                 on(parameters_sha256="f" * 64), training.change(job, lambda case: case.clear(), "gpu03")
             ),
             node,
         ),
-        Fault("other-seed", on(initial_sha256="f" * 64), node),
-        Fault("parameters-spread", on(parameters_spread=1e-7), node),
-        Fault("loss-not-a-number", on(losses=[2.0, None]), node),
-        Fault("loss-does-not-fall", on(losses=[2.0, 2.5]), node),
-        Fault("not-float32s-loss", on(fp32_difference=0.2), node),
-        Fault("not-twice-the-same", on(repeat_difference=0.2), node),
-        Fault("rank-hangs", seeding.rank(job, "gpu02", hung, "behind its peers"), node),
-        Fault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), node),
-        Fault(
+        SeededFault("other-seed", on(initial_sha256="f" * 64), node),
+        SeededFault("parameters-spread", on(parameters_spread=1e-7), node),
+        SeededFault("loss-not-a-number", on(losses=[2.0, None]), node),
+        SeededFault("loss-does-not-fall", on(losses=[2.0, 2.5]), node),
+        SeededFault("not-float32s-loss", on(fp32_difference=0.2), node),
+        SeededFault("not-twice-the-same", on(repeat_difference=0.2), node),
+        SeededFault("rank-hangs", seeding.rank(job, "gpu02", hung, "behind its peers"), node),
+        SeededFault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), node),
+        SeededFault(
             "no-cases", seeding.verdicts(job, lambda _, said: said.update(cases=[])), node, Verdict.NOT_RUN
         ),
-        Fault("unreadable", on(losses="none"), node, Verdict.NOT_RUN),
-        Fault("no-framework", training.lacks_framework(job), node, Verdict.EXCLUDED),
+        SeededFault("unreadable", on(losses="none"), node, Verdict.NOT_RUN),
+        SeededFault("no-framework", training.lacks_framework(job), node, Verdict.EXCLUDED),
     )
 
 

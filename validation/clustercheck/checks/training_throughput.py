@@ -7,19 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks import seeding, training
 from clustercheck.checks.bandwidth import said
-from clustercheck.checks.base import GROUP, Check, Fault, Finding, the_group, unknown
-from clustercheck.checks.of_job import ended_badly, outcome_of, reason
-from clustercheck.evidence import Evidence
+from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run, the_group
+from clustercheck.checks.support import seeding, training
+from clustercheck.checks.support.job import ended_badly, outcome_of, reason
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.rails import compute_ports
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Figure
 from clustercheck.expect.network import rdma_adapter
 from clustercheck.expect.training import floor_per_gpu, scaling_floor
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.model import Scope, Verdict
+from clustercheck.model import Figure, Scope, Section, Verdict
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.rails import compute_ports
 
 Key = tuple[str, str]
 ID = {"training_paddle": "training-throughput", "training_torch": "training-throughput-pytorch"}
@@ -41,7 +40,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
     if (finding := ended_badly(evidence, job, GROUP)) is not None:
         return finding
     outcome = outcome_of(evidence, job)
-    if (finding := training.not_applicable(outcome)) is not None:
+    if (finding := training.framework_missing(outcome)) is not None:
         return finding
     whole = throughputs(outcome)
     of_nodes = Counter(rank.node for rank in outcome.ranks)
@@ -60,7 +59,7 @@ def _judge(evidence: Evidence, job: str) -> Finding:
         lacking = training.node_job(job) if of_one else training.one_job(job)
         ran = evidence.jobs.get(lacking)
         why = reason(ran) if ran is not None else evidence.skipped.get(lacking, "it did not run")
-        return unknown(f"how it scales cannot be told, for want of a smaller group: {why}", evidence=more)
+        return not_run(f"scaling cannot be judged without a smaller group: {why}", evidence=more)
     return Finding(Verdict.PASS, figures=tuple(figures), evidence=more)
 
 
@@ -82,7 +81,7 @@ def _scaling(
     if in_first > 1 and key in node and key in of_one:
         found["node"] = node[key] / (in_first * of_one[key])
     if len(of_nodes) > 1 and key in of_node:
-        found["cluster"] = whole[key] * in_first / (of_nodes.total() * of_node[key])
+        found["cluster"] = whole[key] * in_first / (sum(of_nodes.values()) * of_node[key])
     return found
 
 
@@ -145,16 +144,21 @@ def _check(job: str) -> Check:
     return Check(
         id=ID[job],
         title=f"{training.JOBS[job]}, throughput",
+        section=Section.TRAINING,
         scope=Scope.GROUP,
         measures="images and sequences a second of ResNet-50 and a BERT-base, peak memory, and how much of "
         "linear scaling is left from one GPU to a node and from a node to the cluster",
         method=f"synthetic data, {training.WAY[job]}, SGD with momentum, timed over whole steps without "
         "waiting for the device in between; one GPU, one node and all nodes in launches of their own",
         requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",
-        expectation="a floor where one has a source; over NCCL published scaling less a tolerance, across "
-        "nodes where they have InfiniBand or RoCE; no less than when the cluster was good",
-        remedy="Where a GPU alone is slow, see its clocks, power and GEMM; where only the group is, see the "
-        "collectives and the pairs.",
+        expectation=(
+            "a floor if one has a source; over NCCL published scaling less a tolerance, across nodes "
+            "with InfiniBand or RoCE; not below the baseline"
+        ),
+        remedy=(
+            "If a single GPU is slow, check its clocks, power and GEMM; if only the group is, the "
+            "collectives and the pairs."
+        ),
         subjects=the_group,
         judge=lambda evidence, _subject: _judge(evidence, job),
         job=job,
@@ -166,7 +170,7 @@ def _slower(factor: float) -> Any:
     return lambda case: case.update(step_s=case["step_s"] * factor)
 
 
-def _faults(job: str) -> tuple[Fault, ...]:
+def _faults(job: str) -> tuple[SeededFault, ...]:
     on_gpus = seeding.on_gpus(job, missing_on="")
     crashed = seeding.rank(job, "gpu02", RankState.CRASHED, "killed by signal 11")
     slow_node = training.change(training.node_job(job), _slower(3.0))
@@ -181,12 +185,12 @@ def _faults(job: str) -> tuple[Fault, ...]:
         return seeding.chain(on_gpus, _node_launch(job), before)(evidence)
 
     return (
-        Fault("does-not-scale", seeding.chain(on_gpus, _node_launch(job), slow_node), GROUP),
-        Fault("slower-than-before", slower_than_before, GROUP),
-        Fault("one-rank-failed", lost, GROUP, Verdict.NOT_RUN),
-        Fault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
-        Fault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
-        Fault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
+        SeededFault("does-not-scale", seeding.chain(on_gpus, _node_launch(job), slow_node), GROUP),
+        SeededFault("slower-than-before", slower_than_before, GROUP),
+        SeededFault("one-rank-failed", lost, GROUP, Verdict.NOT_RUN),
+        SeededFault("rank-crashed", crashed, GROUP, Verdict.NOT_RUN),
+        SeededFault("a-rank-lacks-a-case", seeding.verdicts(job, rank_lacks), GROUP, Verdict.NOT_RUN),
+        SeededFault("no-framework", training.lacks_framework(job), GROUP, Verdict.EXCLUDED),
     )
 
 

@@ -9,20 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from clustercheck.checks import seeding
-from clustercheck.checks.base import Check, Fault, Finding, bad, every_gpu, good, unknown
-from clustercheck.evidence import Evidence
-from clustercheck.model import Scope, Severity, Subject, Verdict
+from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Scope, Section, Severity, Subject, Verdict
 from clustercheck.parse.kernel_log import Unnumbered, Xid
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.tables import read_table
 
 
 @cache
 def catalogue() -> Mapping[str, Any]:
     """The table of codes."""
-    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "xid.yml").read_text(encoding="utf-8"))
+    table: dict[str, Any] = read_table(Path(__file__).with_name("xid"))
     return table
 
 
@@ -31,7 +30,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     node, gpu = str(subject.node), int(subject.gpu or 0)
     slots = evidence.slots(node)
     if gpu >= len(slots):
-        raise CannotReadError("where this GPU sits on the PCI bus is not known")
+        raise CannotReadError("this GPU's place on the PCI bus is not known")
     mine = [xid for xid in evidence.open_xids(node) if not xid.switch and xid.address == slots[gpu]]
     finding = judge_messages(mine, evidence.nodes[node].mapping("kernel_log"))
     faults = [fault for fault in evidence.open_faults(node) if fault.address == slots[gpu]]
@@ -43,8 +42,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
     """Fail with faults that the kernel tells without an Xid."""
     said = ", ".join(dict.fromkeys(fault.fault for fault in faults))
-    return bad(
-        f"the kernel says: {said}, last at {faults[-1].when}", said, "no fatal message",
+    return failed(
+        f"the kernel reports: {said}, last at {faults[-1].when}", said, "no fatal message",
         source="the kernel log", remedy=WITHOUT_XID, evidence={"last": faults[-1].when},
     )  # fmt: skip
 
@@ -76,7 +75,7 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         text = ", ".join(
             f"Xid {code} ({codes[code]['name']})" for code in sorted({xid.code for xid in faults})
         )
-        return bad(
+        return failed(
             f"{text} since boot, last at {last.when}",
             ", ".join(map(str, sorted(counted))),
             "no fatal Xid",
@@ -86,16 +85,16 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         )
     strange = sorted({xid.code for xid in xids if xid.code not in codes})
     if strange:
-        return unknown(
+        return not_run(
             f"Xid {', '.join(map(str, strange))} is not in the table of codes",
             source=source,
             evidence=more,
-            remedy="Look the code up in NVIDIA's Xid catalogue; it may name a fault.",
+            remedy="Look the code up in NVIDIA's Xid catalogue; it may be a fault.",
         )
     if log.get("dropped"):
-        return unknown(f"{log['dropped']} older messages were left out", evidence=more)
+        return not_run(f"{log['dropped']} older messages were omitted", evidence=more)
     said = ", ".join(map(str, sorted(counted))) or "none"
-    return good(said, "no fatal Xid", source=source, evidence=more)
+    return passed(said, "no fatal Xid", source=source, evidence=more)
 
 
 def is_settled(xid: Xid) -> bool:
@@ -109,18 +108,19 @@ def line(address: str, code: int, message: str = "") -> str:
 
 
 WITHOUT_XID = (
-    "Read the lines around it (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
+    "Read the surrounding lines (`journalctl -k`), drain the node and power-cycle it; if it comes again, "
     "reseat the device and its cables, then have it replaced."
 )
 LOG_LOST = (
-    "Nobody can tell any more what was said before. Reboot the drained node; or look at it, note the time "
-    "(validate --acknowledge NODE) and go by it (--since-ack). Then keep the log: Storage=persistent and a "
-    "larger SystemMaxUse in journald.conf."
+    "Earlier messages are lost. Reboot the drained node; or inspect it, record the time (validate "
+    "--acknowledge NODE) and count from then on (--since-ack). Then keep the log: Storage=persistent and "
+    "a larger SystemMaxUse in journald.conf."
 )
 _A = "0000:07:00"
 CHECK = Check(
     id="xid",
     title="Xid",
+    section=Section.GPU_STATE,
     scope=Scope.GPU,
     severity=Severity.CRITICAL,
     measures="the driver's error messages on this GPU in the kernel log since boot",
@@ -131,15 +131,15 @@ CHECK = Check(
     subjects=every_gpu,
     judge=judge,
     faults=(
-        Fault(
+        SeededFault(
             "xid-79",
             seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-119", seeding.kernel_says("gpu02", line(_A, 119, "Timeout after 6s")), Subject("gpu02", 0)
         ),
-        Fault(
+        SeededFault(
             "xid-154",
             seeding.kernel_says(
                 "gpu02",
@@ -147,28 +147,28 @@ CHECK = Check(
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-unknown", seeding.kernel_says("gpu01", line(_A, 999)), Subject("gpu01", 0), Verdict.NOT_RUN
         ),
-        Fault(
+        SeededFault(
             "log-begins-late",
             seeding.edit("gpu02", lambda raw: raw["kernel_log"].update(from_boot=False)),
             Subject("gpu02", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "off-the-bus-without-xid",
             seeding.kernel_says("gpu02", "kernel: NVRM: GPU at PCI:0000:07:00: GPU has fallen off the bus"),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "adapter-not-initialised",
             seeding.kernel_says(
                 "gpu02", "kernel: NVRM: GPU 0000:07:00.0: RmInitAdapter failed! (0x26:0x56:1482)"
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "uncorrected-pcie-error",
             seeding.kernel_says(
                 "gpu02",
@@ -177,7 +177,7 @@ CHECK = Check(
             ),
             Subject("gpu02", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-79-beside-a-garbled-one",
             seeding.chain(
                 seeding.kernel_says("gpu01", line(_A, 79, "GPU has fallen off the bus.")),
@@ -185,13 +185,13 @@ CHECK = Check(
             ),
             Subject("gpu01", 0),
         ),
-        Fault(
+        SeededFault(
             "xid-garbled",
             seeding.kernel_says("gpu01", "kernel: NVRM: Xid (PCI:0000"),
             Subject("gpu01", 0),
             Verdict.NOT_RUN,
         ),
-        Fault(
+        SeededFault(
             "log-unreadable",
             seeding.edit(
                 "gpu03", lambda raw: raw["kernel_log"].update(source="", because="permission denied")

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clustercheck.errors import ExplainedError
-from clustercheck.expect.figures import Figure
-from clustercheck.expect.judge import Before
-from clustercheck.model import Subject
+from clustercheck.expect.judge import BaselineValue
+from clustercheck.model import Figure, Subject
 
 SCHEMA = "clusterctl/baseline/1"
 # What passed, and what was measured where nobody knew yet what to expect.
@@ -20,7 +19,7 @@ Key = tuple[str, Subject, str]  # check, subject, metric
 
 
 @dataclass(frozen=True)
-class GpuThen:
+class BaselineGpu:
     """A GPU as it was."""
 
     model: str = ""
@@ -28,15 +27,15 @@ class GpuThen:
 
 
 @dataclass(frozen=True)
-class NodeThen:
+class BaselineNode:
     """A node as it was; its GPUs by PCI address."""
 
     driver: str = ""
-    gpus: Mapping[str, GpuThen] = field(default_factory=dict)
+    gpus: Mapping[str, BaselineGpu] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class FigureThen:
+class BaselineFigure:
     """One figure as it was, and how it was measured."""
 
     measured: float
@@ -52,21 +51,21 @@ class Baseline:
     run: str
     finished: str
     simulated: bool
-    figures: Mapping[Key, FigureThen]
-    nodes: Mapping[str, NodeThen] = field(default_factory=dict)
+    figures: Mapping[Key, BaselineFigure]
+    nodes: Mapping[str, BaselineNode] = field(default_factory=dict)
 
     @property
     def named(self) -> str:
         """The run, as reports name it."""
         return f"run {self.run} of {self.finished[:10]}"
 
-    def before(self, check: str, subject: Subject, figure: Figure) -> Before | None:
+    def before(self, check: str, subject: Subject, figure: Figure) -> BaselineValue | None:
         """The same figure as it was; None where there is none, or it was measured in another way."""
         then = self.figures.get((check, subject, figure.metric))
         if then is None or then.unit != figure.unit:
             return None
         same = then.method == figure.method and dict(then.conditions) == dict(figure.conditions)
-        return Before(then.measured, self.named) if same else None
+        return BaselineValue(then.measured, self.named) if same else None
 
 
 def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
@@ -83,7 +82,7 @@ def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
             f"run {record['run']} is no baseline: its verdict is {document.get('verdict')}",
             code="baseline.unfit",
             where=where,
-            hint="A baseline is what the cluster did when it was good: name a run that passed.",
+            hint="A baseline is a run that passed: name one.",
         )
     return from_record(record, where=where)
 
@@ -148,20 +147,23 @@ def from_record(record: Any, *, where: str) -> Baseline:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
 
 
-def _figure(entry: Mapping[str, Any]) -> tuple[Key, FigureThen]:
+def _figure(entry: Mapping[str, Any]) -> tuple[Key, BaselineFigure]:
     subject = Subject(entry["subject"]["node"], entry["subject"]["gpu"], entry["subject"]["peer"])
     measured = entry["measured"]
     if isinstance(measured, bool) or not math.isfinite(measured):
         raise ValueError(f"{entry['metric']} is no number")
-    then = FigureThen(float(measured), str(entry["unit"]), str(entry["method"]), dict(entry["conditions"]))
+    then = BaselineFigure(
+        float(measured), str(entry["unit"]), str(entry["method"]), dict(entry["conditions"])
+    )
     return (str(entry["check"]), subject, str(entry["metric"])), then
 
 
-def _node(node: Mapping[str, Any]) -> NodeThen:
+def _node(node: Mapping[str, Any]) -> BaselineNode:
     gpus = {
-        str(address): GpuThen(str(gpu["model"]), str(gpu["serial"])) for address, gpu in node["gpus"].items()
+        str(address): BaselineGpu(str(gpu["model"]), str(gpu["serial"]))
+        for address, gpu in node["gpus"].items()
     }
-    return NodeThen(str(node["driver"]), gpus)
+    return BaselineNode(str(node["driver"]), gpus)
 
 
 def _unreadable(where: str, why: str) -> ExplainedError:

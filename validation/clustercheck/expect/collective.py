@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 # The network's floors are measured with all-reduce; here is what part of a node's network each can show.
-HALF = "half of the all-reduce's floor: whoever reduces to all can do each of these in that time"
+HALF = "half of the all-reduce's floor: an all-reduce contains each of these"
 
 
 def network_ceiling_gbps(
@@ -47,7 +47,7 @@ def network_part(collective: str, nodes: int, ranks: int, *, pipelined: bool) ->
 
 
 def within_node_part(collective: str, ranks: int, *, switched: bool) -> float | None:
-    """What part of the all-reduce's bus bandwidth the collective has at least; None where it cannot be told.
+    """What part of the all-reduce's bus bandwidth the collective has at least; None if that is unknown.
 
     An all-reduce of S bytes in time t has bus bandwidth 2 S / t (n-1) / n. Reduce-scatter, all-gather and
     broadcast are parts or cases of it, done within t. All-to-all is not; a switch carries it like a ring.

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-
-from clustercheck.expect.figures import Effect
+from clustercheck.model import Effect
+from clustercheck.tables import read_table
 
 
 @cache
 def effects() -> Mapping[str, Effect]:
     """Every kind there is."""
-    data = yaml.safe_load((Path(__file__).parent / "effects.yml").read_text(encoding="utf-8"))
+    data = read_table(Path(__file__).with_name("effects"))
     return {kind: Effect(float(entry["least"]), str(entry["source"])) for kind, entry in data.items()}
 
 

@@ -10,21 +10,20 @@ from functools import lru_cache
 from typing import TypeVar
 
 from clustercheck.expect import peers
-from clustercheck.expect.figures import Better, Figure, Judged, JudgedPart, Limit, Part
-from clustercheck.model import Verdict
+from clustercheck.model import Direction, Figure, Judged, JudgedPart, Limit, Part, Verdict
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Before:
+class BaselineValue:
     """What the same figure was when the cluster was good, in its unit, and in which run."""
 
     measured: float
     source: str
 
 
-def judge(figure: Figure, before: Before | None = None, equals: peers.Equals | None = None) -> Judged:
+def judge(figure: Figure, before: BaselineValue | None = None, equals: peers.Equals | None = None) -> Judged:
     """Every question that can be asked of this figure, in the order ceiling, floor, baseline, peers."""
     asked = (
         _ceiling(figure),
@@ -39,7 +38,7 @@ def judge_all(
     figures: Mapping[K, Sequence[Figure]],
     *,
     kind: Callable[[K], Hashable],
-    before: Callable[[K, Figure], Before | None],
+    before: Callable[[K, Figure], BaselineValue | None],
 ) -> dict[K, tuple[Judged, ...]]:
     """Every subject's figures, each also among those of its equals.
 
@@ -50,13 +49,12 @@ def judge_all(
     for subject, mine in figures.items():
         of_kind = kind(subject)
         keys[subject] = [_equal(of_kind, figure) for figure in mine]
-        for key, figure in zip(keys[subject], mine, strict=True):
+        for key, figure in zip(keys[subject], mine):
             together[key].append(figure.measured)
     equals = {key: peers.equals(values) for key, values in together.items()}
     return {
         subject: tuple(
-            judge(figure, before(subject, figure), equals[key])
-            for key, figure in zip(keys[subject], mine, strict=True)
+            judge(figure, before(subject, figure), equals[key]) for key, figure in zip(keys[subject], mine)
         )
         for subject, mine in figures.items()
     }
@@ -71,7 +69,7 @@ def _ceiling(figure: Figure) -> JudgedPart | None:
     limit = figure.ceiling
     if limit is None:
         return None
-    at_most = figure.better is Better.HIGHER
+    at_most = figure.better is Direction.HIGHER
 
     def because(_bound: float) -> str:
         beyond = f"is beyond the {_value(figure, limit.reference)} that physics allows: it is wrong"
@@ -83,13 +81,13 @@ def _ceiling(figure: Figure) -> JudgedPart | None:
 def _floor(figure: Figure) -> JudgedPart | None:
     if figure.floor is None:
         return None
-    words = "at least" if figure.better is Better.HIGHER else "at most"
+    words = "at least" if figure.better is Direction.HIGHER else "at most"
     return _part(
         figure, Part.FLOOR, figure.floor, lambda bound: f"{_said(figure)}, {bound:.3g} expected {words}"
     )
 
 
-def _baseline(figure: Figure, before: Before) -> JudgedPart | None:
+def _baseline(figure: Figure, before: BaselineValue) -> JudgedPart | None:
     if figure.effect is None or before.measured <= 0:
         return None
     method = sys.intern(f"change since then; one of less than {figure.effect.least:.0%} is no change")
@@ -115,7 +113,7 @@ def _peers(figure: Figure, equals: peers.Equals | None) -> JudgedPart | None:
     if figure.effect is None or equals is None or equals.median <= 0:
         return None
     tolerance = peers.tolerance(equals, figure.effect.least)
-    if tolerance >= 1 and figure.better is Better.HIGHER:
+    if tolerance >= 1 and figure.better is Direction.HIGHER:
         return None  # they differ so much from each other that nothing would be an outlier
     source = sys.intern(f"the median of {equals.count} equals")
     limit = Limit(equals.median, source, peers.METHOD, tolerance)
@@ -139,7 +137,7 @@ def _part(
 
     ``because`` is asked for words, with the bound, where the figure is beyond it alone: most are not.
     """
-    upper = figure.better is Better.LOWER if at_most is None else at_most
+    upper = figure.better is Direction.LOWER if at_most is None else at_most
     bound = _applied(limit, at_most=upper)
     inside = figure.measured <= bound if upper else figure.measured >= bound
     distance = bound - figure.measured if upper else figure.measured - bound

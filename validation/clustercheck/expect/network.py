@@ -9,18 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from clustercheck.expect.effects import effect
-from clustercheck.expect.figures import Effect
 from clustercheck.expect.physics import network_gbps
+from clustercheck.model import Effect
+from clustercheck.tables import read_table
 
 
 @cache
 def _rules() -> Mapping[str, Any]:
-    rules: dict[str, Any] = yaml.safe_load(
-        (Path(__file__).parent / "network.yml").read_text(encoding="utf-8")
-    )
+    rules: dict[str, Any] = read_table(Path(__file__).with_name("network"))
     return rules
 
 
@@ -67,7 +64,7 @@ def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Ad
     chosen = chosen or [nic for nic in nics if nic.get("default_route")]
     for nic in chosen:
         speed = nic.get("speed_mbps")
-        if isinstance(speed, int | float) and speed > 0:
+        if isinstance(speed, (int, float)) and speed > 0:
             return Adapter(str(nic.get("name")), network_gbps(speed), bool(nic.get("physical")), "tcp")
     return None
 

@@ -1,9 +1,9 @@
-"""Outliers among equals: who is far from the middle, where noise alone would hardly bring anybody.
+"""Outliers among equals: those far from the median, farther than noise explains.
 
 The rule is Iglewicz and Hoaglin's modified z-score (median and median absolute deviation, MAD), with two
 changes. Their cut-off of 3.5 is for one value: among four equals with normal noise it raises an alarm in 8 of
 100 groups, among 8,000 in 88. So the cut-off depends on the number of equals, such that at most one group in
-a hundred has an alarm by noise alone, however large the noise. And nobody is an outlier who is not further
+a hundred has an alarm by noise alone, however large the noise. And no outlier is closer
 from the median than the least effect that counts. tests/unit/clustercheck/expect/test_peers.py measures both.
 """
 

@@ -66,7 +66,7 @@ def all_reduce_ceiling_gbps(wire_gbps: float, ranks: int, *, reduced_in_switch: 
     Hopper and NVSwitch 3 on) a rank still sends its data once and receives the sum once, so that the
     algorithm's bandwidth is bounded by the link and the bus bandwidth is not: 8 H100 of 450 GB/s a way show
     480, which NCCL's authors call right [NVIDIA/nccl-tests issues 212, 272]. The other collectives have no
-    such gain: somebody sends or receives (n-1)/n of the data in any case.
+    such gain: some rank sends or receives (n-1)/n of the data in any case.
     """
     if ranks < 2:
         return 0.0

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing import Any, TypeVar
 
 from clustercheck.errors import ExplainedError
 from clustercheck.expect.physics import all_reduce_ceiling_gbps, nvlink_gbps, pcie_gbps
+from clustercheck.parse.python39 import StrEnum
+from clustercheck.tables import read_table
 
 DIRECTORY = Path(__file__).parent / "profiles"
+T = TypeVar("T")
 
 
 class Metric(StrEnum):
@@ -31,45 +33,64 @@ class Metric(StrEnum):
     GEMM_FP64 = "gemm_fp64"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Figure(_Strict):
+@dataclass(frozen=True)
+class SourcedFigure:
     """A number with where it comes from."""
 
-    value: float = Field(gt=0)
-    source: str = Field(min_length=3)
+    value: float
+    source: str
+
+    def __post_init__(self) -> None:
+        _require_positive(value=self.value)
+        _require_text(source=self.source)
 
 
-class NvLink(_Strict):
+@dataclass(frozen=True)
+class NvLinkSpec:
     """NVLinks of one GPU; ``required`` is False where bridges may or may not be fitted."""
 
-    links: int = Field(gt=0)
-    link_gbps: float = Field(gt=0)
+    links: int
+    link_gbps: float
+    source: str
     required: bool = True
     reduced_in_switch: bool = False
-    source: str = Field(min_length=3)
+
+    def __post_init__(self) -> None:
+        _require_positive(links=self.links, link_gbps=self.link_gbps)
+        _require_text(source=self.source)
 
 
-class Pcie(_Strict):
+@dataclass(frozen=True)
+class PcieSpec:
     """The GPU's PCIe link."""
 
     generation: int
     width: int = 16
 
+    def __post_init__(self) -> None:
+        _require_positive(generation=self.generation, width=self.width)
 
-class Floor(_Strict):
+
+@dataclass(frozen=True)
+class Floor:
     """What healthy hardware reaches at least: ``value`` less ``tolerance`` (a part of it, 0 to 1)."""
 
     metric: Metric
-    value: float = Field(gt=0)
+    value: float
     unit: str
-    tolerance: float = Field(ge=0, lt=1)
-    method: str = Field(min_length=3)
-    source: str = Field(min_length=3)
-    gpus: int | None = Field(default=None, gt=1)
-    bytes: int | None = Field(default=None, gt=0)
+    tolerance: float
+    method: str
+    source: str
+    gpus: int | None = None
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_positive(value=self.value, gpus=self.gpus, bytes=self.bytes)
+        _require_text(unit=self.unit, method=self.method, source=self.source)
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance is {self.tolerance!r}, not from 0 to below 1")
+        if self.metric is Metric.ALL_REDUCE and (self.gpus is None or self.bytes is None):
+            raise ValueError("a floor of all_reduce_busbw names its gpus and bytes")
 
     @property
     def threshold(self) -> float:
@@ -77,21 +98,33 @@ class Floor(_Strict):
         return self.value * (1 - self.tolerance)
 
 
-class Profile(_Strict):
-    """A kind of GPU server."""
+@dataclass(frozen=True)
+class Profile:
+    """A kind of GPU server. ``gpus``: of a node, None where servers of this kind differ."""
 
     name: str
     summary: str
-    gpu_models: tuple[str, ...] = Field(min_length=1)
-    memory_gib: int = Field(gt=0)
-    memory_bandwidth: Figure
-    peak_tflops: dict[str, Figure]
+    gpu_models: tuple[str, ...]
+    memory_gib: int
+    memory_bandwidth: SourcedFigure
+    peak_tflops: Mapping[str, SourcedFigure]
     ecc: bool
-    pcie: Pcie
-    gpus: int | None = Field(default=None, gt=0)  # a node; None where servers of this kind differ
-    nvlink: NvLink | None = None
-    nvswitches: int = Field(default=0, ge=0)
+    pcie: PcieSpec
+    gpus: int | None = None
+    nvlink: NvLinkSpec | None = None
+    nvswitches: int = 0
     floors: tuple[Floor, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require_positive(memory_gib=self.memory_gib, gpus=self.gpus)
+        _require_text(name=self.name, summary=self.summary, gpu_models="".join(self.gpu_models))
+        for floor in self.floors:
+            ceiling = self.ceiling(floor.metric, floor.gpus)
+            if ceiling is not None and floor.threshold > ceiling:
+                raise ValueError(
+                    f"the floor of {floor.metric} is {floor.threshold:g} {floor.unit}, above the "
+                    f"{ceiling:g} that physics allows: no healthy machine could pass"
+                )
 
     @property
     def gpu_link_gbps(self) -> float:
@@ -120,19 +153,6 @@ class Profile(_Strict):
         peak = self.peak_tflops.get(metric.value.removeprefix("gemm_"))
         return peak.value if peak else None
 
-    @model_validator(mode="after")
-    def _below_the_ceiling(self) -> Profile:
-        for floor in self.floors:
-            ceiling = self.ceiling(floor.metric, floor.gpus)
-            if ceiling is not None and floor.threshold > ceiling:
-                raise ValueError(
-                    f"the floor of {floor.metric} is {floor.threshold:g} {floor.unit}, above the "
-                    f"{ceiling:g} that physics allows: no healthy machine could pass"
-                )
-            if floor.metric is Metric.ALL_REDUCE and (floor.gpus is None or floor.bytes is None):
-                raise ValueError("a floor of all_reduce_busbw names its gpus and bytes")
-        return self
-
     def floor(self, metric: Metric, *, gpus: int, size_bytes: int) -> Floor | None:
         """The floor for this metric at exactly this number of GPUs and bytes."""
         for floor in self.floors:
@@ -145,9 +165,21 @@ class Profile(_Strict):
         return next((floor for floor in self.floors if floor.metric == metric and floor.gpus is None), None)
 
 
+def _require_positive(**numbers: float | None) -> None:
+    for name, number in numbers.items():
+        if number is not None and (isinstance(number, bool) or not number > 0):
+            raise ValueError(f"{name} is {number!r}, not a number above 0")
+
+
+def _require_text(**texts: str) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"{name} is {text!r}, not a text")
+
+
 def names() -> tuple[str, ...]:
     """Every profile there is."""
-    return tuple(sorted(path.stem for path in DIRECTORY.glob("*.yml")))
+    return tuple(sorted({path.stem for path in DIRECTORY.iterdir() if path.suffix in {".yml", ".json"}}))
 
 
 @cache
@@ -162,28 +194,48 @@ def load(name: str) -> Profile:
             code="profile.unknown",
             hint=f"hardware_profile is one of: {', '.join(names())}",
         )
-    path = DIRECTORY / f"{name}.yml"
-    return parse(path.read_text(encoding="utf-8"), where=str(path))
+    return build(read_table(DIRECTORY / name), where=str(DIRECTORY / name))
 
 
-def parse(text: str, *, where: str) -> Profile:
-    """A profile from its YAML. Raises ExplainedError (``profile.invalid``)."""
+def build(table: Any, *, where: str) -> Profile:
+    """A profile from its table. Raises ExplainedError (``profile.invalid``)."""
     try:
-        return Profile.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        raise _invalid(f"it is not YAML: {' '.join(str(error).split())}", where) from error
-    except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'profile'}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
-        )
-        raise _invalid(problems, where) from error
+        entry = dict(table)
+        floors = [{**floor, "metric": _metric(floor["metric"])} for floor in entry.get("floors", ())]
+        entry |= {
+            "gpu_models": tuple(entry["gpu_models"]),
+            "memory_bandwidth": _build(SourcedFigure, entry["memory_bandwidth"]),
+            "peak_tflops": {kind: _build(SourcedFigure, peak) for kind, peak in entry["peak_tflops"].items()},
+            "pcie": _build(PcieSpec, entry["pcie"]),
+            "nvlink": _build(NvLinkSpec, entry["nvlink"]) if entry.get("nvlink") else None,
+            "floors": tuple(_build(Floor, floor) for floor in floors),
+        }
+        return _build(Profile, entry)
+    except KeyError as error:
+        raise _invalid(f"it has no {error.args[0]}", where) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _invalid(str(error), where) from error
 
 
-def _invalid(problems: str, where: str) -> ExplainedError:
+def _metric(name: str) -> Metric:
+    try:
+        return Metric(name)
+    except ValueError:
+        raise ValueError(f"metric is {name!r}, not one of {', '.join(Metric)}") from None
+
+
+def _build(kind: type[T], entry: Mapping[str, Any]) -> T:
+    """An instance of a dataclass from its entry. Raises TypeError for a key that is unknown or missing."""
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(set(entry) - known):
+        raise TypeError(f"{kind.__name__.lower()} has no {', '.join(unknown)}")
+    return kind(**entry)
+
+
+def _invalid(problem: str, where: str) -> ExplainedError:
     return ExplainedError(
-        f"the hardware profile is wrong: {problems}",
+        f"the hardware profile is wrong: {problem}",
         code="profile.invalid",
         where=where,
-        hint="Mend the profile: each number needs its source, and must be physically possible.",
+        hint="Correct the profile: each number needs its source, and must be physically possible.",
     )

@@ -7,16 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from clustercheck.expect.figures import Limit
+from clustercheck.model import Limit
+from clustercheck.tables import read_table
 
 
 @cache
 def _data() -> Mapping[str, Any]:
-    data: dict[str, Any] = yaml.safe_load(
-        (Path(__file__).parent / "training.yml").read_text(encoding="utf-8")
-    )
+    data: dict[str, Any] = read_table(Path(__file__).with_name("training"))
     return data
 
 

@@ -1,1 +1,1 @@
-"""Programs that run on the nodes: standard library plus Paddle (or PyTorch) alone."""
+"""Programs that run on the nodes: only the standard library and Paddle or PyTorch."""

@@ -1,4 +1,4 @@
-"""All-reduce over the whole group at fixed sizes: is every element right, and how fast is it?"""
+"""All-reduce over the whole group at fixed sizes: correctness of every element, and bandwidth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import operation as operations
     from clustercheck.jobs.rank import World
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     operations = importlib.import_module(f"{__package__}.operation" if __package__ else "operation")
 
 
@@ -20,15 +20,15 @@ class AllReduce:
 
     def __init__(self, world: World, elements: int, members: Sequence[int], seed: int, group: Any) -> None:
         self._world, self._elements, self._group = world, elements, group
-        self._own = operations.coefficients(seed, world.size)[world.rank]
-        self._sum = operations.expected_coefficients(seed, world.size, members)
+        self._own = operations.draw_coefficients(seed, world.size)[world.rank]
+        self._sum = operations.sum_coefficients(seed, world.size, members)
         a, b = self._own
-        self._source = operations.common_data(world, elements, seed) * a + b
+        self._source = operations.make_common_data(world, elements, seed) * a + b
         self._tensor = self._source
         self.bytes = elements * operations.FLOAT32_BYTES
 
-    def ready(self) -> None:
-        """The input again, where the last sum was."""
+    def prepare(self) -> None:
+        """Restore the input, which the last sum overwrote."""
         self._tensor = self._source.clone()
 
     def run(self) -> None:
@@ -36,8 +36,8 @@ class AllReduce:
         self._world.all_reduce(self._tensor, group=self._group)
 
     def error(self) -> float:
-        """Against the known sum."""
-        return operations.largest_error(self._tensor, self._expected, self._elements)
+        """Compare with the known sum."""
+        return operations.find_largest_error(self._tensor, self._expected, self._elements)
 
     def _expected(self, first: int, last: int) -> Any:
         (a, b), (total_a, total_b) = self._own, self._sum
@@ -54,15 +54,15 @@ def measure(
     phase: str,
     group: Any = None,
 ) -> dict[str, Any]:
-    """One size over one group: the median time, and every element against the sum it must be."""
+    """One size over one group: the median time, and every element compared with its expected sum."""
     elements = max(1, size_bytes // operations.FLOAT32_BYTES)
-    world.at(f"making data for {phase}")
+    world.set_phase(f"making data for {phase}")
     operation = AllReduce(world, elements, members, int(arguments.get("seed", 1)), group)
     return operations.measure(world, operation, arguments, ranks=len(members), phase=phase, group=group)
 
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: sizes_bytes, iterations, warmup, seed. The verdict's points keep the order of the sizes."""
+    """Arguments: sizes_bytes, iterations, warmup, seed. The verdict's points keep the sizes' order."""
     members = range(world.size)
     points = [
         measure(world, int(size), members, arguments, phase=f"all-reduce of {size} bytes")

@@ -1,4 +1,4 @@
-"""The means to measure on one device: phases, timing, figures and the verdict, for the programs gpu_*.py."""
+"""Measuring on one device, for the programs gpu_*.py: phases, timing, figures and the verdict."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import device as devices
     from clustercheck.jobs.rank import Progress
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     devices = importlib.import_module(f"{__package__}.device" if __package__ else "device")
 
-# A sample shorter than this measures launches and the timer's steps; CUDA's events resolve 0.5 us
+# Shorter samples would measure launches and the timer's steps; CUDA's events resolve 0.5 us
 # (CUDA Runtime API, cudaEventElapsedTime): 20 ms is 40,000 of them.
 SAMPLE_S = 0.02
-WARM_UP_S = 0.3  # a GPU raises its clocks within tens of milliseconds of load
-MOST_REPEATS = 1_000_000
-MOST_SAID = 5
+WARM_UP_S = 0.3  # a GPU raises its clocks within tens of milliseconds under load
+MAX_REPEATS = 1_000_000
+MAX_PROBLEMS = 5
 NODE = "the node"
 
 
 class MeasurementError(Exception):
-    """What was measured is no measurement."""
+    """The measured value is not valid."""
 
 
 class Bench:
@@ -48,12 +48,12 @@ class Bench:
         self.rank = rank
         self.place = place
         self.simulated = simulated or device.simulated
-        self.keep: Callable[[Mapping[str, Any]], None] = lambda verdict: None  # leaves what is known so far
+        self.keep: Callable[[Mapping[str, Any]], None] = lambda verdict: None  # writes the verdict so far
         self._progress = progress
         self._title = ""
 
     def describe(self) -> dict[str, Any]:
-        """What every verdict says of where it was measured."""
+        """What every verdict records about where it was measured."""
         device = self.device
         return {
             "rank": self.rank,
@@ -74,39 +74,41 @@ class Bench:
             },
         }
 
-    def at(self, phase: str) -> None:
-        """Note where this rank is."""
-        self._progress.at(self._title + phase)
+    def set_phase(self, phase: str) -> None:
+        """Record the phase of this rank."""
+        self._progress.set_phase(self._title + phase)
 
-    def entitle(self, program: str) -> None:
-        """Name the program in every phase from now on."""
+    def set_program(self, program: str) -> None:
+        """Prefix every phase with the program's name from now on."""
         self._title = f"{program}: "
 
-    def blames(self, error: Exception) -> str:
-        """What went wrong and where, in a line."""
+    def describe_error(self, error: Exception) -> str:
+        """The error and the phase, in one line."""
         first_line = next(iter(str(error).strip().splitlines()), "") or "no message"
         return f"{type(error).__name__} while {self._progress.phase}: {first_line[:300]}"
 
     @contextmanager
-    def in_use(self, directory: Path = Path()) -> Iterator[None]:
-        """At work on its own device: nobody has the `whole_node` meanwhile."""
-        self._progress.at(f"{self._title}waiting while another GPU has the node", collective=True)
+    def use_device(self, directory: Path = Path()) -> Iterator[None]:
+        """Use the own device only; excludes every `take_node` meanwhile."""
+        self._progress.set_phase(f"{self._title}waiting until another GPU releases the node", collective=True)
         with self._lock(NODE, directory, fcntl.LOCK_SH):
             yield
 
     @contextmanager
-    def whole_node(self, directory: Path = Path()) -> Iterator[None]:
-        """Alone on the node: after all others have ended what they do with their own devices."""
-        self._progress.at(f"{self._title}waiting until the node's other GPUs are idle", collective=True)
+    def take_node(self, directory: Path = Path()) -> Iterator[None]:
+        """Use the node exclusively, after all ranks finished using their own devices."""
+        self._progress.set_phase(
+            f"{self._title}waiting until the node's other GPUs are idle", collective=True
+        )
         with self._lock(NODE, directory, fcntl.LOCK_EX):
             yield
 
     @contextmanager
-    def turn(self, shared: str, directory: Path = Path()) -> Iterator[None]:
-        """Alone among this node's ranks that share something: a rank that ends gives it up by itself."""
-        self._progress.at(f"{self._title}waiting for its turn on {shared}", collective=True)
+    def take_turn(self, shared: str, directory: Path = Path()) -> Iterator[None]:
+        """Exclude this node's other ranks from a shared resource; a rank that ends releases it."""
+        self._progress.set_phase(f"{self._title}waiting for its turn on {shared}", collective=True)
         with self._lock(shared, directory, fcntl.LOCK_EX):
-            self.at(f"its turn on {shared}")
+            self.set_phase(f"its turn on {shared}")
             yield
 
     @contextmanager
@@ -116,35 +118,35 @@ class Bench:
             yield
 
     def barrier(self) -> None:
-        """Nobody else takes part."""
+        """No other rank takes part."""
 
     def size(self, name: str, arguments: Mapping[str, Any]) -> int:
-        """A size as asked for, else as it suits the device. Raises ValueError where it is none."""
+        """The requested size, else the device's default. Raises ValueError if it is not positive."""
         size = int(arguments.get(name) or self.device.defaults[name])
         if size <= 0:
-            raise ValueError(f"{name} must be more than nothing, not {size}")
+            raise ValueError(f"{name} must be positive, not {size}")
         return size
 
     def elapsed_s(self, work: Callable[[], None], repeat: int = 1) -> float:
-        """Seconds of one ``work``. Raises MeasurementError where the timer says what cannot be."""
-        return self.checked(self.device.elapsed_s(work, repeat), repeat)
+        """Seconds of one ``work``. Raises MeasurementError if the timer's value is not valid."""
+        return self.check_time(self.device.elapsed_s(work, repeat), repeat)
 
-    def checked(self, total: float, repeat: int) -> float:
+    def check_time(self, total: float, repeat: int) -> float:
         """Seconds of one of ``repeat`` works that took ``total`` together. Raises MeasurementError."""
         if not (math.isfinite(total) and total > 0):
-            raise MeasurementError(f"the timer says {total} s while {self._progress.phase}")
+            raise MeasurementError(f"the timer returned {total} s while {self._progress.phase}")
         return total / repeat
 
     def times_s(
         self, work: Callable[[], None], *, samples: int, after: Callable[[], None] | None = None
     ) -> list[float]:
-        """Seconds of one ``work``, so many times over, each from a whole sample of repeats; warmed up.
+        """Seconds of one ``work``, one value per sample of many repeats, after a warm-up.
 
-        ``after`` is called after each sample, untimed: to look at what the last ``work`` left.
+        ``after`` is called after each sample, untimed, to inspect the result of the last ``work``.
         """
         once = self.elapsed_s(work)  # the first run also compiles, loads and allocates
-        once = self.elapsed_s(work, repeats(WARM_UP_S, once))
-        repeat = repeats(SAMPLE_S, once)
+        once = self.elapsed_s(work, count_repeats(WARM_UP_S, once))
+        repeat = count_repeats(SAMPLE_S, once)
         times = []
         for _ in range(max(1, samples)):
             times.append(self.elapsed_s(work, repeat))
@@ -159,30 +161,32 @@ class Bench:
         arguments: Mapping[str, Any],
         **more: Any,
     ) -> dict[str, Any]:
-        """The verdict: right, and no figure beyond what the arguments ask (``floors``, ``ceilings``)."""
-        said = [*problems, *beyond(figures, arguments)]
-        left = len(said) - MOST_SAID
-        because = "; ".join(said[:MOST_SAID]) + (f"; and {left} more" if left > 0 else "")
-        return {"ok": not said, "because": because, "figures": list(figures), **more}
+        """The verdict: no problems, and no figure outside the arguments' ``floors`` and ``ceilings``."""
+        found = [*problems, *find_violations(figures, arguments)]
+        left = len(found) - MAX_PROBLEMS
+        because = "; ".join(found[:MAX_PROBLEMS]) + (f"; and {left} more" if left > 0 else "")
+        return {"ok": not found, "because": because, "figures": list(figures), **more}
 
 
 def open_bench(progress: Progress, arguments: Mapping[str, Any], *, simulated: bool) -> Bench:
-    """The bench of this rank's own device: its GPU where it has one, else the CPU."""
+    """The bench of this rank's own device: its GPU if it has one, else the CPU."""
     gpu = os.environ.get("CLUSTERCTL_GPU")
     place = "cpu" if gpu is None else f"gpu:{gpu}"
     device = devices.load(place, arguments)
     if gpu is not None and device.kind != "gpu":
-        raise devices.BackendError(f"asked for {place}, the backend gave {device.name}: a {device.kind}")
+        raise devices.BackendError(
+            f"requested {place}, but the backend opened {device.name}: a {device.kind}"
+        )
     rank = int(os.environ["PADDLE_TRAINER_ID"])
     return Bench(device, progress, place=place, rank=rank, simulated=simulated)
 
 
-def repeats(least_s: float, once_s: float) -> int:
+def count_repeats(least_s: float, once_s: float) -> int:
     """How often a work of ``once_s`` fills ``least_s``."""
-    return max(1, min(MOST_REPEATS, math.ceil(least_s / once_s)))
+    return max(1, min(MAX_REPEATS, math.ceil(least_s / once_s)))
 
 
-def figure(metric: str, values: Sequence[float], unit: str, method: str, **more: Any) -> dict[str, Any]:
+def make_figure(metric: str, values: Sequence[float], unit: str, method: str, **more: Any) -> dict[str, Any]:
     """One figure of a verdict: the median, its range and how it was measured."""
     if not values or not all(math.isfinite(value) for value in values):
         raise MeasurementError(f"{metric} is not a number: {list(values)[:3]}")
@@ -198,15 +202,17 @@ def figure(metric: str, values: Sequence[float], unit: str, method: str, **more:
     }
 
 
-def beyond(figures: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> list[str]:
-    """What is below a floor or above a ceiling of the arguments, or was not measured though one is set."""
+def find_violations(figures: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]) -> list[str]:
+    """Figures below a floor or above a ceiling of the arguments, or not measured though limited."""
     measured = {figure["metric"]: figure for figure in figures}
-    said = []
+    violations = []
     for limit, sign, words in (("floors", 1, "at least"), ("ceilings", -1, "at most")):
         for metric, value in (arguments.get(limit) or {}).items():
             if metric not in measured:
-                said.append(f"{metric} was not measured, {words} {value:g} is asked")
+                violations.append(f"{metric} not measured; expected {words} {value:g}")
             elif sign * measured[metric]["value"] < sign * value:
                 found = measured[metric]
-                said.append(f"{metric} {found['value']:.4g} {found['unit']}, {words} {value:g} is asked")
-    return said
+                violations.append(
+                    f"{metric} {found['value']:.4g} {found['unit']}; expected {words} {value:g}"
+                )
+    return violations

@@ -1,7 +1,7 @@
-"""All-gather, reduce-scatter, all-to-all and broadcast at fixed sizes: every element, and how fast.
+"""All-gather, reduce-scatter, all-to-all and broadcast at fixed sizes: correctness and bandwidth.
 
 Sizes are those of nccl-tests: of what all ranks hold together (all-gather, reduce-scatter), of one rank's
-whole buffer (all-to-all, broadcast). They are rounded up to a whole number of elements a rank.
+whole buffer (all-to-all, broadcast). They are rounded up to a whole number of elements per rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import operation as operations
     from clustercheck.jobs.rank import World
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     operations = importlib.import_module(f"{__package__}.operation" if __package__ else "operation")
 
 
@@ -28,22 +28,22 @@ class _Exact:
         self.chunk = max(1, -(-size_bytes // (operations.FLOAT32_BYTES * world.size)))
         self.elements = self.chunk * world.size
         self.bytes = self.elements * operations.FLOAT32_BYTES
-        self.of_rank = operations.coefficients(seed, world.size)
-        self.common = operations.common_data(world, self.elements, seed)
+        self.of_rank = operations.draw_coefficients(seed, world.size)
+        self.common = operations.make_common_data(world, self.elements, seed)
         self.output = self.common
 
     def data(self, rank: int, first: int, last: int) -> Any:
-        """What this rank holds of the whole, from element ``first`` on."""
+        """This rank's data from element ``first`` to ``last``."""
         a, b = self.of_rank[rank]
         return self.common[first:last] * a + b
 
     def own(self, first: int, last: int) -> Any:
-        """What the rank that runs this holds."""
+        """The data of the rank that runs this."""
         return self.data(self.world.rank, first, last)
 
     def error_of_chunk(self, rank: int, begin: int) -> float:
-        """Of the output's chunk from this rank: it must be what that rank holds from ``begin`` on."""
-        return operations.largest_error(
+        """The error of the output's chunk from this rank, compared with its data from ``begin`` on."""
+        return operations.find_largest_error(
             self.output[rank * self.chunk : (rank + 1) * self.chunk],
             lambda first, last: self.data(rank, begin + first, begin + last),
             self.chunk,
@@ -59,7 +59,7 @@ class AllGather(_Exact):
         super().__init__(world, size_bytes, seed)
         self._input = self.own(world.rank * self.chunk, (world.rank + 1) * self.chunk)
 
-    def ready(self) -> None:
+    def prepare(self) -> None:
         """An output of NaN."""
         self.output = self.world.poison(self.elements)
 
@@ -70,7 +70,7 @@ class AllGather(_Exact):
     def error(self) -> float:
         """Of every rank's chunk."""
         errors = [self.error_of_chunk(rank, rank * self.chunk) for rank in range(self.world.size)]
-        return reduce(operations.worse, errors)
+        return reduce(operations.max_error, errors)
 
 
 class ReduceScatter(_Exact):
@@ -81,9 +81,9 @@ class ReduceScatter(_Exact):
     def __init__(self, world: World, size_bytes: int, seed: int) -> None:
         super().__init__(world, size_bytes, seed)
         self._input = self.own(0, self.elements)
-        self._sum = operations.expected_coefficients(seed, world.size, range(world.size))
+        self._sum = operations.sum_coefficients(seed, world.size, range(world.size))
 
-    def ready(self) -> None:
+    def prepare(self) -> None:
         """An output of NaN."""
         self.output = self.world.poison(self.chunk)
 
@@ -94,13 +94,13 @@ class ReduceScatter(_Exact):
     def error(self) -> float:
         """Of this rank's chunk."""
         (a, b), begin = self._sum, self.world.rank * self.chunk
-        return operations.largest_error(
+        return operations.find_largest_error(
             self.output, lambda first, last: self.common[begin + first : begin + last] * a + b, self.chunk
         )
 
 
 class AllToAll(_Exact):
-    """Rank k gets everybody's chunk k, in order of rank."""
+    """Rank k gets chunk k of every rank, in order of rank."""
 
     collective = "all_to_all"
 
@@ -108,7 +108,7 @@ class AllToAll(_Exact):
         super().__init__(world, size_bytes, seed)
         self._input = self.own(0, self.elements)
 
-    def ready(self) -> None:
+    def prepare(self) -> None:
         """An output of NaN."""
         self.output = self.world.poison(self.elements)
 
@@ -120,11 +120,11 @@ class AllToAll(_Exact):
         """Of every rank's chunk."""
         begin = self.world.rank * self.chunk
         errors = [self.error_of_chunk(rank, begin) for rank in range(self.world.size)]
-        return reduce(operations.worse, errors)
+        return reduce(operations.max_error, errors)
 
 
 class Broadcast(_Exact):
-    """All ranks get the last rank's data: the first one is where a group that forgot its root would look."""
+    """All ranks get the last rank's data; the first rank is what a group that ignores its root would use."""
 
     collective = "broadcast"
 
@@ -132,7 +132,7 @@ class Broadcast(_Exact):
         super().__init__(world, size_bytes, seed)
         self._root = world.size - 1
 
-    def ready(self) -> None:
+    def prepare(self) -> None:
         """The data on the root, NaN elsewhere."""
         mine = self.world.rank == self._root
         self.output = self.own(0, self.elements) if mine else self.world.poison(self.elements)
@@ -143,7 +143,7 @@ class Broadcast(_Exact):
 
     def error(self) -> float:
         """Against the root's data."""
-        return operations.largest_error(
+        return operations.find_largest_error(
             self.output, lambda first, last: self.data(self._root, first, last), self.elements
         )
 
@@ -152,9 +152,9 @@ OPERATIONS = {each.collective: each for each in (AllGather, ReduceScatter, AllTo
 
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: sizes_bytes, collectives (all of them where none is named), iterations, warmup, seed.
+    """Arguments: sizes_bytes, collectives (by default all of them), iterations, warmup, seed.
 
-    ``not_done`` says of a collective why the backend cannot do it.
+    ``not_done`` gives by collective the reason why the backend cannot run it.
     """
     if world.size == 1:
         return {"points": [], "not_done": {}, "ok": True, "because": ""}  # Paddle makes no group of one
@@ -163,8 +163,10 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     for name in arguments.get("collectives") or OPERATIONS:
         try:
             points += [_measure(world, name, int(size), arguments) for size in arguments["sizes_bytes"]]
-        except NotImplementedError:  # on every rank alike: it is the library that says so, before it sends
-            not_done[name] = f"{world.framework} has no {name.replace('_', '-')} over {world.backend}"
+        except NotImplementedError:  # raised by the library on every rank, before it sends
+            not_done[name] = (
+                f"{world.framework} does not support {name.replace('_', '-')} over {world.backend}"
+            )
     wrong = [f"{p['collective']} of {p['bytes']} bytes" for p in points if not p["correct"]]
     return {
         "points": points,
@@ -176,6 +178,6 @@ def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _measure(world: World, name: str, size_bytes: int, arguments: Mapping[str, Any]) -> dict[str, Any]:
     phase = f"{name.replace('_', '-')} of {size_bytes} bytes"
-    world.at(f"making data for {phase}")
+    world.set_phase(f"making data for {phase}")
     operation = OPERATIONS[name](world, size_bytes, int(arguments.get("seed", 1)))
     return operations.measure(world, operation, arguments, ranks=world.size, phase=phase)

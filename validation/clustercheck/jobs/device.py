@@ -1,10 +1,10 @@
-"""One device as the programs see it: what a backend provides, and how one is chosen.
+"""One device as the programs use it: what a backend provides, and how one is selected.
 
 A backend is a module with ``open_device(place)``, where the place is ``gpu:K`` or ``cpu``; it returns a
-Device. Ours are `backends/torch.py` and `backends/paddle.py`. Another one plugs in from outside: named by
-``backend`` in a program's arguments or by CLUSTERCTL_DEVICE_BACKEND, as a module that Python finds or as
-the path of a file. An image that brings one for all its GPUs sets that variable; the launcher then asks the
-module's ``device_count()``. A device that is not real says so itself, by ``simulated``.
+Device. Ours are `backends/torch.py` and `backends/paddle.py`. An external one is named by ``backend`` in a
+program's arguments or by CLUSTERCTL_DEVICE_BACKEND, as an importable module or as the path of a file. An
+image with one for all its GPUs sets that variable; the launcher then calls the module's
+``device_count()``. A simulated device reports that itself, by ``simulated``.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from types import ModuleType
 from typing import Any, Protocol
 
 VARIABLE = "CLUSTERCTL_DEVICE_BACKEND"
-OURS = ("paddle", "torch")
+FRAMEWORKS = ("paddle", "torch")
 
-Buffer = Any  # whatever the backend keeps its data in: programs only hand it back
+Buffer = Any  # the backend's own type: programs only pass it back
 
 
 class BackendError(Exception):
-    """There is no such backend, or it does not keep the contract."""
+    """There is no such backend, or it does not implement the protocol."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """How two buffers differ: NaN differs from everything, itself too."""
+    """How two buffers differ; NaN differs from everything, including itself."""
 
     count: int
-    largest: float | None  # None where it is no number
+    largest: float | None  # None if it is not a number
     first: tuple[int, ...]  # indices into the flat buffer, a few
 
 
 class PeerLink(Protocol):
-    """The way from one device to another of its node, with a buffer on each side."""
+    """The link from one device to another of its node, with a buffer on each side."""
 
     direct: bool  # False: copies go through the host's memory
 
@@ -48,7 +48,7 @@ class PeerLink(Protocol):
         """Seconds for ``repeat`` copies of ``count`` bytes to the other device, one after the other."""
 
     def wrong_bytes(self, seed: int) -> int:
-        """How many random bytes arrived otherwise than they were sent."""
+        """How many random bytes arrived corrupted."""
 
 
 class Peers(Protocol):
@@ -60,7 +60,7 @@ class Peers(Protocol):
         """PCI addresses of the other devices."""
 
     def link(self, other: str, count: int) -> AbstractContextManager[PeerLink]:
-        """The way to one of them, with buffers of so many bytes, for as long as it is measured."""
+        """The link to one of them, with buffers of ``count`` bytes, for the duration of the context."""
 
 
 class Device(Protocol):
@@ -72,16 +72,16 @@ class Device(Protocol):
     simulated: bool
     memory_bytes: int | None
     sm_count: int | None
-    l2_bytes: int | None  # None where the framework does not tell
+    l2_bytes: int | None  # None if the framework does not report it
     pci_address: str | None
-    # As far as told: sm_clock_khz, memory_clock_khz, memory_bus_bits, compute_capability (80 for 8.0).
+    # As far as reported: sm_clock_khz, memory_clock_khz, memory_bus_bits, compute_capability (80 for 8.0).
     rates: Mapping[str, int]
     precisions: Sequence[str]  # of fp64, fp32, tf32, fp16, bf16: what `matmul` can do
-    defaults: Mapping[str, int]  # gemm_size, copy_bytes, transfer_bytes, pattern_bytes: what suits it
+    defaults: Mapping[str, int]  # gemm_size, copy_bytes, transfer_bytes, pattern_bytes
     in_place: bool  # whether `matmul` and `triad` write into the buffer that they are given
     timer: str  # how `elapsed_s` measures
     event_timing: bool  # whether that is the device's own clock
-    copying: str  # how bytes get from the host to the device and back
+    copying: str  # how bytes are copied between host and device
     launching: str  # what `launch` starts
     triad_scalar: float
 
@@ -95,51 +95,51 @@ class Device(Protocol):
         """Another buffer of this shape and type, with any content."""
 
     def poison(self, buffer: Buffer) -> None:
-        """Make every element what no result is: NaN, and all bits set in bytes and words."""
+        """Fill with values that no result has: NaN, and all bits set in bytes and words."""
 
     def matmul(self, left: Buffer, right: Buffer, out: Buffer, precision: str) -> Buffer:
-        """The product, in ``out`` where the device is `in_place`; TF32 only where that is the precision."""
+        """The product, in ``out`` if the device is `in_place`; TF32 only if that is the precision."""
 
     def triad(self, left: Buffer, right: Buffer, out: Buffer) -> Buffer:
         """left + triad_scalar * right, element by element, in one kernel."""
 
     def rolled(self, matrix: Buffer, rows: int) -> Buffer:
-        """A copy whose row i is the matrix's row i - rows, round and round."""
+        """A copy whose row i is the matrix's row i - rows, cyclically."""
 
     def values(self, matrix: Buffer, rows: Sequence[int], columns: Sequence[int]) -> list[list[float]]:
-        """Elements on the host: of these rows and columns; none named means all."""
+        """Elements on the host: of these rows and columns; an empty sequence means all."""
 
     def differences(self, left: Buffer, right: Buffer, tolerance: float, most: int) -> Differences:
         """Where two buffers are further apart than the tolerance; the first ``most`` places."""
 
     def words(self, count: int) -> Buffer:
-        """So many 32-bit words of device memory."""
+        """``count`` 32-bit words of device memory."""
 
     def write_words(self, buffer: Buffer, start: int, step: int) -> None:
-        """Word i becomes start + i * step; signed, and never beyond 32 bits."""
+        """Word i becomes start + i * step; signed, within 32 bits."""
 
     def wrong_words(
         self, buffer: Buffer, start: int, step: int, most: int
     ) -> tuple[int, list[tuple[int, int]]]:
-        """How many words are not what `write_words` wrote, and index and content of the first ``most``."""
+        """How many words differ from what `write_words` wrote; index and content of the first ``most``."""
 
     def address(self, buffer: Buffer) -> int:
-        """Where the buffer begins, as the device's programs address it."""
+        """The buffer's address in the device's address space."""
 
     def host_bytes(self, count: int, seed: int) -> Buffer:
-        """Random bytes in host memory, page-locked where the device copies from such."""
+        """Random bytes in host memory, page-locked if the device copies from such memory."""
 
     def device_bytes(self, count: int) -> Buffer:
         """Bytes of device memory."""
 
     def copy(self, source: Buffer, target: Buffer) -> None:
-        """Copy a whole buffer onto another of its shape and type, whichever side each is on."""
+        """Copy a whole buffer onto another of its shape and type, between any sides."""
 
     def peers(self) -> Peers | None:
-        """The way to the node's other devices; None where that is no question."""
+        """Access to the node's other devices; None if that does not apply."""
 
     def launch(self) -> None:
-        """Start the smallest kernel there is."""
+        """Start the smallest kernel."""
 
     def synchronize(self) -> None:
         """Wait until all work is done."""
@@ -154,41 +154,41 @@ MEMBERS = tuple(name for name in (*Device.__annotations__, *vars(Device)) if not
 def load(place: str, arguments: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Device:
     """The device at this place: by the arguments' ``backend``, else the environment's, else ``framework``.
 
-    Raises BackendError where there is no such backend, or where it does not keep the contract.
+    Raises BackendError if there is no such backend or it does not implement the protocol.
     """
-    # The distributed jobs switch TF32 off for a whole process: here it is one of the things measured.
+    # The distributed jobs switch TF32 off for a whole process; here it is measured.
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
-    named = str(arguments.get("backend") or environment.get(VARIABLE) or "")
-    module = _outside(named) if named else _own(str(arguments.get("framework") or "paddle"))
+    name = str(arguments.get("backend") or environment.get(VARIABLE) or "")
+    module = _load_external(name) if name else _load_own(str(arguments.get("framework") or "paddle"))
     if not callable(getattr(module, "open_device", None)):
-        raise BackendError(f"the backend {named} has no open_device(place)")
+        raise BackendError(f"the backend {name} has no open_device(place)")
     device: Device = module.open_device(place)
     if missing := [name for name in MEMBERS if not hasattr(device, name)]:
-        raise BackendError(f"the device of the backend {named} lacks {', '.join(missing)}")
+        raise BackendError(f"the device of the backend {name} lacks {', '.join(missing)}")
     if not isinstance(device.simulated, bool):
-        raise BackendError(f"the device of the backend {named} does not say whether it is simulated")
+        raise BackendError(f"the device of the backend {name} does not report whether it is simulated")
     return device
 
 
-def _own(framework: str) -> ModuleType:
-    if framework not in OURS:
-        raise BackendError(f"there is no backend for the framework {framework}: {', '.join(OURS)}")
+def _load_own(framework: str) -> ModuleType:
+    if framework not in FRAMEWORKS:
+        raise BackendError(f"no backend for the framework {framework}; available: {', '.join(FRAMEWORKS)}")
     name = f"backends.{framework}"
     return importlib.import_module(f"{__package__}.{name}" if __package__ else name)
 
 
-def _outside(named: str) -> ModuleType:
-    if not named.endswith(".py"):
+def _load_external(name: str) -> ModuleType:
+    if not name.endswith(".py"):
         try:
-            return importlib.import_module(named)
+            return importlib.import_module(name)
         except ImportError as error:
-            raise BackendError(f"the backend {named} cannot be imported: {error}") from error
-    if not Path(named).is_file():
-        raise BackendError(f"there is no backend at {named}")
-    spec = importlib.util.spec_from_file_location("clusterctl_device_backend", named)
+            raise BackendError(f"the backend {name} cannot be imported: {error}") from error
+    if not Path(name).is_file():
+        raise BackendError(f"no backend at {name}")
+    spec = importlib.util.spec_from_file_location("clusterctl_device_backend", name)
     if spec is None or spec.loader is None:
-        raise BackendError(f"{named} is no Python module")
+        raise BackendError(f"{name} is not a Python module")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    sys.modules[spec.name] = module  # its dataclasses need that
     spec.loader.exec_module(module)
     return module

@@ -1,8 +1,8 @@
-"""What it costs to start a kernel: by the device's own events, by the host's clock, and one after the other.
+"""The cost of starting a kernel: by the device's events, by the host's clock, and back to back.
 
-Microseconds of one launch of the smallest kernel, out of Python. Event time: between events just before and
+Microseconds of one launch of the smallest kernel, from Python. Event time: between events just before and
 just after it. Wall time: the host's, from before the launch until the device is idle again (both as
-SuperBench's kernel-launch). Stream time: each of many launched one after the other, without waiting.
+SuperBench's kernel-launch). Stream time: each of many launched back to back, without waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clustercheck.jobs import bench as benches
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     benches = importlib.import_module(f"{__package__}.bench" if __package__ else "bench")
 
 ALONE = True
@@ -24,27 +24,27 @@ US = 1e6
 def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: launches, warmup, samples, ceilings {metric: us}."""
     device, launches = bench.device, max(1, int(arguments.get("launches", 1000)))
-    bench.at("warming up launches")
+    bench.set_phase("warming up launches")
     for _ in range(max(1, int(arguments.get("warmup", 100)))):
         device.launch()
     device.synchronize()
     figures = []
     if device.event_timing:
-        bench.at("timing launches by events")
+        bench.set_phase("timing launches by events")
         times = [bench.elapsed_s(device.launch) * US for _ in range(launches)]
         method = f"{device.launching}, between events around one, median"
-        figures.append(benches.figure("kernel_launch_event", times, "us", method))
-    bench.at("timing launches by the wall clock")
+        figures.append(benches.make_figure("kernel_launch_event", times, "us", method))
+    bench.set_phase("timing launches by the wall clock")
     times = []
     for _ in range(launches):
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         device.launch()
         device.synchronize()
-        times.append((time.perf_counter() - begun) * US)
+        times.append((time.perf_counter() - started_at) * US)
     method = f"{device.launching}, launch and wait, host clock, median"
-    figures.append(benches.figure("kernel_launch_wall", times, "us", method))
-    bench.at("timing launches one after the other")
+    figures.append(benches.make_figure("kernel_launch_wall", times, "us", method))
+    bench.set_phase("timing launches one after the other")
     each = bench.times_s(device.launch, samples=int(arguments.get("samples", 10)))
     method = f"{device.launching}, one after the other, {device.timer}, median"
-    figures.append(benches.figure("kernel_launch_stream", [one * US for one in each], "us", method))
+    figures.append(benches.make_figure("kernel_launch_stream", [one * US for one in each], "us", method))
     return bench.conclude(figures, [], arguments)

@@ -1,9 +1,9 @@
-"""A device's own memory: how fast it copies and adds, and does every word hold what was written to it?
+"""A device's own memory: bandwidth of copies and adds, and whether every word holds what was written.
 
 Bandwidth counts what crosses the memory bus. A copy reads and writes each byte: 2 n for n bytes (as NVIDIA's
 CUDA samples, bandwidthTest, device to device). A triad a = b + s c reads two arrays and writes one: 3 n
-(J. D. McCalpin, STREAM). GB/s are 1e9 bytes a second. The buffers are beyond the L2 cache, or that would be
-measured.
+(J. D. McCalpin, STREAM). GB/s are 1e9 bytes per second. The buffers exceed the L2 cache, which would be
+measured otherwise.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import bench as benches
     from clustercheck.jobs.device import Buffer
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     benches = importlib.import_module(f"{__package__}.bench" if __package__ else "bench")
 
 ALONE = True
 FLOAT_BYTES, WORD_BYTES = 4, 4
 COLUMNS = 1024
-BEYOND_L2 = 4  # times the cache: what is left in it from the pass before is then a small part
+BEYOND_L2 = 4  # times the cache: what it keeps from the pass before is then a small part
 BLOCK_BYTES = 1 << 30
-MOST_ERRORS = 32
+MAX_ERRORS = 32
 SAMPLED = 16
-ROUNDING = 2.0**-22  # of |b| + s |c|: two roundings to float32, where the product is rounded, too
+ROUNDING = 2.0**-22  # of |b| + s |c|: two roundings to float32, as the product is rounded too
 
 
 def copy_bytes(size: int) -> int:
@@ -40,8 +40,8 @@ def triad_bytes(size: int) -> int:
     return 3 * size
 
 
-def signed(word: int) -> int:
-    """A 32-bit word as the signed number of the same bits."""
+def to_signed(word: int) -> int:
+    """A 32-bit word as the signed number with the same bits."""
     return word - (1 << 32) if word >= 1 << 31 else word
 
 
@@ -54,38 +54,40 @@ class Pattern:
     step: int = 0
 
 
-def patterns() -> Iterator[Pattern]:
-    """All zeros and ones, alternating bits, a one and a zero walking through the word, each word its number.
+def list_patterns() -> Iterator[Pattern]:
+    """All zeros and ones, alternating bits, walking ones and zeros, own numbers.
 
-    Neighbouring lines that influence each other show with walking bits, address lines with numbers (A. J. van
-    de Goor, Testing Semiconductor Memories, 1991; the patterns are those of Memtest86).
+    Walking bits show neighbouring lines that influence each other, numbers faulty address lines (A. J. van de
+    Goor, Testing Semiconductor Memories, 1991; the patterns are those of Memtest86).
     """
     for word in (0x00000000, 0xFFFFFFFF, 0x55555555, 0xAAAAAAAA):
-        yield Pattern(f"0x{word:08x}", signed(word))
+        yield Pattern(f"0x{word:08x}", to_signed(word))
     for bit in range(32):
-        yield Pattern(f"walking one, bit {bit}", signed(1 << bit))
-        yield Pattern(f"walking zero, bit {bit}", signed(0xFFFFFFFF ^ (1 << bit)))
+        yield Pattern(f"walking one, bit {bit}", to_signed(1 << bit))
+        yield Pattern(f"walking zero, bit {bit}", to_signed(0xFFFFFFFF ^ (1 << bit)))
     yield Pattern("own number", 0, 1)
 
 
-def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Copy and triad: the figures, and what is wrong."""
+def measure_bandwidths(
+    bench: benches.Bench, arguments: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Copy and triad: the figures, and the problems."""
     device, samples = bench.device, int(arguments.get("samples", 10))
     rows = max(1, bench.size("copy_bytes", arguments) // (COLUMNS * FLOAT_BYTES))
     size = rows * COLUMNS * FLOAT_BYTES
     if device.l2_bytes and size < BEYOND_L2 * device.l2_bytes:
-        raise ValueError(f"copy_bytes {size} lie within reach of the L2 cache of {device.l2_bytes} bytes")
-    bench.at("making data for copies")
+        raise ValueError(f"copy_bytes {size} is too small: the L2 cache has {device.l2_bytes} bytes")
+    bench.set_phase("making data for copies")
     seed = int(arguments.get("seed", 1))
     left, right = (device.random(rows, COLUMNS, "fp32", seed + each) for each in range(2))
     out = device.like(left)
     problems = []
     device.poison(out)
-    bench.at("timing copies")
+    bench.set_phase("timing copies")
     times = bench.times_s(lambda: device.copy(left, out), samples=samples)
     common = f"{size} bytes, {device.timer}, median"
     figures = [
-        benches.figure(
+        benches.make_figure(
             "device_copy",
             [copy_bytes(size) / time_s / 1e9 for time_s in times],
             "GB/s",
@@ -94,9 +96,9 @@ def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list
         )
     ]
     if wrong := device.differences(out, left, 0.0, 1).count:
-        problems.append(f"{wrong} numbers of a copy are not those of its source")
+        problems.append(f"{wrong} values of a copy differ from its source")
     device.poison(out)
-    bench.at("timing triads")
+    bench.set_phase("timing triads")
     last = [out]
 
     def triad() -> None:
@@ -104,7 +106,7 @@ def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list
 
     times = bench.times_s(triad, samples=samples)
     figures.append(
-        benches.figure(
+        benches.make_figure(
             "device_triad",
             [triad_bytes(size) / time_s / 1e9 for time_s in times],
             "GB/s",
@@ -112,51 +114,56 @@ def bandwidths(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[list
             bytes=size,
         )
     )
-    bench.at("comparing triads")
-    return figures, problems + _wrong_triad(bench, (left, right, last[0]), rows, seed)
+    bench.set_phase("comparing triads")
+    return figures, problems + _check_triad(bench, (left, right, last[0]), rows, seed)
 
 
-def _wrong_triad(
+def _check_triad(
     bench: benches.Bench, arrays: tuple[Buffer, Buffer, Buffer], rows: int, seed: int
 ) -> list[str]:
-    """Rows here and there against the CPU's sums, and all of it against the same triad once more."""
+    """Some rows compared with the CPU's sums, and all of it with the same triad recomputed."""
     device, (left, right, out) = bench.device, arrays
-    generator = random.Random(seed)  # noqa: S311 - which ones is no secret
+    generator = random.Random(seed)  # noqa: S311 - not a secret
     some = sorted({0, rows - 1, *generator.sample(range(rows), min(rows, SAMPLED))})
     scalar, wrong = device.triad_scalar, 0
     each = (device.values(array, some, ()) for array in (left, right, out))
     for b_row, c_row, a_row in zip(*each, strict=True):
         for b, c, a in zip(b_row, c_row, a_row, strict=True):
             wrong += not abs(a - (b + scalar * c)) <= ROUNDING * (abs(b) + abs(scalar * c))
-    again = device.like(out)
-    device.poison(again)
-    unlike = device.differences(device.triad(left, right, again), out, 0.0, 1).count
-    problems = [f"{wrong} numbers of a triad are not what the CPU computes"] if wrong else []
-    return [*problems, *([f"{unlike} numbers of a triad differ when it is computed again"] if unlike else [])]
+    recomputed = device.like(out)
+    device.poison(recomputed)
+    mismatches = device.differences(device.triad(left, right, recomputed), out, 0.0, 1).count
+    problems = [f"{wrong} values of a triad differ from the CPU's"] if wrong else []
+    return [
+        *problems,
+        *([f"{mismatches} values of a triad differ when it is recomputed"] if mismatches else []),
+    ]
 
 
-def tested(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Every pattern over all blocks, each written as a whole before it is read: the account, and problems.
+def run_pattern_test(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Every pattern over all blocks, written as a whole before it is read: the account, and problems.
 
-    Addresses are those that the device's programs use, not places on a chip.
+    Addresses are those of the device's address space, not places on a chip.
     """
     device = bench.device
-    asked = _asked(bench, arguments)
-    blocks, refusal = _blocks(bench, asked)
+    requested = _read_requested_bytes(bench, arguments)
+    blocks, refusal = _allocate_blocks(bench, requested)
     held = sum(count for _, count in blocks) * WORD_BYTES
     errors, first, bits = 0, [], 0
     problems = []
-    if held < asked:
-        problems.append(f"only {held} of {asked} bytes could be allocated for the pattern test: {refusal}")
-    used = list(patterns())
+    if held < requested:
+        problems.append(
+            f"only {held} of {requested} bytes could be allocated for the pattern test: {refusal}"
+        )
+    used = list(list_patterns())
     for pattern in used if blocks else ():
-        bench.at(f"memory pattern {pattern.name}")
+        bench.set_phase(f"memory pattern {pattern.name}")
         for number, (block, _) in enumerate(blocks):
             device.write_words(block, pattern.start + number * pattern.step, pattern.step)
         device.synchronize()
         for number, (block, _) in enumerate(blocks):
             start = pattern.start + number * pattern.step
-            count, places = device.wrong_words(block, start, pattern.step, MOST_ERRORS)
+            count, places = device.wrong_words(block, start, pattern.step, MAX_ERRORS)
             errors += count
             for index, found in places:
                 expected = start + index * pattern.step
@@ -171,39 +178,39 @@ def tested(bench: benches.Bench, arguments: Mapping[str, Any]) -> tuple[dict[str
                 )
     if errors:
         where = f": {first[0]['found']} for {first[0]['expected']} at {first[0]['address']}" if first else ""
-        problems.append(f"{errors} words of memory did not hold what was written{where}")
+        problems.append(f"{errors} words of memory did not hold the written data{where}")
     account = {
-        "asked_bytes": asked,
+        "asked_bytes": requested,
         "tested_bytes": held,
         "patterns": len(used) if blocks else 0,
         "errors": errors,
-        "first_errors": first[:MOST_ERRORS],
+        "first_errors": first[:MAX_ERRORS],
         "bits_in_error": f"0x{bits:08x}",
     }
     return account, problems
 
 
-def _asked(bench: benches.Bench, arguments: Mapping[str, Any]) -> int:
+def _read_requested_bytes(bench: benches.Bench, arguments: Mapping[str, Any]) -> int:
     """Bytes to test: ``pattern_part`` of what is free, else ``pattern_bytes``; whole words."""
     if (part := arguments.get("pattern_part")) is None:
-        asked = bench.size("pattern_bytes", arguments)
+        requested = bench.size("pattern_bytes", arguments)
     elif 0 < float(part) <= 1:
-        asked = int(bench.device.free_bytes() * float(part))
+        requested = int(bench.device.free_bytes() * float(part))
     else:
         raise ValueError(f"pattern_part must be a part of the free memory, not {part}")
-    return max(1, asked // WORD_BYTES) * WORD_BYTES
+    return max(1, requested // WORD_BYTES) * WORD_BYTES
 
 
-def _blocks(bench: benches.Bench, asked: int) -> tuple[list[tuple[Buffer, int]], str]:
-    """Blocks with their words, as many as can be had, and what the device said when it gave no more."""
+def _allocate_blocks(bench: benches.Bench, requested: int) -> tuple[list[tuple[Buffer, int]], str]:
+    """As many blocks as can be allocated, each with its words, and the device's error if they are too few."""
     blocks: list[tuple[Buffer, int]] = []
-    left = asked
-    bench.at("allocating for the pattern test")
+    left = requested
+    bench.set_phase("allocating for the pattern test")
     while left > 0:
         count = min(left, BLOCK_BYTES) // WORD_BYTES
         try:
             blocks.append((bench.device.words(count), count))
-        except (RuntimeError, MemoryError) as error:  # what frameworks raise where memory is out
+        except (RuntimeError, MemoryError) as error:  # frameworks raise these when memory is exhausted
             return blocks, next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]
         left -= count * WORD_BYTES
     return blocks, ""
@@ -212,14 +219,14 @@ def _blocks(bench: benches.Bench, asked: int) -> tuple[list[tuple[Buffer, int]],
 def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: copy_bytes, pattern_bytes or pattern_part, samples, seed, floors {metric: GB/s}.
 
-    ``parts`` names what is to be done, of bandwidth and patterns; both where it is not given.
+    ``parts`` selects bandwidth and patterns; by default both.
     """
     parts = tuple(arguments.get("parts") or ("bandwidth", "patterns"))
     if unknown := [part for part in parts if part not in ("bandwidth", "patterns")]:
-        raise ValueError(f"there is no part {', '.join(unknown)}")
-    figures, problems = bandwidths(bench, arguments) if "bandwidth" in parts else ([], [])
+        raise ValueError(f"unknown part: {', '.join(unknown)}")
+    figures, problems = measure_bandwidths(bench, arguments) if "bandwidth" in parts else ([], [])
     more = {}
     if "patterns" in parts:
-        more["pattern_test"], wrong = tested(bench, arguments)
+        more["pattern_test"], wrong = run_pattern_test(bench, arguments)
         problems += wrong
     return bench.conclude(figures, problems, arguments, **more)

@@ -1,7 +1,7 @@
-"""Copies between host and device: how fast each way, and does every byte arrive?
+"""Copies between host and device: bandwidth each way, and correctness of every byte.
 
-Bytes over the link are those of the buffer, once: GB/s (1e9 bytes a second) = size / time, as in NVIDIA's
-CUDA samples, bandwidthTest, and nvbandwidth. What a copy gives depends on who makes it: a copy engine out of
+Bytes over the link are those of the buffer, once: GB/s (1e9 bytes per second) = size / time, as in NVIDIA's
+CUDA samples, bandwidthTest, and nvbandwidth. The result depends on what copies: a copy engine from
 page-locked memory reaches the link's rate, a kernel that stores to the host does not; each figure names it.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import bench as benches
     from clustercheck.jobs import watch as watches
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     benches, watches = (
         importlib.import_module(f"{__package__}.{name}" if __package__ else name)
         for name in ("bench", "watch")
@@ -27,7 +27,7 @@ ALONE = True
 PCI = Path("/sys/bus/pci/devices")
 
 
-def cpus_of(listed: str) -> set[int]:
+def parse_cpu_list(listed: str) -> set[int]:
     """The CPUs of a kernel's list such as 0-3,8."""
     cpus: set[int] = set()
     for part in filter(None, listed.strip().split(",")):
@@ -37,15 +37,15 @@ def cpus_of(listed: str) -> set[int]:
 
 
 @contextmanager
-def near(pci_address: str | None, pci: Path = PCI) -> Iterator[str]:
-    """Run on the CPUs of the device's own NUMA node: memory is taken there. Says where, or why not."""
+def run_near(pci_address: str | None, pci: Path = PCI) -> Iterator[str]:
+    """Run on the CPUs of the device's own NUMA node, so that memory is allocated there; yields the place."""
     before = os.sched_getaffinity(0)
     try:
         place = pci / str(pci_address)
         number = (place / "numa_node").read_text(encoding="utf-8").strip()
-        local = cpus_of((place / "local_cpulist").read_text(encoding="utf-8")) & before
+        local = parse_cpu_list((place / "local_cpulist").read_text(encoding="utf-8")) & before
     except (OSError, ValueError):
-        yield "NUMA node not known"
+        yield "NUMA node unknown"
         return
     if number == "-1":
         yield "no NUMA nodes"
@@ -63,10 +63,10 @@ def near(pci_address: str | None, pci: Path = PCI) -> Iterator[str]:
 def measure(
     bench: benches.Bench, arguments: Mapping[str, Any], where: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Both ways over one size: the figures, and what is wrong."""
+    """Both directions with one size: the figures, and the problems."""
     device, samples = bench.device, int(arguments.get("samples", 10))
     size, seed = bench.size("transfer_bytes", arguments), int(arguments.get("seed", 1))
-    bench.at("making data for transfers")
+    bench.set_phase("making data for transfers")
     source, back = device.host_bytes(size, seed), device.host_bytes(size, seed + 1)
     there = device.device_bytes(size)
     method = f"{device.copying}, {where}, {size} bytes, {device.timer}, median"
@@ -75,18 +75,18 @@ def measure(
         ("host_to_device", source, there),
         ("device_to_host", there, back),
     ):
-        bench.at(f"timing {metric.replace('_', ' ')}")
+        bench.set_phase(f"timing {metric.replace('_', ' ')}")
         device.poison(target)
         times = bench.times_s(lambda: device.copy(origin, target), samples=samples)  # noqa: B023 - run here
         gbps = [size / time_s / 1e9 for time_s in times]
-        figures.append(benches.figure(metric, gbps, "GB/s", method, bytes=size))
-    bench.at("comparing what came back")
+        figures.append(benches.make_figure(metric, gbps, "GB/s", method, bytes=size))
+    bench.set_phase("comparing the data that came back")
     device.synchronize()
     wrong = device.differences(back, source, 0.0, 1)
     problems = []
     if wrong.count:
         problems.append(
-            f"{wrong.count} of {size} bytes came back from the device otherwise than they went, "
+            f"{wrong.count} of {size} bytes came back from the device corrupted, "
             f"the first at {wrong.first[0]}"
         )
     return figures, problems
@@ -95,7 +95,11 @@ def measure(
 def run(bench: benches.Bench, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: transfer_bytes, samples, seed, floors {metric: GB/s}."""
     address = bench.device.pci_address
-    # GPUs of one NUMA node may share a PCIe switch and its way up: together they would measure that.
-    with near(address) as where, bench.turn(f"transfers {where}"), watches.Watch(address) as watch:
+    # GPUs of one NUMA node may share a PCIe switch and its uplink; in parallel they would measure that.
+    with (
+        run_near(address) as where,
+        bench.take_turn(f"transfers {where}"),
+        watches.GpuWatch(address) as watch,
+    ):
         figures, problems = measure(bench, arguments, where)
-    return bench.conclude(figures, problems, arguments, numa=where, watch=watch.told())
+    return bench.conclude(figures, problems, arguments, numa=where, watch=watch.summarize())

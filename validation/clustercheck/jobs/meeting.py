@@ -1,8 +1,8 @@
-"""Ranks that meet without a framework: values exchanged over TCP, and commands that one has another start.
+"""Connects ranks without a framework: they exchange values over TCP and start commands for each other.
 
-Shipped to the node beside rank.py: stdlib alone. Who connects proves that it knows the run's secret, which
-lies in the job's arguments, that root alone reads. As a program it is what Open MPI calls in place of ssh:
-``python meeting.py HOST COMMAND ...`` has the rank at HOST start the command, and ends as that ends.
+Shipped to the node beside rank.py: stdlib only. A peer proves that it knows the run's secret, which is in the
+job's arguments, readable only by root. As a program it is what Open MPI calls in place of ssh:
+``python meeting.py HOST COMMAND ...`` makes the rank at HOST start the command, and exits with its code.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from typing import Any
 
 CONNECT_S = 30.0
 TICK_S = 5.0
-LONGEST = 4 * 1024 * 1024  # bytes of one message
-AGENTS = "CLUSTERCTL_AGENTS"  # by address: the port at which its rank starts commands
+MAX_MESSAGE = 4 * 1024 * 1024  # bytes of one message
+AGENTS_VARIABLE = "CLUSTERCTL_AGENTS"  # by address: the port at which its rank starts commands
 
 
 class MeetingError(Exception):
-    """A peer did not come, or spoke otherwise than it should."""
+    """A peer did not connect, or violated the protocol."""
 
 
-class Line:
-    """One connection: JSON, a line a message."""
+class Connection:
+    """One connection: JSON, one message per line."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._kept = b""
+        self._buffer = b""
 
     def send(self, message: Any) -> None:
         """Send one message."""
@@ -47,10 +47,12 @@ class Line:
     def receive(self, limit_s: float, tick: Callable[[], None] = lambda: None) -> Any:
         """The next message; ``tick`` is called every few seconds meanwhile. Raises MeetingError."""
         end = time.monotonic() + limit_s
-        while b"\n" not in self._kept:
+        while b"\n" not in self._buffer:
             left = end - time.monotonic()
-            if left <= 0 or len(self._kept) > LONGEST:
-                raise MeetingError("a peer did not answer in time" if left <= 0 else "a peer says too much")
+            if left <= 0 or len(self._buffer) > MAX_MESSAGE:
+                raise MeetingError(
+                    "a peer did not answer in time" if left <= 0 else "too long a message from a peer"
+                )
             self._socket.settimeout(min(TICK_S, left))
             try:
                 read = self._socket.recv(65536)
@@ -58,26 +60,26 @@ class Line:
                 tick()
                 continue
             if not read:
-                raise MeetingError("a peer has gone")
-            self._kept += read
-        line, _, self._kept = self._kept.partition(b"\n")
+                raise MeetingError("a peer disconnected")
+            self._buffer += read
+        text, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            return json.loads(line)
+            return json.loads(text)
         except ValueError:
-            raise MeetingError("a peer says what cannot be read") from None
+            raise MeetingError("unreadable message from a peer") from None
 
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
 
 
-def proof(secret: str, nonce: str, what: str) -> str:
-    """What only who knows the secret can say of a nonce."""
+def sign(secret: str, nonce: str, what: str) -> str:
+    """The proof of knowing the secret, for a nonce."""
     return hmac.new(secret.encode(), f"{nonce} {what}".encode(), hashlib.sha256).hexdigest()
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A socket that waits for connections at the node's own address."""
+    """A socket that listens at the node's own address."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
@@ -85,42 +87,42 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def connect(address: str, port: int, secret: str, what: str, limit_s: float | None = None) -> Line:
-    """A connection to who listens there, as soon as it does. Raises MeetingError."""
+def connect(address: str, port: int, secret: str, what: str, limit_s: float | None = None) -> Connection:
+    """A connection to the listener there, as soon as it listens. Raises MeetingError."""
     end = time.monotonic() + (CONNECT_S if limit_s is None else limit_s)
     while True:
         try:
-            line = Line(socket.create_connection((address, port), timeout=5))
+            line = Connection(socket.create_connection((address, port), timeout=5))
             break
         except OSError as error:
             if time.monotonic() > end:
                 raise MeetingError(f"{address}:{port} cannot be reached: {error}") from None
-            time.sleep(0.2)  # a peer that is still starting tells nobody when it listens
+            time.sleep(0.2)  # no event shows when a starting peer listens
     nonce = str(line.receive(CONNECT_S))
-    line.send({"what": what, "proof": proof(secret, nonce, what)})
+    line.send({"what": what, "proof": sign(secret, nonce, what)})
     return line
 
 
-def accept(listener: socket.socket, secret: str) -> tuple[Line, str] | None:
-    """The next connection of who knows the secret, and what it wants; None where a stranger came."""
+def accept(listener: socket.socket, secret: str) -> tuple[Connection, str] | None:
+    """The next connection whose peer knows the secret, and its request; None if the peer does not."""
     connection, _ = listener.accept()
-    line, nonce = Line(connection), secrets.token_hex(16)
+    line, nonce = Connection(connection), secrets.token_hex(16)
     with suppress(MeetingError, OSError, AttributeError, TypeError):
         line.send(nonce)
-        said = line.receive(TICK_S)
-        what = str(said.get("what"))
-        if hmac.compare_digest(str(said.get("proof")), proof(secret, nonce, what)):
+        request = line.receive(TICK_S)
+        what = str(request.get("what"))
+        if hmac.compare_digest(str(request.get("proof")), sign(secret, nonce, what)):
             return line, what
     line.close()
     return None
 
 
 class Meeting:
-    """All ranks, the first of which hears every other."""
+    """All ranks, connected through the first one."""
 
     def __init__(self, rank: int, size: int, master: tuple[str, int], secret: str) -> None:
         self.rank, self.size, self.secret = rank, size, secret
-        self._peers: dict[int, Line] = {}
+        self._peers: dict[int, Connection] = {}
         if rank:
             self._peers[0] = connect(*master, secret, str(rank))
         elif size > 1:
@@ -131,18 +133,18 @@ class Meeting:
         listener.settimeout(CONNECT_S)
         while len(self._peers) < self.size - 1:
             try:
-                came = accept(listener, self.secret)
+                accepted = accept(listener, self.secret)
             except TimeoutError:
-                came = None
-            if came is not None and came[1].isdigit() and 0 < int(came[1]) < self.size:
-                self._peers[int(came[1])] = came[0]
+                accepted = None
+            if accepted is not None and accepted[1].isdigit() and 0 < int(accepted[1]) < self.size:
+                self._peers[int(accepted[1])] = accepted[0]
             elif time.monotonic() > end:
                 missing = sorted(set(range(1, self.size)) - set(self._peers))
-                raise MeetingError(f"rank {missing[0]} did not come within {CONNECT_S:.0f} s")
+                raise MeetingError(f"rank {missing[0]} did not connect within {CONNECT_S:.0f} s")
         listener.close()
 
     def exchange(self, value: Any, limit_s: float, tick: Callable[[], None] = lambda: None) -> list[Any]:
-        """What every rank gives, in order of rank. Raises MeetingError."""
+        """The values of all ranks, in order of rank. Raises MeetingError."""
         if self.size == 1:
             return [value]
         if self.rank:
@@ -157,25 +159,25 @@ class Meeting:
         return values
 
 
-class Starter:
-    """Starts what peers ask for, until it is closed; what then still runs is ended."""
+class CommandServer:
+    """Starts commands for peers until it is closed; those still running are then killed."""
 
     def __init__(self, address: str, port: int, secret: str) -> None:
         self._listener = listen(address, port)
         self._secret = secret
         self._started: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()  # what is being started when it is closed would run on
+        self._lock = threading.Lock()  # a command that starts during close would not be killed
         self._closed = False
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         with suppress(OSError):  # closed
             while True:
-                came = accept(self._listener, self._secret)
-                if came is not None:
-                    threading.Thread(target=self._start, args=came, daemon=True).start()
+                accepted = accept(self._listener, self._secret)
+                if accepted is not None:
+                    threading.Thread(target=self._start, args=accepted, daemon=True).start()
 
-    def _start(self, line: Line, command: str) -> None:
+    def _start(self, line: Connection, command: str) -> None:
         with self._lock:
             if self._closed:
                 line.close()
@@ -188,26 +190,26 @@ class Starter:
             line.send(process.wait())
 
     def close(self) -> None:
-        """Start nothing more, and end what runs."""
+        """Start no more commands, and kill running ones."""
         self._listener.close()
         with self._lock:
             self._closed = True
         for process in self._started:
-            end(process)
+            kill_group(process)
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and all that it started in its session."""
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """Kill a process and everything in its session."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def main(words: Sequence[str]) -> int:
-    """Have the rank at an address start a command; its exit code."""
-    host, *command = words
+def main(argv: Sequence[str]) -> int:
+    """Make the rank at an address start a command; returns its exit code."""
+    host, *command = argv
     arguments = json.loads(Path(__file__).with_name("arguments.json").read_text(encoding="utf-8"))
-    port = json.loads(os.environ[AGENTS])[host]
+    port = json.loads(os.environ[AGENTS_VARIABLE])[host]
     line = connect(host, int(port), str(arguments["secret"]), " ".join(command))
     return int(line.receive(float(arguments["limit_s"])))
 

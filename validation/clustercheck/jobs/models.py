@@ -1,4 +1,4 @@
-"""The models that are trained and asked, in the words of either framework.
+"""The models for training and inference, independent of the framework.
 
 ``nn`` is a framework of `frameworks/`: layers to build with and functions to compute with. ResNet-50 is that
 of He et al. (CVPR 2016) with the stride in the 3x3 convolution, as torchvision has it; BERT that of Devlin
@@ -105,7 +105,7 @@ def _separable(nn: Any, given: int, out: int, stride: Any) -> Any:
 
 
 def ocr_detection(nn: Any, *, width: int = 16) -> Any:
-    """Where text is, by four scales. Input: (batch, 3, h, w), of 32 each; output: (batch, 1, h/4, w/4)."""
+    """Text locations, in four scales. Input: (batch, 3, 32 i, 32 j); output: (batch, 1, 8 i, 8 j)."""
 
     class Detection(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -126,7 +126,7 @@ def ocr_detection(nn: Any, *, width: int = 16) -> Any:
 
         def forward(self, x: Any) -> Any:
             x, scales = self.stem(x), []
-            for stage, lateral in zip(self.stages, self.lateral):  # noqa: B905 - Paddle's lists
+            for stage, lateral in zip(self.stages, self.lateral):
                 x = stage(x)
                 scales.append(lateral(x))
             whole = scales.pop()
@@ -138,7 +138,7 @@ def ocr_detection(nn: Any, *, width: int = 16) -> Any:
 
 
 def ocr_recognition(nn: Any, *, width: int = 32, classes: int = 6625) -> Any:
-    """What a line of text says, by columns. Input: (batch, 3, 48, w); output: (batch, w/8, classes)."""
+    """The text of a line, by columns. Input: (batch, 3, 48, w); output: (batch, w/8, classes)."""
 
     class Recognition(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

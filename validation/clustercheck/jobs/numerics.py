@@ -1,4 +1,4 @@
-"""How far a matrix product may be from the true one: sampled elements against exact sums on the CPU.
+"""The allowed error of a matrix product: sampled elements are compared with exact sums on the CPU.
 
 Errors of rounding add up as a random walk: with probability 1 - 2 exp(-L^2 / 2) the sum of k products is
 within L sqrt(k) u sum|a b| of the truth (N. J. Higham and T. Mary, A new approach to probabilistic rounding
@@ -38,7 +38,7 @@ PRECISIONS = {
 }
 
 
-def bound(precision: Precision, terms: int, *, absolute: float, squares: float, result: float) -> float:
+def bound_error(precision: Precision, terms: int, *, absolute: float, squares: float, result: float) -> float:
     """The allowed error of a sum of ``terms`` products.
 
     ``absolute`` is sum|a b|, ``squares`` the sum of (a b)^2, ``result`` the sum's own size.
@@ -48,29 +48,29 @@ def bound(precision: Precision, terms: int, *, absolute: float, squares: float, 
     return inputs + sums + precision.output_unit * result
 
 
-def bound_of_any(precision: Precision, terms: int) -> float:
+def bound_any_error(precision: Precision, terms: int) -> float:
     """The allowed difference of two computations of any element of a product of numbers in [-1, 1]."""
     root = math.sqrt(terms)
-    return 2 * bound(precision, terms, absolute=terms, squares=terms, result=LIKELY * root)
+    return 2 * bound_error(precision, terms, absolute=terms, squares=terms, result=LIKELY * root)
 
 
-def sampled(rows: int, columns: int, seed: int) -> tuple[list[int], list[int]]:
-    """Rows and columns to look at: the corners, and others at random."""
-    generator = random.Random(seed)  # noqa: S311 - which ones is no secret
-    return _some(rows, ROWS, generator), _some(columns, COLUMNS, generator)
+def pick_samples(rows: int, columns: int, seed: int) -> tuple[list[int], list[int]]:
+    """Rows and columns to compare: the corners, and others at random."""
+    generator = random.Random(seed)  # noqa: S311 - not a secret
+    return _pick(rows, ROWS, generator), _pick(columns, COLUMNS, generator)
 
 
-def _some(of: int, count: int, generator: random.Random) -> list[int]:
+def _pick(of: int, count: int, generator: random.Random) -> list[int]:
     return sorted({0, of - 1, *generator.sample(range(of), min(of, count))})
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Sampled elements against the reference: how many are wrong, and the worst of all."""
+    """Sampled elements compared with the reference: how many are wrong, and the largest error."""
 
     checked: int
     wrong: int
-    largest_error: float | None  # None where a result is no number
+    largest_error: float | None  # None if a result is not a number
     largest_part: float | None  # of its tolerance
     first: str
 
@@ -81,14 +81,14 @@ def compare(
     right: Sequence[Sequence[float]],
     product: Sequence[Sequence[float]],
 ) -> Comparison:
-    """Rows of the left factor and columns of the right (each as a list) against the product's elements."""
+    """Compare rows of the left factor and columns of the right (each a list) with the product's elements."""
     wrong, first = 0, ""
     error = part = 0.0
     for i, row in enumerate(left):
         for j, column in enumerate(right):
             terms = [a * b for a, b in zip(row, column, strict=True)]
             truth = math.fsum(terms)
-            allowed = bound(
+            allowed = bound_error(
                 precision,
                 len(terms),
                 absolute=math.fsum(map(abs, terms)),
@@ -98,7 +98,7 @@ def compare(
             off = abs(product[i][j] - truth)
             if not off <= allowed:
                 wrong += 1
-                first = first or f"{product[i][j]:.6g} where {truth:.6g} is right, {allowed:.2g} allowed"
+                first = first or f"{product[i][j]:.6g} where {truth:.6g} is expected, within {allowed:.2g}"
             error = max(error, off) if not math.isnan(error + off) else math.nan
             of_allowed = off / (allowed or math.ulp(0.0))
             part = max(part, of_allowed) if not math.isnan(part + of_allowed) else math.nan

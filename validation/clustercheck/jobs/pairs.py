@@ -1,4 +1,4 @@
-"""All-reduces of some ranks each, in rounds: a slow part shows in every one that it takes part in."""
+"""All-reduces of some ranks each, in rounds: a slow part shows in every one that uses it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from clustercheck.jobs.rank import World
 
 
-def problems(rounds: Sequence[Sequence[Sequence[int]]], ranks: int) -> list[str]:
-    """What is wrong with the rounds: a rank twice in one round would wait for itself."""
+def find_problems(rounds: Sequence[Sequence[Sequence[int]]], ranks: int) -> list[str]:
+    """What is wrong with the rounds: a rank that is twice in one round would wait for itself."""
     found = []
     for number, trials in enumerate(rounds):
         members = [member for trial in trials for member in trial]
@@ -27,36 +27,36 @@ def problems(rounds: Sequence[Sequence[Sequence[int]]], ranks: int) -> list[str]
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: rounds [[[rank, ...], ...], ...], bytes, iterations. The verdict has this rank's own trials.
 
-    A trial is an all-reduce of its ranks: of two nodes with all they have, of one GPU in each, or of a group.
+    A trial is an all-reduce of its ranks: all of two nodes, one GPU in each, or a group.
     """
     rounds = [[tuple(sorted(trial)) for trial in trials] for trials in arguments["rounds"]]
-    if wrong := problems(rounds, world.size):
+    if wrong := find_problems(rounds, world.size):
         raise ValueError("; ".join(wrong))
     all_reduce = importlib.import_module("all_reduce" if not __package__ else f"{__package__}.all_reduce")
     groups: dict[tuple[int, ...], Any] = {}
     for ranks in (ranks for trials in rounds for ranks in trials):
         if ranks not in groups:
-            world.at(f"making the group of {named(ranks)}", collective=True)
+            world.set_phase(f"making the group of {describe_ranks(ranks)}", collective=True)
             groups[ranks] = world.group(ranks)
     measured = []
     for number, trials in enumerate(rounds):
-        world.at(f"waiting for round {number}", collective=True)
+        world.set_phase(f"waiting for round {number}", collective=True)
         world.barrier()
         for ranks in trials:
             if world.rank in ranks:
-                phase = f"all-reduce of {named(ranks)}"
+                phase = f"all-reduce of {describe_ranks(ranks)}"
                 point = all_reduce.measure(
                     world, int(arguments["bytes"]), ranks, arguments, phase=phase, group=groups[ranks]
                 )
                 measured.append({"ranks": list(ranks), "round": number, **point})
-    world.at("waiting for the last round", collective=True)
+    world.set_phase("waiting for the last round", collective=True)
     world.barrier()
-    bad = [named(point["ranks"]) for point in measured if not point["correct"]]
+    bad = [describe_ranks(point["ranks"]) for point in measured if not point["correct"]]
     return {"trials": measured, "ok": not bad, "because": f"wrong sums of {', '.join(bad)}" if bad else ""}
 
 
-def named(ranks: Sequence[int]) -> str:
-    """The ranks in few words."""
+def describe_ranks(ranks: Sequence[int]) -> str:
+    """The ranks, briefly."""
     if len(ranks) == 2:
         return f"ranks {ranks[0]} and {ranks[1]}"
     return f"{len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"

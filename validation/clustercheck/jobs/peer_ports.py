@@ -1,7 +1,7 @@
-"""Whether nodes can connect to each other at the ports that jobs choose: TCP, without framework or master.
+"""Whether nodes can connect to each other at the ports that jobs choose: TCP, no framework or master.
 
-One rank a node. Each listens at its own endpoint and connects to those of the ranks after it. A collective
-library does the same, to fewer of them, and says of a firewall no more than that it waited in vain.
+One rank per node. Each listens at its own endpoint and connects to those of the ranks after it. A collective
+library connects to fewer of them, and with a firewall only reports a timeout.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs import meeting
     from clustercheck.jobs.rank import Progress
-else:  # shipped to a node they lie side by side, and are no package
+else:  # on a node they are single files, not a package
     meeting = importlib.import_module(f"{__package__}.meeting" if __package__ else "meeting")
 
 PHASE = "waiting for the other nodes to connect"
 
 
-class World:
-    """All ranks' endpoints, as the launcher gave them."""
+class EndpointWorld:
+    """All ranks' endpoints, as the launcher assigned them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -35,55 +35,54 @@ class World:
         self.endpoints = [(host, int(port)) for host, port in ends]
 
     def describe(self) -> dict[str, Any]:
-        """What every verdict says of where it was measured."""
+        """What every verdict records about where it was measured."""
         return {"rank": self.rank, "world": len(self.endpoints), "interface": self.interface}
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        """Note where this rank is."""
-        self._progress.at(phase, collective=collective)
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
+        """Record the phase of this rank."""
+        self._progress.set_phase(phase, collective=collective)
 
     def barrier(self) -> None:
-        """No rank needs another once it has spoken."""
+        """Ranks do not wait for each other at the end."""
 
 
-def join(progress: Progress) -> World:
-    """Nobody is met: who cannot be connected to could not be."""
-    return World(progress)
+def join(progress: Progress) -> EndpointWorld:
+    """Connects to no one: connections are what this program tests."""
+    return EndpointWorld(progress)
 
 
-def partners(rank: int, size: int, most: int) -> tuple[list[int], list[int]]:
-    """Whom a rank connects to, and who connects to it: the ``most`` after it and before it, cyclically."""
+def list_partners(rank: int, size: int, most: int) -> tuple[list[int], list[int]]:
+    """The ranks that a rank connects to, and those that connect to it: ``most`` after and before it."""
     count = min(most, size - 1)
     after = [(rank + step) % size for step in range(1, count + 1)]
     return after, [(rank - step) % size for step in range(1, count + 1)]
 
 
-def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments: peers (a rank connects to so many), limit_s, secret. The verdict has each one's error.
+def run(world: EndpointWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments: peers (how many a rank connects to), limit_s, secret. The verdict has each one's error.
 
-    A rank ends when all who are to connect to it have, or its time is over: seconds where nothing is wrong.
+    A rank ends when all expected ones have connected or its time limit passed: seconds on a healthy cluster.
     """
     address, port = world.endpoints[world.rank]
     listener = meeting.listen(address, port)
-    after, before = partners(world.rank, len(world.endpoints), int(arguments["peers"]))
+    after, before = list_partners(world.rank, len(world.endpoints), int(arguments["peers"]))
     limit_s, secret = float(arguments["limit_s"]), str(arguments["secret"])
-    world.at(PHASE, collective=True)
-    begun = time.time()
+    world.set_phase(PHASE, collective=True)
+    started_at = time.time()
     with contextlib.closing(listener), ThreadPoolExecutor(max(1, len(after))) as pool:
-        asked = {
-            peer: pool.submit(_connect, world.endpoints[peer], world.rank, secret, limit_s) for peer in after
+        attempts = {
+            peer: pool.submit(_try_connect, world.endpoints[peer], world.rank, secret, limit_s)
+            for peer in after
         }
-        heard = _greeted(listener, secret, before, limit_s)
-        reached = {str(peer): future.result() for peer, future in asked.items()}
-    listened = [
-        begun,
-        time.time(),
-    ]  # by this node's clock: who comes when the others have gone was not closed
-    return {"ok": True, "because": "", "reached": reached, "heard": sorted(heard), "listened": listened}
+        connected = _accept_peers(listener, secret, before, limit_s)
+        reached = {str(peer): future.result() for peer, future in attempts.items()}
+    # By this node's clock: a peer that connects after that was not blocked.
+    listened = [started_at, time.time()]
+    return {"ok": True, "because": "", "reached": reached, "heard": sorted(connected), "listened": listened}
 
 
-def _connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: float) -> str:
-    """Why this peer cannot be connected to, empty where it can."""
+def _try_connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: float) -> str:
+    """Why this peer cannot be reached, empty if it can."""
     try:
         line = meeting.connect(*endpoint, secret, str(rank), limit_s)
         line.close()
@@ -92,14 +91,14 @@ def _connect(endpoint: tuple[str, int], rank: int, secret: str, limit_s: float) 
     return ""
 
 
-def _greeted(listener: socket.socket, secret: str, before: Sequence[int], limit_s: float) -> set[int]:
-    """The ranks of ``before`` that connected, until all have or the time is over."""
-    end, heard, expected = time.monotonic() + limit_s, set[int](), {str(rank) for rank in before}
-    while len(heard) < len(expected) and (left := end - time.monotonic()) > 0:
+def _accept_peers(listener: socket.socket, secret: str, before: Sequence[int], limit_s: float) -> set[int]:
+    """The ranks of ``before`` that connected before the time limit."""
+    end, connected, expected = time.monotonic() + limit_s, set[int](), {str(rank) for rank in before}
+    while len(connected) < len(expected) and (left := end - time.monotonic()) > 0:
         listener.settimeout(left)
         with contextlib.suppress(TimeoutError):
-            came = meeting.accept(listener, secret)
-            if came is not None:
-                came[0].close()
-                heard |= {int(came[1])} if came[1] in expected else set()
-    return heard
+            accepted = meeting.accept(listener, secret)
+            if accepted is not None:
+                accepted[0].close()
+                connected |= {int(accepted[1])} if accepted[1] in expected else set()
+    return connected

@@ -1,7 +1,7 @@
-"""One rank of a distributed job: joins the group, runs the program it is told, writes one JSON verdict.
+"""One rank of a distributed job: joins the group, runs its program, writes one JSON verdict.
 
 Shipped to the node beside the program and run as ``python rank.py DIRECTORY PROGRAM`` with PADDLE_* in its
-environment. Stdlib and Paddle alone; the programs get a World and import nothing of ours.
+environment. Stdlib and Paddle only; the programs get a World and import nothing of ours.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 
 
 class Progress:
-    """Where this rank is, in a file that outlives it: who is behind when a job hangs is read from there."""
+    """The phase of this rank, in a file that outlives it: it shows which rank is behind when a job hangs."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         self.counter = 0
         self.phase = "starting"
         self.collective = False
-        self.at("starting")
+        self.set_phase("starting")
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        """Note a phase. ``collective`` where this rank now waits for its peers."""
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
+        """Record a phase. ``collective``: this rank now waits for its peers."""
         self.counter += 1
         self.phase, self.collective = phase, collective
         record = json.dumps({"counter": self.counter, "phase": phase, "collective": collective}).encode()
@@ -42,7 +42,7 @@ class Progress:
 
 
 class World:
-    """The group as one rank sees it. A thin layer, so that a program reads as what it measures."""
+    """The group as one rank sees it: a thin layer that keeps programs short."""
 
     def __init__(self, paddle: Any, progress: Progress) -> None:
         self._paddle = paddle
@@ -57,7 +57,7 @@ class World:
         self.device = f"gpu:{os.environ['CLUSTERCTL_GPU']}" if self.on_gpu else "cpu"
 
     def describe(self) -> dict[str, Any]:
-        """What every verdict says of where it was measured."""
+        """What every verdict records about where it was measured."""
         return {
             "rank": self.rank,
             "world": self.size,
@@ -67,16 +67,16 @@ class World:
             "interface": self.interface,
         }
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        """Note where this rank is."""
-        self._progress.at(phase, collective=collective)
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
+        """Record the phase of this rank."""
+        self._progress.set_phase(phase, collective=collective)
 
     def tensor(self, array: Any) -> Any:
         """A tensor on this rank's device."""
         return self._paddle.to_tensor(array)
 
-    def repeated(self, array: Any, elements: int) -> Any:
-        """A tensor of so many elements, the array over and over; the repeating is done on the device."""
+    def tile(self, array: Any, elements: int) -> Any:
+        """A tensor of ``elements`` elements, the array repeated; the repeating is done on the device."""
         times = -(-elements // len(array))
         return self._paddle.tile(self.tensor(array), [times])[:elements]
 
@@ -86,7 +86,7 @@ class World:
         if self.on_gpu or self.rank not in ranks:
             return self._paddle.distributed.new_group(list(ranks))
         # Over gloo Paddle (2.6, 3.3) keeps the addresses of all groups under the same keys, 0, 1, ...:
-        # a group that meets in the world's store finds those of an earlier one now and then.
+        # in the world's store a group sometimes finds those of an earlier one.
         collective: Any = importlib.import_module("paddle.distributed.collective")
         shared = collective._default_store
         collective._default_store = self._store_of(ranks, shared)
@@ -96,7 +96,7 @@ class World:
             collective._default_store = shared
 
     def _store_of(self, ranks: Sequence[int], shared: Any) -> Any:
-        """A store where these ranks alone meet, served by the first of them."""
+        """A store for these ranks only, served by the first of them."""
         key = f"store of group {self._groups}"
         serves = self.rank == min(ranks)
         if serves:
@@ -106,7 +106,7 @@ class World:
                 port = one.getsockname()[1]
         else:
             host, _, port = shared.get(key).decode().rpartition(":")
-        # It would wait for as many as it is told of; whoever comes first needs nobody.
+        # It waits for the given number of ranks; the first one must not wait.
         store = self._paddle.base.core.TCPStore(host, int(port), serves, 1)
         if serves:
             shared.set(key, f"{host}:{port}")
@@ -132,11 +132,11 @@ class World:
         self._paddle.distributed.stream.alltoall_single(output, tensor, sync_op=True)
 
     def broadcast(self, tensor: Any, root: int) -> None:
-        """The root's tensor into everybody's."""
+        """The root's tensor into that of every rank."""
         self._paddle.distributed.broadcast(tensor, src=root)
 
     def poison(self, elements: int) -> Any:
-        """A tensor of NaN, which is no result: what is not written shows."""
+        """A tensor of NaN, which no result is: elements that are not written are noticed."""
         return self._paddle.full([elements], float("nan"), dtype="float32")
 
     def barrier(self, group: Any = None) -> None:
@@ -149,42 +149,42 @@ class World:
         return self._paddle.DataParallel(model) if self.size > 1 else model
 
     def synchronize(self) -> None:
-        """Wait for the device: a GPU returns from a call before its work is done."""
+        """Wait for the device: on a GPU a call returns before its work is done."""
         if self.on_gpu:
             self._paddle.device.cuda.synchronize()
 
-    def timed(self, work: Callable[[], None], repeat: int = 1) -> float:
+    def measure_time(self, work: Callable[[], None], repeat: int = 1) -> float:
         """Seconds for one ``work``, from a synchronised start to a synchronised end of ``repeat`` of them."""
         self.synchronize()
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         for _ in range(repeat):
             work()
         self.synchronize()
-        return (time.perf_counter() - begun) / repeat
+        return (time.perf_counter() - started_at) / repeat
 
 
 def join(progress: Progress) -> World:
-    """Import Paddle, choose the device, and meet the other ranks."""
-    progress.at("importing paddle")
+    """Import Paddle, select the device, and join the other ranks."""
+    progress.set_phase("importing paddle")
     paddle: Any = importlib.import_module("paddle")
     world = World(paddle, progress)
     paddle.device.set_device(world.device)
-    progress.at("joining the group", collective=True)
+    progress.set_phase("joining the group", collective=True)
     paddle.distributed.init_parallel_env()
     if paddle.distributed.get_world_size() != world.size:
         raise RuntimeError(f"joined {paddle.distributed.get_world_size()} ranks, not {world.size}")
     return world
 
 
-def alone(progress: Progress, arguments: Mapping[str, Any], *, simulated: bool) -> Any:
-    """This rank's device by itself, for a program that measures one (``ALONE``): no group is met."""
-    progress.at("opening the device")
+def open_own_device(progress: Progress, arguments: Mapping[str, Any], *, simulated: bool) -> Any:
+    """This rank's device, for a program that measures a single one (``ALONE``): no group is joined."""
+    progress.set_phase("opening the device")
     bench: Any = importlib.import_module("bench")
     return bench.open_bench(progress, arguments, simulated=simulated)
 
 
-def device_says_simulated() -> bool:
-    """Whether the GPU driver visible here prints that it is simulated."""
+def is_device_simulated() -> bool:
+    """Whether the GPU driver visible here reports that it is simulated."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return False
@@ -197,39 +197,39 @@ def device_says_simulated() -> bool:
 
 
 def write_verdict(path: Path, verdict: Mapping[str, Any]) -> None:
-    """Write the verdict so that a reader finds all of it or nothing."""
+    """Write the verdict atomically."""
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(verdict, allow_nan=False), encoding="utf-8")
     temporary.replace(path)
 
 
-def _print_stacks_to(path: Path) -> None:
-    """On SIGUSR1, and on a crash. The file is there when the handler is: before, SIGUSR1 would kill."""
-    nascent = path.with_suffix(".part")
-    stream = nascent.open("w")
+def _enable_stack_dumps(path: Path) -> None:
+    """On SIGUSR1 and on a crash. The file exists once the handler does: before, SIGUSR1 would kill."""
+    temporary = path.with_suffix(".part")
+    stream = temporary.open("w")
     faulthandler.enable(stream)
     faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
-    nascent.replace(path)
+    temporary.replace(path)
 
 
 def run(directory: Path, program: str) -> int:
-    """Run one rank to its verdict. 0 where the program came to its end, whatever it found."""
+    """Run one rank to its verdict. 0 if the program finished, whatever it found."""
     rank = int(os.environ["PADDLE_TRAINER_ID"])
-    _print_stacks_to(directory / f"rank-{rank}.stack")
+    _enable_stack_dumps(directory / f"rank-{rank}.stack")
     progress = Progress(directory / f"rank-{rank}.progress")
-    verdict: dict[str, Any] = {"rank": rank, "simulated": device_says_simulated()}
+    verdict: dict[str, Any] = {"rank": rank, "simulated": is_device_simulated()}
     path = directory / f"rank-{rank}.verdict.json"
     try:
         arguments = json.loads((directory / "arguments.json").read_text(encoding="utf-8"))
         module = importlib.import_module(program)
         if getattr(module, "ALONE", False):
-            world = alone(progress, arguments, simulated=verdict["simulated"])
-            world.keep = lambda said: write_verdict(path, {**verdict, **said, "phase": progress.phase})
+            world = open_own_device(progress, arguments, simulated=verdict["simulated"])
+            world.keep = lambda partial: write_verdict(path, {**verdict, **partial, "phase": progress.phase})
         else:
             world = getattr(module, "join", join)(progress)
         verdict.update(world.describe())
         write_verdict(path, {**verdict, **module.run(world, arguments)})
-    except Exception as error:  # noqa: BLE001 - whatever it was, the verdict says so
+    except Exception as error:  # noqa: BLE001 - the verdict reports it
         traceback.print_exc()
         first_line = next(iter(str(error).strip().splitlines()), "") or "no message"
         verdict.update(
@@ -240,11 +240,11 @@ def run(directory: Path, program: str) -> int:
         )
         write_verdict(path, verdict)
         return 1
-    progress.at("done, waiting for the others", collective=True)
+    progress.set_phase("done, waiting for the others", collective=True)
     try:
-        world.barrier()  # rank 0 holds the rendezvous: nobody leaves before all have spoken
-    except Exception as error:  # noqa: BLE001 - the verdict is written; a peer that fails now says so itself
-        print(f"rank {rank}: a peer left before the end: {error}", flush=True)
+        world.barrier()  # rank 0 holds the rendezvous: all ranks wait until every verdict is written
+    except Exception as error:  # noqa: BLE001 - the verdict is written; a failing peer has its own
+        print(f"rank {rank}: a peer exited early: {error}", flush=True)
     return 0
 
 
@@ -252,4 +252,4 @@ if __name__ == "__main__":
     code = run(Path(sys.argv[1]), sys.argv[2])
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # the collective library's destructors may wait for peers that have gone
+    os._exit(code)  # the collective library's destructors may wait for peers that are gone

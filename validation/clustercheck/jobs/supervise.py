@@ -1,8 +1,8 @@
-"""Starts this node's ranks inside the training container, watches them, and records how each one ended.
+"""Starts this node's ranks inside the training container, supervises them, and records how each one ended.
 
-Shipped beside rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, when
-the time is up, when no rank gets on any more, or when it is told to by SIGTERM; whoever is then still running
-first prints its stack.
+Shipped beside rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, at the
+time limit, when no rank makes progress any more, or on SIGTERM; ranks that are still running print their
+stacks first.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-GRACE_AFTER_FAILURE_S = 3.0  # peers of a dead rank raise within about a second: let them say so themselves
+GRACE_AFTER_FAILURE_S = 3.0  # peers of a dead rank raise within about a second and report it
 STACK_S = 2.0
-LOOK_S = 1.0
-PASSING_STATES = "DZ"  # of a process that writes, or ends
-# Of the job's time: no healthy phase takes so much of it, and a hang need not be waited out.
+POLL_S = 1.0
+TRANSIENT_STATES = "DZ"  # of a process that writes, or ends
+# Of the job's time limit: no healthy phase takes that much, so a longer one is a hang.
 STALL_PART = 0.4
 
 
@@ -38,7 +38,7 @@ class Rank:
         environment.update(spec["environment"])
         environment["PYTHONUNBUFFERED"] = "1"
         with (directory / f"rank-{self.number}.log").open("w") as log:
-            # A session of its own: what signals the container must not end it before it gave its stack.
+            # A session of its own: a signal to the container must not end it before it printed its stack.
             self.process = subprocess.Popen(
                 [sys.executable, str(directory / "rank.py"), str(directory), program],
                 env=environment,
@@ -49,64 +49,64 @@ class Rank:
                 start_new_session=True,
             )
 
-    def seen(self) -> str:
-        """Have it print its stack; returns the kernel's letter for it (R, S, D, T), nothing where it ended.
+    def dump_stack(self) -> str:
+        """Make it print its stack; returns the kernel's state letter (R, S, D, T), empty if it ended.
 
-        D is told of what stays so alone: whatever writes or ends is in D, then in Z, for a moment.
+        D is returned only if it persists: a process that writes or ends is in D, then in Z, for a moment.
         """
         stack = self._directory / f"rank-{self.number}.stack"
-        before = stack.stat().st_size if stack.exists() else None
+        size_before = stack.stat().st_size if stack.exists() else None
         state, settled = self.state(), ""
-        begun = settled_at = time.monotonic()
-        if before is not None:  # else not so far yet: SIGUSR1 would only kill it
+        started_at = settled_at = time.monotonic()
+        if size_before is not None:  # before, SIGUSR1 would kill it
             self.process.send_signal(signal.SIGUSR1)
         while not self.has_ended():
             now = time.monotonic()
-            if state not in PASSING_STATES:
-                # What it was before it spoke: whatever prints its stack runs.
-                if before is None or stack.stat().st_size != before:
+            if state not in TRANSIENT_STATES:
+                # The state before: a process that prints its stack is running.
+                if size_before is None or stack.stat().st_size != size_before:
                     return settled or state
                 settled, settled_at = state, now
-            if now - begun >= STACK_S:
+            if now - started_at >= STACK_S:
                 return state if now - settled_at >= STACK_S / 2 else settled
-            time.sleep(0.05)  # neither a file's growth nor a process's state can be waited for
+            time.sleep(0.05)  # neither a file's size nor a process's state can be waited for
             state = self.state()
         return ""
 
     def has_ended(self) -> bool:
-        """Whether it came to its own end."""
+        """Whether it ended by itself."""
         return self.process.returncode is not None
 
     def progress(self) -> bytes:
-        """What it last noted of where it is."""
+        """The last phase that it recorded."""
         try:
             return (self._directory / f"rank-{self.number}.progress").read_bytes()
         except OSError:
             return b""
 
     def state(self) -> str:
-        """The kernel's letter for the process (R, S, D, T, Z), or nothing where it has gone."""
+        """The kernel's state letter of the process (R, S, D, T, Z), or empty if it is gone."""
         try:
             return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             return ""
 
     def record_end(self, order: int, killed: str, state: str) -> None:
-        """Write how it ended, for whoever comes to read."""
+        """Write how it ended, for the launcher."""
         record = {"exit_code": self.process.returncode, "order": order, "killed": killed, "state": state}
         (self._directory / f"rank-{self.number}.end").write_text(json.dumps(record), encoding="utf-8")
 
 
-class Stall:
-    """Tells when no rank has got on for a time; one that waits for a peer elsewhere stands still, too."""
+class StallDetector:
+    """Detects that no rank makes progress; one that waits for a peer elsewhere does not either."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._seen: dict[int, bytes] = {}
         self._since = time.monotonic()
 
-    def is_over(self, running: Mapping[int, Rank]) -> bool:
-        """Whether none of them has moved for longer than the limit."""
+    def has_stalled(self, running: Mapping[int, Rank]) -> bool:
+        """Whether none of them made progress within the limit."""
         seen = {number: rank.progress() for number, rank in running.items()}
         if seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
@@ -114,32 +114,32 @@ class Stall:
 
 
 def supervise(directory: Path) -> int:
-    """Run all ranks of this node. 0 where every one came to its own end with 0."""
+    """Run all ranks of this node. 0 if every rank ended by itself with 0."""
     job = json.loads((directory / "job.json").read_text(encoding="utf-8"))
-    # Simple, for the handler of the signal may interrupt the very get that waits: a Queue would lock up.
+    # SimpleQueue: the signal handler may interrupt the waiting get, where a Queue would deadlock.
     events: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
     signal.signal(signal.SIGTERM, lambda *_: events.put(("told", -1)))
     ranks = [Rank(directory, job["program"], spec) for spec in job["ranks"]]
     for rank in ranks:
-        threading.Thread(target=_announce_end, args=(rank, events), daemon=True).start()
+        threading.Thread(target=_report_end, args=(rank, events), daemon=True).start()
     running = {rank.number: rank for rank in ranks}
     deadline = time.monotonic() + float(job["timeout_s"])
-    stall = Stall(STALL_PART * float(job["timeout_s"]))
-    # Ranks that have no peers go on without each other.
+    stall = StallDetector(STALL_PART * float(job["timeout_s"]))
+    # Ranks without peers continue when another fails.
     alone = bool(job.get("alone"))
-    order, good, why = 0, True, "deadline"
+    order, good, reason = 0, True, "deadline"
     while running:
         try:
-            kind, number = events.get(timeout=min(LOOK_S, max(0.0, deadline - time.monotonic())))
+            kind, number = events.get(timeout=min(POLL_S, max(0.0, deadline - time.monotonic())))
         except queue.Empty:
             if time.monotonic() >= deadline:
                 break
-            if stall.is_over(running):
-                why = "stalled"
+            if stall.has_stalled(running):
+                reason = "stalled"
                 break
             continue
         if kind == "told":
-            why = "told"
+            reason = "told"
             break
         ended = running.pop(number)
         ended.record_end(order, "", "")
@@ -147,26 +147,26 @@ def supervise(directory: Path) -> int:
         if ended.process.returncode != 0 and good:
             good = False
             if not alone:
-                why, deadline = "peer failed", min(deadline, time.monotonic() + GRACE_AFTER_FAILURE_S)
-    _end_all(running, order, why)
+                reason, deadline = "peer failed", min(deadline, time.monotonic() + GRACE_AFTER_FAILURE_S)
+    _kill_all(running, order, reason)
     return 0 if good and not running else 1
 
 
-def _announce_end(rank: Rank, events: queue.SimpleQueue[tuple[str, int]]) -> None:
+def _report_end(rank: Rank, events: queue.SimpleQueue[tuple[str, int]]) -> None:
     rank.process.wait()
     events.put(("ended", rank.number))
 
 
-def _end_all(running: Mapping[int, Rank], order: int, why: str) -> None:
-    with ThreadPoolExecutor(max(1, len(running))) as looks:
-        states = dict(zip(running, looks.map(Rank.seen, running.values()), strict=True))
+def _kill_all(running: Mapping[int, Rank], order: int, reason: str) -> None:
+    with ThreadPoolExecutor(max(1, len(running))) as pool:
+        states = dict(zip(running, pool.map(Rank.dump_stack, running.values())))
     for number, rank in running.items():
-        if rank.has_ended():  # by itself, while we looked: it is what its exit code says
+        if rank.has_ended():  # by itself, in the meantime: its exit code counts
             rank.record_end(order, "", "")
             continue
         rank.process.kill()
         rank.process.wait()
-        rank.record_end(order, why, states[number])
+        rank.record_end(order, reason, states[number])
 
 
 if __name__ == "__main__":

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def join(progress: Progress) -> World:
-    """Meet the other ranks, with TF32 left to the program: here it is one of the things measured."""
+    """Join the other ranks; TF32 is left to the program, which measures it."""
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
     world: World = importlib.import_module("rank").join(progress)
     return world
 
 
 def run(world: World, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as training.py has them."""
+    """Arguments as in training.py."""
     framework = importlib.import_module("frameworks.paddle").PaddleFramework(world)
     done: dict[str, Any] = importlib.import_module("training").run(world, framework, arguments)
     return done

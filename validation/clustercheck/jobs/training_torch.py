@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from clustercheck.jobs.rank import Progress
 
 
-class Absent:
-    """A rank whose image has no PyTorch: nobody to meet."""
+class AbsentWorld:
+    """A rank whose image has no PyTorch."""
 
     def describe(self) -> dict[str, Any]:
-        """What every verdict says of where it was measured."""
+        """What every verdict records about where it was measured."""
         return {
             "rank": int(os.environ["PADDLE_TRAINER_ID"]),
             "world": int(os.environ["PADDLE_TRAINERS_NUM"]),
@@ -24,21 +24,21 @@ class Absent:
         }
 
     def barrier(self) -> None:
-        """Nobody waits."""
+        """Does not wait."""
 
 
 def join(progress: Progress) -> Any:
-    """Meet the other ranks, with TF32 left to the program: here it is one of the things measured."""
+    """Join the other ranks; TF32 is left to the program, which measures it."""
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)
-    progress.at("importing torch")
+    progress.set_phase("importing torch")
     if importlib.util.find_spec("torch") is None:
-        return Absent()
+        return AbsentWorld()
     return importlib.import_module("frameworks.torch").TorchWorld(progress)
 
 
 def run(world: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as training.py has them. ``without`` says why nothing was done."""
-    if isinstance(world, Absent):
+    """Arguments as in training.py. ``without`` is the reason why nothing was done."""
+    if isinstance(world, AbsentWorld):
         return {"cases": [], "not_done": {}, "without": "the image has no PyTorch", "ok": True, "because": ""}
     framework = importlib.import_module("frameworks.torch").TorchFramework(world)
     done: dict[str, Any] = importlib.import_module("training").run(world, framework, arguments)

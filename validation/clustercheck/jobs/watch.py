@@ -1,4 +1,4 @@
-"""What nvidia-smi says of one GPU while a program runs: heat, power, clocks, throttling, link, errors."""
+"""One GPU's state by nvidia-smi while a program runs: heat, power, clocks, throttling, link, errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-PERIOD_S = 2.0  # a throttled GPU stays so for seconds, and nvidia-smi itself takes a part of one
-LIMIT_S = 10.0  # one that hangs is asked but once
+PERIOD_S = 2.0  # throttling lasts seconds, and nvidia-smi itself takes part of one
+LIMIT_S = 10.0  # after one timeout it is not run again
 NUMBERS = {
     "temperature_c": "temperature/gpu_temp",
     "sm_clock_mhz": "clocks/sm_clock",
@@ -27,19 +27,21 @@ REASONS = ("clocks_event_reasons", "clocks_throttle_reasons")  # the latter befo
 UNCORRECTED = ("uncorrectable", "double_bit")
 
 
-def read(text: str) -> dict[str, Any]:
+def parse_gpu(text: str) -> dict[str, Any]:
     """One GPU of `nvidia-smi -q -x`: numbers, active reasons, errors since the driver was loaded.
 
-    Raises ValueError where it shows no single GPU, or is no XML.
+    Raises ValueError if it does not show exactly one GPU, or is not XML.
     """
     try:
         gpus = ElementTree.fromstring(text).findall("gpu")  # noqa: S314 - the driver's own program
     except ElementTree.ParseError as error:
-        raise ValueError(f"nvidia-smi printed no whole XML: {error}") from error
+        raise ValueError(f"nvidia-smi printed incomplete XML: {error}") from error
     if len(gpus) != 1:
-        raise ValueError(f"nvidia-smi shows {len(gpus)} GPUs where one was asked for")
-    found: dict[str, Any] = {name: _number(gpus[0].findtext(path)) for name, path in NUMBERS.items()}
-    found["power_w"] = next((n for path in POWER if (n := _number(gpus[0].findtext(path))) is not None), None)
+        raise ValueError(f"nvidia-smi shows {len(gpus)} GPUs, expected one")
+    found: dict[str, Any] = {name: _parse_number(gpus[0].findtext(path)) for name, path in NUMBERS.items()}
+    found["power_w"] = next(
+        (n for path in POWER if (n := _parse_number(gpus[0].findtext(path))) is not None), None
+    )
     sections = [section for name in REASONS if (section := gpus[0].find(name)) is not None]
     found["reasons"] = None
     if sections:
@@ -49,8 +51,8 @@ def read(text: str) -> dict[str, Any]:
     return found
 
 
-def _number(text: str | None) -> float | None:
-    """The number that the text begins with: 33 C, 1410 MHz, 16x; None where there is none."""
+def _parse_number(text: str | None) -> float | None:
+    """The number at the start of the text: 33 C, 1410 MHz, 16x; None if there is none."""
     words = (text or "").split()
     try:
         return float(words[0].removesuffix("x")) if words else None
@@ -59,11 +61,11 @@ def _number(text: str | None) -> float | None:
 
 
 def _uncorrected(counters: ElementTree.Element | None) -> int | None:
-    """All uncorrected errors together; None where the GPU counts none, as with ECC off."""
+    """The sum of uncorrected errors; None if the GPU does not count them, as with ECC off."""
     if counters is None:
         return None
     numbers = [
-        _number(leaf.text)
+        _parse_number(leaf.text)
         for section in counters
         for leaf in section.iter()
         if any(word in f"{section.tag} {leaf.tag}" for word in UNCORRECTED)
@@ -72,66 +74,68 @@ def _uncorrected(counters: ElementTree.Element | None) -> int | None:
     return sum(known) if known else None
 
 
-class Watch:
-    """Looks at a GPU every few seconds, from a thread of its own, until it is left."""
+class GpuWatch:
+    """Samples a GPU every few seconds, in its own thread, within the context."""
 
     def __init__(self, pci_address: str | None, program: str = "nvidia-smi") -> None:
         self._argv = [program, "-q", "-x", "-i", str(pci_address)]
         self._because = "" if pci_address else "the device's PCI address is not known"
-        self._is_dead = not pci_address
-        self._seen: list[dict[str, Any]] = []
-        self._over = threading.Event()
+        self._has_failed = not pci_address
+        self._samples: list[dict[str, Any]] = []
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Watch:
-        self._look()
+    def __enter__(self) -> GpuWatch:
+        self._sample()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join(LIMIT_S + PERIOD_S)
-        self._look()
+        self._sample()
 
-    def told(self) -> Mapping[str, Any]:
-        """Extremes of all looks and errors before and after; ``because`` where a look failed."""
-        if not self._seen:
+    def summarize(self) -> Mapping[str, Any]:
+        """Extremes of all samples, and errors before and after; ``because`` if a sample failed."""
+        if not self._samples:
             return {"samples": 0, "because": self._because}
-        first, last = self._seen[0], self._seen[-1]
-        reasons = [seen["reasons"] for seen in self._seen if seen["reasons"] is not None]
+        first, last = self._samples[0], self._samples[-1]
+        reasons = [sample["reasons"] for sample in self._samples if sample["reasons"] is not None]
         highest = ("temperature_c", "power_w", "pcie_generation", "pcie_width")
         return {
-            "samples": len(self._seen),
+            "samples": len(self._samples),
             "because": self._because,
-            **{name: _most(seen[name] for seen in self._seen) for name in highest},
-            "sm_clock_mhz_lowest": _most((seen["sm_clock_mhz"] for seen in self._seen[1:-1]), sign=-1),
+            **{name: _extreme(sample[name] for sample in self._samples) for name in highest},
+            "sm_clock_mhz_lowest": _extreme(
+                (sample["sm_clock_mhz"] for sample in self._samples[1:-1]), sign=-1
+            ),
             "pcie_generation_possible": last["pcie_generation_possible"],
             "pcie_width_possible": last["pcie_width_possible"],
-            "reasons": sorted({one for said in reasons for one in said}) if reasons else None,
+            "reasons": sorted({reason for active in reasons for reason in active}) if reasons else None,
             "uncorrected_before": first["uncorrected_errors"],
             "uncorrected_after": last["uncorrected_errors"],
         }
 
     def _run(self) -> None:
-        while not self._over.wait(PERIOD_S):
-            self._look()
+        while not self._stopped.wait(PERIOD_S):
+            self._sample()
 
-    def _look(self) -> None:
-        if self._is_dead:
+    def _sample(self) -> None:
+        if self._has_failed:
             return
         try:
             done = subprocess.run(self._argv, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-            self._seen.append(read(done.stdout))
+            self._samples.append(parse_gpu(done.stdout))
         except subprocess.CalledProcessError as error:
             words = (error.stdout or error.stderr).strip().splitlines()
             self._because = f"nvidia-smi: {words[-1] if words else error}"[:300]
         except subprocess.TimeoutExpired:
             self._because = f"nvidia-smi did not answer within {LIMIT_S:.0f} s"
-            self._is_dead = True
+            self._has_failed = True
         except (OSError, ValueError) as error:
             self._because = f"nvidia-smi: {error}"[:300]
 
 
-def _most(values: Any, sign: int = 1) -> float | None:
+def _extreme(values: Any, sign: int = 1) -> float | None:
     known = [value for value in values if value is not None]
     return sign * max(sign * value for value in known) if known else None

@@ -1,1 +1,1 @@
-"""Starts distributed jobs on every rank, watches them, and says what each rank said."""
+"""Starts distributed jobs on every rank, supervises them, and returns what each rank reported."""

@@ -1,4 +1,4 @@
-"""What a node may answer to a launcher: anything else is that node's failure, and nobody else's."""
+"""What a node may answer to a launcher; anything else is a failure of that node only."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-# The largest is what NCCL says of its roads, 512 KiB of bytes (launch/on_node.py).
+# The largest is NCCL's log of its transports, 512 KiB (launch/on_node.py).
 Line = Annotated[str, Field(max_length=4096)]
 Text = Annotated[str, Field(max_length=2 * 1024 * 1024)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Answer(BaseModel):
-    """Of one kind of request; unknown members are of no interest."""
+    """The answer to one kind of request; unknown members are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class FrameworkAnswer(Answer):
-    """What the image's framework is built with, and what its container sees."""
+    """How the image's framework is built, and the GPUs its container sees."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -42,8 +42,8 @@ class PrepareAnswer(Answer):
     removed: Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)] = ()
 
 
-class NoAnswer(Answer):
-    """To ``stop`` and ``remove``: that it was done."""
+class EmptyAnswer(Answer):
+    """To ``stop`` and ``remove``: it was done."""
 
 
 class StartAnswer(Answer):
@@ -54,7 +54,7 @@ class StartAnswer(Answer):
 
 
 class RankEnd(Answer):
-    """How a supervisor saw a rank end."""
+    """How a rank ended, as its supervisor saw it."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -64,8 +64,8 @@ class RankEnd(Answer):
     state: Line = ""
 
 
-class Progress(Answer):
-    """Where a rank was, by its own word."""
+class RankProgress(Answer):
+    """The phase that a rank last reported."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
 
@@ -74,12 +74,12 @@ class Progress(Answer):
     counter: int = 0
 
 
-class RankLeft(Answer):
-    """What one rank left behind."""
+class RankRecord(Answer):
+    """What one rank left behind: verdict, end, progress and logs."""
 
     verdict: dict[str, Any] | None = None
     end: RankEnd | None = None
-    progress: Progress | None = None
+    progress: RankProgress | None = None
     stack: Text = ""
     log_tail: Text = ""
     nccl_log: Text = ""
@@ -91,10 +91,10 @@ class WaitAnswer(Answer):
     exit_code: int | None = None
     out_of_memory: bool = False
     log_tail: Text = ""
-    ranks: dict[str, RankLeft] = {}
+    ranks: dict[str, RankRecord] = {}
 
 
-def reason(error: ValidationError) -> str:
-    """The first thing that is wrong, in a few words."""
+def describe_error(error: ValidationError) -> str:
+    """The first error, briefly."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]

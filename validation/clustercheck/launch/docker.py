@@ -1,38 +1,49 @@
-"""Runs a distributed job in containers of the training image: on all nodes at once, ended for all at once."""
+"""Runs a distributed job in containers of the training image, on all nodes in parallel."""
 
 from __future__ import annotations
 
-import base64
-import getpass
-import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import clustercheck.jobs
 from clustercheck.errors import ExplainedError
-from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyError, Started
-from clustercheck.launch.answers import PrepareAnswer, RankLeft, StartAnswer, WaitAnswer
-from clustercheck.launch.blame import RankEvidence, judge, judge_each
-from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome, RankState
-from clustercheck.launch.on_node import JOBS_ROOT
+from clustercheck.launch.agent import STOP_S, Agent, NodeActionError, NodeBusyError, StartedContainer
+from clustercheck.launch.answers import PrepareAnswer, StartAnswer, WaitAnswer
+from clustercheck.launch.first_failure import RankEvidence, judge_group, judge_ranks
+from clustercheck.launch.model import JobOutcome, JobSpec, RankOutcome
+from clustercheck.launch.outcomes import (
+    Missing,
+    describe_failure,
+    make_evidence,
+    make_facts,
+    make_failed_outcome,
+    make_unstarted_outcomes,
+    summarize_outcome,
+)
 from clustercheck.launch.placement import (
     NodeReport,
     Placement,
-    place,
-    place_alone,
-    refusals,
-    report_of,
-    without_devices,
+    find_nodes_without_devices,
+    find_unfit_nodes,
+    make_report,
+    place_independent_ranks,
+    place_ranks,
 )
+from clustercheck.launch.requests import (
+    encode_files,
+    make_prepare_request,
+    make_start_request,
+    make_wait_request,
+    name_container,
+)
+from clustercheck.launch.transport import AbortableTransport, NodeUnreachableError, Transport
 from clustercheck.launch.workers import Workers
-from clustercheck.transport import AbortableTransport, NodeTimeoutError, NodeUnreachableError, Transport
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -40,27 +51,16 @@ JOBS = Path(clustercheck.jobs.__file__).parent
 PREPARE_S, START_S = 120.0, 120.0
 PULL_S = 600.0
 WAIT_MARGIN_S = 25.0  # beyond the job's own limit: what the supervisor needs to end its ranks
-STARTING_S = 15.0  # for `docker run -d` to come back after an interrupt
-MOST_AT_ONCE = 64
-OUT_OF_TIME = ("deadline", "stalled")  # why a supervisor ended ranks that hung
-
-T = TypeVar("T")
-A = TypeVar("A")
-
-
-@dataclass(frozen=True)
-class Missing:
-    """Why a node has nothing to tell of a job's end."""
-
-    because: str
-    exit_code: None = None
+STARTING_S = 15.0  # for `docker run -d` to return after an interrupt
+MAX_PARALLEL = 64
+TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that hung
 
 
 class DockerLauncher:
     """A Launcher over any Transport and the Docker of the nodes.
 
-    ``addresses`` are the nodes' own, as declared. What an image's Paddle is built with is asked once a node
-    and image, then remembered.
+    ``addresses`` are the nodes' own, as declared. How an image's framework is built is asked once per node
+    and image. What ``ended_runs`` left on nodes may be removed before its deadline.
     """
 
     def __init__(
@@ -73,93 +73,84 @@ class DockerLauncher:
         ended_runs: Sequence[str] = (),
     ) -> None:
         self._run_id = run_id
-        self._ended_runs = list(ended_runs)  # what they left on nodes may go, though its time is not over
+        self._ended_runs = list(ended_runs)
         self._addresses = dict(addresses)
         self._jobs = jobs
         self._agent = Agent(transport)
         self._frameworks: dict[tuple[str, str, str, tuple[str, ...]], Mapping[str, Any]] = {}
         self._transport = transport
-        self._running: dict[str, Started] = {}
+        self._running: dict[str, StartedContainer] = {}
         self._starting: set[Future[Any]] = set()
         self.not_ended: tuple[str, ...] = ()  # nodes that an abort could not reach
         self._lock = threading.Lock()
 
     def run(self, spec: JobSpec, *, on_event: OnEvent) -> JobOutcome:
-        """Run the job to its end: within its time limit and about a minute, whatever the nodes do.
+        """Run the job: within its time limit plus about a minute, whatever the nodes do.
 
-        On an interrupt every container is stopped before it goes on its way.
+        On an interrupt every container is stopped before the interrupt is raised again.
         """
-        begun = time.monotonic()
-        tell = _serialised(on_event, spec.name)
-        pool = Workers(min(MOST_AT_ONCE, 2 * len(spec.nodes) + 1))
+        started_at = time.monotonic()
+        emit = _serialize_events(on_event, spec.name)
+        pool = Workers(min(MAX_PARALLEL, 2 * len(spec.nodes) + 1))
         try:
-            ranks, first, facts = self._run(spec, pool, tell)
+            ranks, first, facts = self._run(spec, pool, emit)
         except BaseException:
-            pool.leave()
+            pool.abandon()
             for node in self.abort():
-                tell({"type": "job_removed", "node": node})
+                emit({"type": "job_removed", "node": node})
             for node in self.not_ended:
-                tell({"type": "job_not_removed", "node": node})
+                emit({"type": "job_not_removed", "node": node})
             raise
-        outcome = JobOutcome(spec.name, ranks, time.monotonic() - begun, first, facts)
-        tell({"type": "job_finished", "good": outcome.good, "first_failure": _named(first)})
+        outcome = JobOutcome(spec.name, ranks, time.monotonic() - started_at, first, facts)
+        emit({"type": "job_finished", "good": outcome.good, "first_failure": summarize_outcome(first)})
         return outcome
 
     def abort(self) -> list[str]:
         """End and remove every container that runs or is starting; returns the nodes where that was done.
 
-        What else is in flight, such as a pull, is not waited for. Where a node does not answer (`not_ended`
-        names it), its container ends by its own time limit, and goes before the next job.
+        Other actions in progress, such as a pull, are not waited for. If a node does not answer (`not_ended`
+        names it), its container ends by its own time limit and is removed before the next job.
         """
         with self._lock:
             starting = list(self._starting)
-        wait_for(starting, timeout=STARTING_S)  # a container that is just being made cannot be removed yet
+        wait_for(starting, timeout=STARTING_S)  # a container that is being created cannot be removed yet
         if isinstance(self._transport, AbortableTransport):
             self._transport.abort()
         with self._lock:
             running = list(self._running.values())
             self._running.clear()
-        removed = _each(Workers(MOST_AT_ONCE), running, self._agent.remove)
+        removed = Workers(MAX_PARALLEL).map(self._agent.remove, running)
         self.not_ended = tuple(sorted(started.node for started, good in removed.items() if not good))
         return [started.node for started, good in removed.items() if good]
 
     def _run(
-        self, spec: JobSpec, pool: Workers, tell: OnEvent
+        self, spec: JobSpec, pool: Workers, emit: OnEvent
     ) -> tuple[tuple[RankOutcome, ...], RankOutcome | None, dict[str, Any]]:
-        tell({"type": "job_preparing", "nodes": list(spec.nodes), "image": spec.image})
-        answers = _each(pool, spec.nodes, lambda node: self._prepare(spec, node))
-        bad = {node: answer for node, answer in answers.items() if isinstance(answer, RankOutcome)}
-        reports = [answer for answer in answers.values() if isinstance(answer, NodeReport)]
-        if not bad or spec.alone:
-            refused = without_devices(reports, spec.framework) if spec.alone else refusals(reports)
-            bad |= {outcome.node: outcome for outcome in refused}
-        reports = [report for report in reports if report.node not in bad or not spec.alone]
+        emit({"type": "job_preparing", "nodes": list(spec.nodes), "image": spec.image})
+        reports, bad = self._prepare_nodes(spec, pool)
         if bad and not (spec.alone and reports):
-            return (*_not_started(spec.nodes, bad), _facts(spec, reports, None))
+            return (*make_unstarted_outcomes(spec.nodes, bad), make_facts(spec, reports))
         for report in reports:
             for removed in report.removed:
-                tell({"type": "job_leftover_removed", "node": report.node, "what": removed})
+                emit({"type": "job_leftover_removed", "node": report.node, "what": removed})
         placement = (
-            place_alone(reports) if spec.alone else place(reports, spec.ranks_per_node, spec.environment)
+            place_independent_ranks(reports)
+            if spec.alone
+            else place_ranks(reports, spec.ranks_per_node, spec.environment)
         )
-        facts = _facts(spec, reports, placement)
-        tell({"type": "job_placed", **facts})
-        files = self._files(spec)
-        starting = {r: pool.submit(self._start, spec, r, placement, files, tell) for r in reports}
-        with self._lock:
-            self._starting = set(starting.values())
-        started_or_bad = {report: future.result() for report, future in starting.items()}
-        bad |= {r.node: o for r, o in started_or_bad.items() if isinstance(o, RankOutcome)}
-        started = [s for s in started_or_bad.values() if isinstance(s, Started)]
+        facts = make_facts(spec, reports, placement)
+        emit({"type": "job_placed", **facts})
+        started, failed = self._start_ranks(spec, pool, reports, placement, emit)
+        bad |= failed
         if bad and not (spec.alone and started):
-            _each(pool, started, self._agent.remove)
+            pool.map(self._agent.remove, started)
             with self._lock:
                 self._running.clear()
-            return (*_not_started(spec.nodes, bad), facts)
-        evidence, timed_out = self._wait(spec, pool, started, placement, tell)
-        lost = {item.node for item in evidence if item.missing}  # their leftovers go when they are back
-        _each(pool, [one for one in started if one.node not in lost], self._agent.remove)
-        ranks, first = judge_each(evidence) if spec.alone else judge(evidence, timed_out)
+            return (*make_unstarted_outcomes(spec.nodes, bad), facts)
+        evidence, timed_out = self._wait(spec, pool, started, placement, emit)
+        lost = {item.node for item in evidence if item.missing}  # cleaned up when they are back
+        pool.map(self._agent.remove, [one for one in started if one.node not in lost])
+        ranks, first = judge_ranks(evidence) if spec.alone else judge_group(evidence, timed_out)
         if not bad:
             return ranks, first, facts
         # Nodes that could not take part have no rank: theirs come after the others'.
@@ -167,80 +158,80 @@ class DockerLauncher:
         absent = tuple(replace(outcome, rank=count + n) for n, outcome in enumerate(bad.values()))
         return (*ranks, *absent), first or absent[0], facts
 
+    def _prepare_nodes(self, spec: JobSpec, pool: Workers) -> tuple[list[NodeReport], dict[str, RankOutcome]]:
+        """The reports of nodes that can take part, and the outcomes of those that cannot."""
+        answers = pool.map(lambda node: self._prepare(spec, node), spec.nodes)
+        bad = {node: answer for node, answer in answers.items() if isinstance(answer, RankOutcome)}
+        reports = [answer for answer in answers.values() if isinstance(answer, NodeReport)]
+        if spec.alone:
+            bad |= {o.node: o for o in find_nodes_without_devices(reports, spec.framework)}
+            reports = [report for report in reports if report.node not in bad]
+        elif not bad:
+            bad = {outcome.node: outcome for outcome in find_unfit_nodes(reports)}
+        return reports, bad
+
     def _prepare(self, spec: JobSpec, node: str) -> NodeReport | RankOutcome:
-        image, container_arguments = spec.on(node)
+        image, container_arguments = spec.container_on(node)
         key = (node, image, spec.framework, container_arguments)
-        request = {
-            "action": "prepare",
-            "run": self._run_id,
-            "ended_runs": self._ended_runs,
-            "image": image,
-            "address": self._addresses[node],
-            "framework": self._frameworks.get(key),
-            "framework_name": spec.framework,
-            "container_arguments": list(container_arguments),
-            "pull_timeout_s": PULL_S,
-        }
+        request = make_prepare_request(
+            spec,
+            node,
+            run_id=self._run_id,
+            ended_runs=self._ended_runs,
+            address=self._addresses[node],
+            framework=self._frameworks.get(key),
+            pull_timeout_s=PULL_S,
+        )
         try:
             answer = self._agent.ask(node, request, PrepareAnswer, PREPARE_S + PULL_S)
         except NodeBusyError as error:
-            raise ExplainedError(
-                f"{node}: {error}", code="launch.busy", hint="Wait for that run to end, then validate again."
-            ) from error
+            hint = "Wait for that run to finish, then validate again."
+            raise ExplainedError(f"{node}: {error}", code="launch.busy", hint=hint) from error
         except (NodeUnreachableError, NodeActionError) as error:
-            return _refusal(spec, node, error)
+            return make_failed_outcome(spec, node, error)
         self._frameworks[key] = answer.framework.model_dump(exclude_none=True)
-        return report_of(node, answer)
+        return make_report(node, answer)
+
+    def _start_ranks(
+        self,
+        spec: JobSpec,
+        pool: Workers,
+        reports: Sequence[NodeReport],
+        placement: Placement,
+        emit: OnEvent,
+    ) -> tuple[list[StartedContainer], dict[str, RankOutcome]]:
+        """The started containers, and the outcomes of nodes on which none could be started."""
+        files = encode_files(spec, self._jobs)
+        starting = [pool.submit(self._start, spec, report, placement, files, emit) for report in reports]
+        with self._lock:
+            self._starting = set(starting)
+        answers = [future.result() for future in starting]
+        started = [answer for answer in answers if isinstance(answer, StartedContainer)]
+        return started, {answer.node: answer for answer in answers if isinstance(answer, RankOutcome)}
 
     def _start(
-        self, spec: JobSpec, report: NodeReport, placement: Placement, files: Mapping[str, str], tell: OnEvent
-    ) -> Started | RankOutcome:
-        node, places = report.node, placement.on(report.node)
-        image, container_arguments = spec.on(node)
-        job = {
-            "program": Path(spec.program).stem,
-            "timeout_s": spec.timeout_s,
-            "alone": spec.alone,
-            "ranks": [{"rank": p.rank, "environment": dict(p.environment)} for p in places],
-        }
-        numbers = tuple(place.rank for place in places)
-        name = f"clusterctl-{self._run_id}-{spec.name}".replace("/", "-")
-        # Before it is asked for: what is interrupted in between has a name to be removed by.
+        self, spec: JobSpec, report: NodeReport, placement: Placement, files: Mapping[str, str], emit: OnEvent
+    ) -> StartedContainer | RankOutcome:
+        node, ranks = report.node, placement.ranks_on(report.node)
+        container = name_container(self._run_id, spec, node, ranks)
+        # Recorded before the request: a start that is interrupted has a name to be removed by.
         with self._lock:
-            self._running[node] = Started(node, name, f"{JOBS_ROOT}/{self._run_id}/{spec.name}", numbers)
-        request = {
-            "action": "start",
-            "run": self._run_id,
-            "job": spec.name,
-            "name": name,
-            "image": image,
-            "timeout_s": spec.timeout_s,
-            "framework_name": spec.framework,
-            "memlock": report.memlock,
-            "infiniband": report.infiniband,
-            "container_arguments": list(container_arguments),
-            "labels": {
-                "clusterctl.run": self._run_id,
-                "clusterctl.job": spec.name,
-                "clusterctl.rank": ",".join(map(str, numbers)),
-                "clusterctl.by": operator(),
-            },
-            "files": {**files, "job.json": _encoded(json.dumps(job))},
-        }
+            self._running[node] = container
+        request = make_start_request(spec, report, ranks, container, run_id=self._run_id, files=files)
         try:
             answer = self._agent.ask(node, request, StartAnswer, START_S)
         except (NodeUnreachableError, NodeActionError) as error:
-            return _refusal(spec, node, error)
-        started = Started(node, answer.container, answer.directory, numbers)
+            return make_failed_outcome(spec, node, error)
+        started = StartedContainer(node, answer.container, answer.directory, container.ranks)
         with self._lock:
             self._running[node] = started
-        tell(
+        emit(
             {
                 "type": "job_started",
                 "node": node,
                 "container": started.container,
                 "directory": started.directory,
-                "ranks": list(numbers),
+                "ranks": list(started.ranks),
             }
         )
         return started
@@ -249,16 +240,17 @@ class DockerLauncher:
         self,
         spec: JobSpec,
         pool: Workers,
-        started: Sequence[Started],
+        started: Sequence[StartedContainer],
         placement: Placement,
-        tell: OnEvent,
+        emit: OnEvent,
     ) -> tuple[list[RankEvidence], bool]:
-        waiting: dict[Future[WaitAnswer | Missing], Started] = {
+        """The evidence of all ranks, and whether the time limit passed; a failed node stops the others."""
+        waiting: dict[Future[WaitAnswer | Missing], StartedContainer] = {
             pool.submit(self._wait_one, one, spec): one for one in started
         }
         evidence: list[RankEvidence] = []
         stopping: list[Future[bool]] = []
-        stoppers = Workers(MOST_AT_ONCE)  # not behind those whose end is waited for
+        stoppers = Workers(MAX_PARALLEL)  # of their own: the pool's threads are busy with waiting
         arrival, timed_out = 0, False
         while waiting:
             done, _ = wait_for(waiting, return_when=FIRST_COMPLETED)
@@ -267,143 +259,33 @@ class DockerLauncher:
                 answer = future.result()
                 with self._lock:
                     self._running.pop(one.node, None)
-                found = list(_evidence(one, answer, placement, arrival))
+                found = list(make_evidence(one, answer, placement, arrival))
                 arrival += 1
                 evidence += found
-                timed_out |= any((item.end or {}).get("killed") in OUT_OF_TIME for item in found)
-                tell({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
+                timed_out |= any((item.end or {}).get("killed") in TIMEOUT_REASONS for item in found)
+                emit({"type": "job_node_ended", "node": one.node, "exit_code": answer.exit_code})
                 if answer.exit_code != 0 and not stopping and waiting and not spec.alone:
-                    tell({"type": "job_stopping", "because_of": one.node, "nodes": _nodes(waiting.values())})
-                    stopping = [stoppers.submit(self._agent.end, other) for other in waiting.values()]
+                    others = [other.node for other in waiting.values()]
+                    emit({"type": "job_stopping", "because_of": one.node, "nodes": others})
+                    stopping = [stoppers.submit(self._agent.stop, other) for other in waiting.values()]
         wait_for(stopping)
         return evidence, timed_out
 
-    def _wait_one(self, started: Started, spec: JobSpec) -> WaitAnswer | Missing:
+    def _wait_one(self, started: StartedContainer, spec: JobSpec) -> WaitAnswer | Missing:
         """The node's answer, or why there is none."""
         limit = spec.timeout_s + WAIT_MARGIN_S
-        request = {
-            "action": "wait",
-            "container": started.container,
-            "directory": started.directory,
-            "ranks": list(started.ranks),
-            "timeout_s": limit,
-            "nccl_log": spec.nccl_log,
-        }
+        request = make_wait_request(spec, started, limit)
         try:
             return self._agent.ask(started.node, request, WaitAnswer, limit + STOP_S)
         except (NodeUnreachableError, NodeActionError) as error:
-            return Missing(_because(error))
-
-    def _files(self, spec: JobSpec) -> dict[str, str]:
-        sources = [path for path in sorted(self._jobs.rglob("*.py")) if path != self._jobs / "__init__.py"]
-        files = {
-            path.relative_to(self._jobs).as_posix(): _encoded(path.read_text(encoding="utf-8"))
-            for path in sources
-        }
-        return files | {"arguments.json": _encoded(json.dumps(dict(spec.arguments)))}
+            return Missing(describe_failure(error))
 
 
-def operator() -> str:
-    """Who runs this and where, as ``user@host``: for whoever finds the node busy."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "someone"
-    return f"{user}@{socket.gethostname()}"
-
-
-def _each(pool: Workers, items: Iterable[A], work: Callable[[A], T]) -> dict[A, T]:
-    """``work`` on every item at once; the answers in the items' order."""
-    futures = {item: pool.submit(work, item) for item in items}
-    return {item: future.result() for item, future in futures.items()}
-
-
-def _serialised(on_event: OnEvent, job: str) -> OnEvent:
+def _serialize_events(on_event: OnEvent, job: str) -> OnEvent:
     lock = threading.Lock()
 
-    def tell(event: Mapping[str, Any]) -> None:
+    def emit(event: Mapping[str, Any]) -> None:
         with lock:
             on_event({"type": event["type"], "job": job, **event})
 
-    return tell
-
-
-def _refusal(spec: JobSpec, node: str, error: Exception) -> RankOutcome:
-    unreachable = isinstance(error, NodeUnreachableError)
-    state = RankState.UNREACHABLE if unreachable else RankState.FAILED
-    return RankOutcome(rank=spec.nodes.index(node), node=node, state=state, because=_because(error))
-
-
-def _because(error: Exception) -> str:
-    if isinstance(error, NodeTimeoutError):
-        return f"did not answer in time: {error.because}"
-    return error.because if isinstance(error, NodeUnreachableError) else str(error)
-
-
-def _not_started(
-    nodes: Sequence[str], bad: Mapping[str, RankOutcome]
-) -> tuple[tuple[RankOutcome, ...], RankOutcome]:
-    """Outcomes of a job that never began: the nodes to blame, and the others that were ready."""
-    why = f"not started: {', '.join(bad)} could not take part"
-    ranks = tuple(
-        bad.get(node) or RankOutcome(rank=index, node=node, state=RankState.KILLED, because=why)
-        for index, node in enumerate(nodes)
-    )
-    return ranks, next(iter(bad.values()))
-
-
-def _evidence(
-    started: Started, answer: WaitAnswer | Missing, placement: Placement, arrival: int
-) -> Iterable[RankEvidence]:
-    places = {place.rank: place for place in placement.on(started.node)}
-    for rank in started.ranks:
-        if isinstance(answer, Missing):
-            yield RankEvidence(rank, started.node, places[rank].gpu, missing=answer.because, arrival=arrival)
-            continue
-        left = answer.ranks.get(str(rank), RankLeft())
-        memory = "the container ran out of memory" if answer.out_of_memory else ""
-        yield RankEvidence(
-            rank=rank,
-            node=started.node,
-            gpu=places[rank].gpu,
-            verdict=left.verdict,
-            end=left.end.model_dump() if left.end else None,
-            progress=left.progress.model_dump() if left.progress else None,
-            stack=left.stack,
-            log_tail=left.log_tail,
-            nccl_log=left.nccl_log,
-            container=memory or answer.log_tail,
-            arrival=arrival,
-            order=left.end.order if left.end else 0,
-        )
-
-
-def _facts(spec: JobSpec, reports: Sequence[NodeReport], placement: Placement | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "interfaces": {report.node: report.interface for report in reports},
-        "addresses": {report.node: report.address for report in reports},
-        "interfaces_because": {report.node: report.interface_because for report in reports},
-        "framework": sorted({f"{spec.framework} {report.framework}" for report in reports}),
-    }
-    if placement is not None:
-        facts |= {
-            "backend": placement.backend,
-            "master": placement.master,
-            "method": placement.method,
-            "ranks": {str(place.rank): place.node for place in placement.ranks},
-        }
-    return facts
-
-
-def _nodes(started: Iterable[Started]) -> list[str]:
-    return [one.node for one in started]
-
-
-def _named(outcome: RankOutcome | None) -> dict[str, Any] | None:
-    if outcome is None:
-        return None
-    return {"rank": outcome.rank, "node": outcome.node, "state": outcome.state, "because": outcome.because}
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+    return emit

@@ -1,16 +1,17 @@
-"""A distributed job: what to start, and what became of every rank."""
+"""A distributed job: what to start, and the outcome of every rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 from typing import Any, Protocol
 
+from clustercheck.parse.python39 import StrEnum
+
 
 class RankState(StrEnum):
-    """How a rank ended. Only OK carries a verdict that may be believed; LOST_PEER is nobody's fault."""
+    """How a rank ended. Only an OK rank's verdict counts; LOST_PEER follows from another failure."""
 
     OK = "ok"
     FAILED = "failed"
@@ -23,12 +24,12 @@ class RankState(StrEnum):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """``program`` is a module file name in clustercheck/jobs. ``arguments`` reach it as one JSON file.
+    """A job to start: a ``program`` of clustercheck/jobs, and ``arguments`` that reach it as one JSON file.
 
-    ``own`` has image and container arguments of nodes that have others than these, ``environment`` what
-    ranks get besides, by node and GPU. ``alone``: a rank a GPU, each by itself; no rank or node that fails
-    ends another. ``framework`` is paddle or torch. A node runs at most ``ranks_per_node``; None where it runs
-    one a GPU. ``nccl_log``: what NCCL says of its roads is gathered from every rank.
+    ``overrides`` are image and container arguments of single nodes, ``environment`` additions by node and
+    GPU. ``alone``: one rank per GPU, each by itself; a rank or node that fails does not stop the others.
+    ``framework`` is paddle or torch. A node runs at most ``ranks_per_node`` ranks; None means one per GPU.
+    ``nccl_log``: collect NCCL's log of its transports from every rank.
     """
 
     name: str
@@ -38,23 +39,23 @@ class JobSpec:
     timeout_s: float
     arguments: Mapping[str, Any] = field(default_factory=dict)
     container_arguments: tuple[str, ...] = ()
-    own: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    overrides: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     alone: bool = False
     framework: str = "paddle"
     ranks_per_node: int | None = None
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] = field(default_factory=dict)
     nccl_log: bool = False
 
-    def on(self, node: str) -> tuple[str, tuple[str, ...]]:
+    def container_on(self, node: str) -> tuple[str, tuple[str, ...]]:
         """The image and the container arguments of this node."""
-        return self.own.get(node, (self.image, self.container_arguments))
+        return self.overrides.get(node, (self.image, self.container_arguments))
 
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """One rank's end. ``verdict`` is the JSON document that the rank itself wrote.
+    """One rank's end. ``verdict`` is the JSON document that the rank wrote.
 
-    ``nccl_log`` is what NCCL said on it, empty where it was not asked for or there is no NCCL.
+    ``nccl_log`` is NCCL's log, empty if it was not requested or there is no NCCL.
     """
 
     rank: int
@@ -70,7 +71,7 @@ class RankOutcome:
 
     @property
     def waited_for_peers(self) -> bool:
-        """Whether it failed, or was ended, inside a collective: then a peer may be the cause."""
+        """Whether it failed or was killed inside a collective: then a peer may be the cause."""
         return self.state is RankState.KILLED or (
             self.state is RankState.FAILED and bool(self.verdict and self.verdict.get("collective"))
         )
@@ -88,7 +89,7 @@ class JobOutcome:
 
     @cached_property
     def good(self) -> bool:
-        """Every rank ended well and said so itself."""
+        """Every rank ended successfully and wrote a verdict."""
         return bool(self.ranks) and all(r.state is RankState.OK and r.verdict is not None for r in self.ranks)
 
     @cached_property
@@ -100,32 +101,32 @@ class JobOutcome:
         return {node: tuple(ranks) for node, ranks in found.items()}
 
     @cached_property
-    def blamed(self) -> Mapping[str, RankOutcome]:
-        """Nodes whose ranks made the job fail, not those that failed because a peer had gone.
+    def suspects(self) -> Mapping[str, RankOutcome]:
+        """Nodes whose ranks made the job fail, not those that failed because a peer was gone.
 
-        Where that cannot be told, every node that has not ended well: then all are suspected.
+        If that cannot be determined, every node with a rank that is not OK.
         """
         if self.good:
             return {}
-        blamed: dict[str, RankOutcome] = {}
+        suspects: dict[str, RankOutcome] = {}
         hung = [rank for rank in self.ranks if rank.state is RankState.HUNG]
         if len(hung) < len(self.ranks):
             for rank in hung:
-                blamed.setdefault(rank.node, rank)
+                suspects.setdefault(rank.node, rank)
         for rank in self.ranks:
             silent = rank.state in (RankState.OK, RankState.FAILED) and rank.verdict is None
             if rank.state in (RankState.UNREACHABLE, RankState.CRASHED) or silent:
-                blamed.setdefault(rank.node, rank)
+                suspects.setdefault(rank.node, rank)
         first = self.first_failure
-        if first is not None and not (blamed and first.waited_for_peers):
-            blamed.setdefault(first.node, first)
-        not_well = {rank.node: rank for rank in reversed(self.ranks) if rank.state is not RankState.OK}
-        return blamed or not_well
+        if first is not None and not (suspects and first.waited_for_peers):
+            suspects.setdefault(first.node, first)
+        not_ok = {rank.node: rank for rank in reversed(self.ranks) if rank.state is not RankState.OK}
+        return suspects or not_ok
 
 
 class Launcher(Protocol):
-    """Starts one job, one or more ranks a node, and returns within the job's time limit plus a margin."""
+    """Runs one job, one or more ranks per node, and returns within the job's time limit plus a margin."""
 
     def run(self, spec: JobSpec, *, on_event: Callable[[Mapping[str, Any]], None]) -> JobOutcome:
-        """Run the job to its end. ``on_event`` gets one mapping a change, for journal and progress."""
+        """Run the job. ``on_event`` gets one mapping per change, for journal and progress."""
         ...

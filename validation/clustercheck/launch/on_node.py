@@ -1,7 +1,7 @@
-"""What the launcher does on one node, shipped as text and run there by ``python3 -``: stdlib alone.
+"""What the launcher does on one node, sent as text and run there by ``python3 -``: stdlib only.
 
-One call is one action with a JSON request; it prints one JSON object. Nothing here decides: it looks, starts,
-waits and gathers, and the controller judges.
+One call is one action with a JSON request; it prints one JSON object. Nothing is judged here: that is done
+by the controller.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from typing import Any
 
 JOBS_ROOT = Path("/var/lib/clusterctl/jobs")
 ENDED_STATES = ("exited", "dead")
-UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to look at it and to remove it
-PROBE_S = 90.0
+UNTIL_MARGIN_S = 60.0  # beyond its own limit, for its controller to collect and remove it
+FRAMEWORK_S = 90.0
 LOG_TAIL_BYTES = 8000
 NCCL_LOG_BYTES = 512 * 1024  # of a rank; 24 channels among 512 ranks take some 100 kB
 WARNINGS = 5  # of NCCL, before the tail of a rank's log
-NCCL_LOG_CUT = "NCCL's log was cut off here"
-# What is read of it: of the environment NCCL names its own variables alone, and no more goes out.
+NCCL_LOG_CUT = "NCCL log truncated here"
+# The lines that are sent: of the environment they show only NCCL's own variables.
 NCCL_LINES = re.compile(
     rb"NCCL version |NCCL WARN |NCCL INFO (?:.*Init COMPLETE|Channel |Trees |CollNet |NET/|Using network "
     rb"|Pattern |DMA-BUF|NVLS multicast|Connected all |NCCL_[A-Z0-9_]+ set by environment)"
 )
-DOCKERS_OWN = (125, 126)  # exit codes of `docker run` that are not the program's
+DOCKER_EXIT_CODES = (125, 126)  # exit codes of `docker run` itself, not of the program
 
-# Images have the framework in one of these; the distribution's own python3 may lie beside it without.
-_HAS = (
+# Images have the framework in one of these; the distribution's own python3 may lack it.
+_HAS_FRAMEWORK = (
     'import importlib.util as u, os, sys; sys.exit(u.find_spec(os.environ["CLUSTERCTL_FRAMEWORK"]) is None)'
 )
 FIND_PYTHON = (
-    f"for p in python3 python; do \"$p\" -c '{_HAS}' 2>/dev/null "
+    f"for p in python3 python; do \"$p\" -c '{_HAS_FRAMEWORK}' 2>/dev/null "
     '&& exec timeout -k 10 "$0" "$p" "$@"; '
     'done; echo "no Python with $CLUSTERCTL_FRAMEWORK in this image" >&2; exit 127'
 )
 
-# Its version file says what it was built with, at once; importing it takes seconds, and only GPUs need it.
-PROBE = """
+# The version file is read at once; importing the framework takes seconds and is needed only for GPUs.
+FRAMEWORK_SCRIPT = """
 import importlib, importlib.util, json, os, runpy
 name = os.environ["CLUSTERCTL_FRAMEWORK"]
 where = os.path.dirname(importlib.util.find_spec(name).origin)
@@ -72,15 +72,15 @@ print(json.dumps({"version": version, "cuda": cuda, "gpus": gpus, "devices": dev
 
 
 class ActionError(Exception):
-    """The node cannot do it; the message says why."""
+    """The action failed on this node; the message gives the reason."""
 
 
 class BusyError(ActionError):
-    """Another run is at work on the node: that is nobody's fault."""
+    """Another run holds the node: no failure of the node."""
 
 
 def execute(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a program; ActionError where it is missing or does not end in time."""
+    """Run a program; ActionError if it is missing or exceeds its time limit."""
     try:
         return subprocess.run(list(argv), capture_output=True, text=True, timeout=timeout_s, check=False)
     except FileNotFoundError:
@@ -90,25 +90,25 @@ def execute(argv: Sequence[str], timeout_s: float) -> subprocess.CompletedProces
 
 
 def docker(arguments: Sequence[str], timeout_s: float = 30.0) -> str:
-    """Run docker and return what it printed; ActionError with Docker's own last words else."""
+    """Run docker and return its output; ActionError with Docker's last line otherwise."""
     done = execute(["docker", *arguments], timeout_s)
     if done.returncode != 0:
         words = (done.stderr or done.stdout).strip().splitlines()
         raise ActionError(
-            f"docker {arguments[0]}: {plainly(words[-1]) if words else f'exit {done.returncode}'}"
+            f"docker {arguments[0]}: {strip_prefixes(words[-1]) if words else f'exit {done.returncode}'}"
         )
     return done.stdout.strip()
 
 
-def plainly(words: str) -> str:
-    """Docker's complaint without the chain of components that passed it on."""
+def strip_prefixes(words: str) -> str:
+    """Docker's message without the chain of components that passed it on."""
     return re.split(r"stderr: |runc create failed: |Error response from daemon: ", words)[-1].strip()
 
 
-def interface_of(address: str) -> tuple[str, str, str]:
-    """(interface, IPv4, how it was found): what carries the address, else what leads out."""
-    shown = execute(["ip", "-o", "-4", "addr", "show", "up"], 10).stdout
-    carried = {m[1]: m[0] for m in re.findall(r"^\d+:\s+(\S+)\s+inet (\d+\.\d+\.\d+\.\d+)", shown, re.M)}
+def find_interface(address: str) -> tuple[str, str, str]:
+    """(interface, IPv4, how it was found): the one with the address, else that of the default route."""
+    addresses = execute(["ip", "-o", "-4", "addr", "show", "up"], 10).stdout
+    carried = {m[1]: m[0] for m in re.findall(r"^\d+:\s+(\S+)\s+inet (\d+\.\d+\.\d+\.\d+)", addresses, re.M)}
     try:
         wanted = {str(ipaddress.ip_address(address))}
     except ValueError:
@@ -123,11 +123,11 @@ def interface_of(address: str) -> tuple[str, str, str]:
     found = re.search(r"dev (\S+).* src (\d+\.\d+\.\d+\.\d+)", route)
     if found is None:
         raise ActionError(f"no interface carries {address}, and there is no default route")
-    return found[1], found[2], f"the default route's: no interface carries {address}"
+    return found[1], found[2], f"default route's interface; no interface carries {address}"
 
 
 def free_ports(address: str, count: int) -> list[int]:
-    """Ports that nothing listens on at this moment."""
+    """Ports that nothing listens on now."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
     try:
         for one in sockets:
@@ -138,13 +138,13 @@ def free_ports(address: str, count: int) -> list[int]:
             one.close()
 
 
-def until(limit_s: float) -> str:
-    """When what starts now with this limit is over for certain, in seconds since 1970."""
+def deadline_after(limit_s: float) -> str:
+    """The latest end of what starts now with this limit, in seconds since 1970."""
     return str(int(time.time() + limit_s + UNTIL_MARGIN_S))
 
 
 def memlock_limit() -> int:
-    """Bytes a container may be given as locked memory: no limit (-1) where this host may grant that."""
+    """Bytes of locked memory a container may have: no limit (-1) if this host can grant that."""
     _, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -154,26 +154,25 @@ def memlock_limit() -> int:
 
 
 def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
-    """Remove containers and directories of runs that are over; returns what was removed.
+    """Remove containers and directories of runs that ended; returns what was removed.
 
-    A run is over when its containers have exited, or are past the time that they were given (a label), or
-    when the controller knows that it ended (``ended_runs``). Raises BusyError where another run is at work
-    here, before anything is removed.
+    A run has ended if its containers exited or passed their deadline (a label), or if the controller knows it
+    (``ended_runs``). Raises BusyError if another run holds the node, before anything is removed.
     """
     template = "\t".join(
         ["{{.ID}}", *(f'{{{{.Label "clusterctl.{key}"}}}}' for key in ("run", "until", "by")), "{{.State}}"]
     )
-    listed = docker(["ps", "-a", "--filter", "label=clusterctl.run", "--format", template])
+    output = docker(["ps", "-a", "--filter", "label=clusterctl.run", "--format", template])
     others = []
-    for line in listed.splitlines():
+    for line in output.splitlines():
         container, owner, until, by, state = [*re.split(r"[\t ]", line), "", "", "", ""][:5]
         if owner != run:
             others.append((container, owner))
-        over = owner == run or owner in ended_runs or state in ENDED_STATES or not is_before(until)
-        if not over:
+        has_ended = owner == run or owner in ended_runs or state in ENDED_STATES or not is_future(until)
+        if not has_ended:
             raise BusyError(
-                f"the node is busy: run {owner} of {by or 'another controller'} is at work on it, "
-                f"for at most {float(until) - time.time():.0f} s more"
+                f"the node is busy: run {owner} of {by or 'another controller'} holds it "
+                f"for up to {float(until) - time.time():.0f} s more"
             )
     removed = []
     for container, owner in others:
@@ -181,40 +180,40 @@ def remove_leftovers(run: str, ended_runs: Sequence[str] = ()) -> list[str]:
         removed.append(f"container {container} of run {owner}")
     for directory in sorted(JOBS_ROOT.iterdir()) if JOBS_ROOT.is_dir() else []:
         if directory.name != run:
-            outcomes = "; ".join(filter(None, map(_outcome, sorted(directory.iterdir()))))
+            outcomes = "; ".join(filter(None, map(_describe_outcome, sorted(directory.iterdir()))))
             shutil.rmtree(directory)
             removed.append(f"directory {directory}" + (f" ({outcomes})" if outcomes else ""))
     return removed
 
 
-def is_before(until: str) -> bool:
-    """Whether this time, in seconds since 1970, is still to come. What is no time is over."""
+def is_future(until: str) -> bool:
+    """Whether this time, in seconds since 1970, is in the future; False if it is not a time."""
     try:
         return time.time() < float(until)
     except ValueError:
         return False
 
 
-def _outcome(job: Path) -> str:
-    """How the ranks of a job that nobody waited for had ended; empty where none had."""
-    said = []
+def _describe_outcome(job: Path) -> str:
+    """How the ranks of an abandoned job ended; empty if none had."""
+    outcomes = []
     for path in sorted(job.glob("rank-*.verdict.json")):
         verdict = _json(path) or {}
-        words = "ok" if verdict.get("ok") else str(verdict.get("because") or "no verdict")
-        said.append(f"{path.name.split('.')[0].replace('-', ' ')} {words}")
-    return f"{job.name}: {', '.join(said)}" if said else ""
+        outcome = "ok" if verdict.get("ok") else str(verdict.get("because") or "no verdict")
+        outcomes.append(f"{path.name.split('.')[0].replace('-', ' ')} {outcome}")
+    return f"{job.name}: {', '.join(outcomes)}" if outcomes else ""
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Clean up after earlier runs (or refuse where one is at work), see to the image, say what ranks fit."""
+    """Clean up after earlier runs (or refuse if one holds the node), pull the image, report what fits."""
     docker(["version", "--format", "{{.Server.Version}}"])
     removed = remove_leftovers(request["run"], request.get("ended_runs", ()))
     image = request["image"]
     pulled = execute(["docker", "image", "inspect", image], 30).returncode != 0
     if pulled:
         docker(["pull", "-q", image], request["pull_timeout_s"])
-    interface, address, how = interface_of(request["address"])
-    framework = request["framework"] or probe(request)
+    interface, address, how = find_interface(request["address"])
+    framework = request["framework"] or inspect_framework(request)
     return {
         "interface": interface,
         "address": address,
@@ -228,31 +227,44 @@ def prepare(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def probe(request: dict[str, Any]) -> dict[str, Any]:
-    """Ask the image what its framework was built with and how many GPUs a container of it sees."""
-    marks = {"clusterctl.run": request["run"], "clusterctl.job": "probe", "clusterctl.until": until(PROBE_S)}
-    labels = [word for key, value in marks.items() for word in ("--label", f"{key}={value}")]
+def inspect_framework(request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the image how its framework was built and how many GPUs its container sees."""
+    label_values = {
+        "clusterctl.run": request["run"],
+        "clusterctl.job": "probe",
+        "clusterctl.until": deadline_after(FRAMEWORK_S),
+    }
+    labels = [word for key, value in label_values.items() for word in ("--label", f"{key}={value}")]
     arguments = ["run", "--rm", "--network", "none", *labels, *request["container_arguments"]]
     arguments += ["-e", f"CLUSTERCTL_FRAMEWORK={request['framework_name']}"]
-    arguments += ["--entrypoint", "/bin/sh", request["image"], "-c", FIND_PYTHON, "60", "-c", PROBE]
-    done = execute(["docker", *arguments], PROBE_S)
+    arguments += [
+        "--entrypoint",
+        "/bin/sh",
+        request["image"],
+        "-c",
+        FIND_PYTHON,
+        "60",
+        "-c",
+        FRAMEWORK_SCRIPT,
+    ]
+    done = execute(["docker", *arguments], FRAMEWORK_S)
     words = (done.stderr or done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-    if done.returncode in DOCKERS_OWN:
-        raise ActionError(f"a container of the image cannot be started: {plainly(words[-1])}")
+    if done.returncode in DOCKER_EXIT_CODES:
+        raise ActionError(f"a container of the image cannot be started: {strip_prefixes(words[-1])}")
     if done.returncode != 0:
         raise ActionError(f"the image's {request['framework_name']} cannot be used: {words[-1]}")
     try:
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         name = request["framework_name"]
-        raise ActionError(f"the image's {name} did not say what it is: {done.stdout[-200:]!r}") from None
+        raise ActionError(f"the image's {name} did not report its version: {done.stdout[-200:]!r}") from None
     return found
 
 
 def start(request: dict[str, Any]) -> dict[str, Any]:
-    """Write the job's files where only root reads them, and start its container, detached."""
+    """Write the job's files, readable only by root, and start its container, detached."""
     directory = JOBS_ROOT / request["run"] / request["job"]
-    execute(["docker", "rm", "-f", request["name"]], 60)  # of an earlier try of this very job
+    execute(["docker", "rm", "-f", request["name"]], 60)  # of an earlier attempt at this job
     shutil.rmtree(directory, ignore_errors=True)
     for path in (JOBS_ROOT, JOBS_ROOT / request["run"], directory):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -263,7 +275,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     arguments += ["--network", "host", "--ipc", "host"]
     arguments += ["--ulimit", f"memlock={request['memlock']}:{request['memlock']}"]
     arguments += ["-v", f"{directory}:{directory}", "-w", str(directory)]
-    labels = {**request["labels"], "clusterctl.until": until(request["timeout_s"])}
+    labels = {**request["labels"], "clusterctl.until": deadline_after(request["timeout_s"])}
     for key, value in labels.items():
         arguments += ["--label", f"{key}={value}"]
     if request["infiniband"]:
@@ -277,20 +289,22 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def wait(request: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the container at most ``timeout_s``; stop it where it does not end; gather what it left."""
-    ended = True
+    """Wait for the container at most ``timeout_s``; stop it if it is still running; collect what it left."""
+    has_ended = True
     try:
         docker(["wait", request["container"]], request["timeout_s"])
     except ActionError:
-        ended = False
+        has_ended = False
         stop(request)
     inspected = json.loads(docker(["inspect", request["container"]]))[0]["State"]
     return {
-        "ended": ended,
+        "ended": has_ended,
         "exit_code": inspected["ExitCode"],
         "out_of_memory": bool(inspected.get("OOMKilled")),
         "log_tail": _container_log(request["container"]),
-        "ranks": gather(Path(request["directory"]), request["ranks"], nccl_log=bool(request.get("nccl_log"))),
+        "ranks": read_rank_files(
+            Path(request["directory"]), request["ranks"], nccl_log=bool(request.get("nccl_log"))
+        ),
     }
 
 
@@ -299,8 +313,10 @@ def _container_log(container: str) -> str:
     return (done.stdout + done.stderr)[-LOG_TAIL_BYTES:]
 
 
-def gather(directory: Path, ranks: Sequence[int], *, nccl_log: bool = False) -> dict[str, dict[str, Any]]:
-    """What every rank left: verdict, end, progress, stack, the tail of its log, NCCL's where it is wanted."""
+def read_rank_files(
+    directory: Path, ranks: Sequence[int], *, nccl_log: bool = False
+) -> dict[str, dict[str, Any]]:
+    """What every rank left: verdict, end, progress, stack, the tail of its log; NCCL's log on request."""
     found = {}
     for rank in ranks:
         found[str(rank)] = {
@@ -314,19 +330,19 @@ def gather(directory: Path, ranks: Sequence[int], *, nccl_log: bool = False) -> 
 
 
 def _logs(directory: Path, rank: int, *, whole: bool) -> dict[str, str]:
-    """The tail of its log, after NCCL's warnings; with ``whole`` what NCCL said of its roads."""
-    said: list[str] = []
-    warned: list[str] = []
+    """The tail of its log, preceded by NCCL's warnings; with ``whole`` NCCL's log of its transports too."""
+    lines: list[str] = []
+    warnings: list[str] = []
     size = 0
     with contextlib.suppress(OSError), (directory / f"rank-{rank}.nccl").open("rb") as stream:
         for raw in iter(partial(stream.readline, LOG_TAIL_BYTES), b""):
             if NCCL_LINES.search(raw):
                 line, size = raw.decode("utf-8", "replace"), size + len(raw)
-                said += [line] if size <= NCCL_LOG_BYTES else []
-                warned = [*warned, line][-WARNINGS:] if " NCCL WARN " in line else warned
+                lines += [line] if size <= NCCL_LOG_BYTES else []
+                warnings = [*warnings, line][-WARNINGS:] if " NCCL WARN " in line else warnings
     cut = [f"{NCCL_LOG_CUT}\n"] if size > NCCL_LOG_BYTES else []
-    logs = {"log_tail": ("".join(warned) + _tail(directory / f"rank-{rank}.log"))[-LOG_TAIL_BYTES:]}
-    return logs | ({"nccl_log": "".join(said + cut)} if whole else {})
+    logs = {"log_tail": ("".join(warnings) + _tail(directory / f"rank-{rank}.log"))[-LOG_TAIL_BYTES:]}
+    return logs | ({"nccl_log": "".join(lines + cut)} if whole else {})
 
 
 def _json(path: Path) -> Any:
@@ -346,7 +362,7 @@ def _tail(path: Path) -> str:
 
 
 def stop(request: dict[str, Any]) -> dict[str, Any]:
-    """Stop the container: its ranks get the time to print their stacks, then they are killed."""
+    """Stop the container: its ranks print their stacks within the grace period, then they are killed."""
     docker(["stop", "-t", "8", request["container"]], 30)
     return {"stopped": request["container"]}
 
@@ -355,7 +371,7 @@ def remove(request: dict[str, Any]) -> dict[str, Any]:
     """Remove the job's container and its directory."""
     done = execute(["docker", "rm", "-f", request["container"]], 60)
     if done.returncode != 0 and "No such container" not in done.stderr:
-        raise ActionError(f"docker rm: {plainly(done.stderr.strip())}")
+        raise ActionError(f"docker rm: {strip_prefixes(done.stderr.strip())}")
     directory = Path(request["directory"])
     if directory.is_dir() and JOBS_ROOT in directory.parents:
         shutil.rmtree(directory)
@@ -368,7 +384,7 @@ ACTIONS = {"prepare": prepare, "start": start, "wait": wait, "stop": stop, "remo
 
 
 def main(text: str) -> int:
-    """Run the action that the request names and print its answer, or why there is none."""
+    """Run the action that the request names and print its answer, or the reason for the failure."""
     os.umask(0o077)
     request = json.loads(text)
     try:

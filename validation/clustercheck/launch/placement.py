@@ -1,4 +1,4 @@
-"""Which rank runs where, and what each one is told: pure, from what the nodes said of themselves."""
+"""Which rank runs where, and its environment: pure functions of what the nodes reported."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import cached_property
 from clustercheck.launch.answers import PrepareAnswer
 from clustercheck.launch.model import RankOutcome, RankState
 
-# What tells by which road ranks are joined [NCCL, environment variables].
-NCCL_SAYS = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH"}
+# Logs the transports between ranks [NCCL, environment variables].
+NCCL_LOG_ENVIRONMENT = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET,GRAPH"}
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """What a node said before the job: see `on_node.prepare`."""
+    """What a node reported before the job: see `on_node.prepare`."""
 
     node: str
     interface: str
@@ -44,14 +44,14 @@ class RankPlace:
 
 @dataclass(frozen=True)
 class Placement:
-    """Every rank's place, and what is to be said of it."""
+    """Every rank's place; ``method`` describes the placement in a sentence."""
 
     backend: str
     master: str
     ranks: tuple[RankPlace, ...]
     method: str
 
-    def on(self, node: str) -> tuple[RankPlace, ...]:
+    def ranks_on(self, node: str) -> tuple[RankPlace, ...]:
         """The ranks of one node."""
         return self._by_node.get(node, ())
 
@@ -63,8 +63,8 @@ class Placement:
         return {node: tuple(places) for node, places in found.items()}
 
 
-def report_of(node: str, answer: PrepareAnswer) -> NodeReport:
-    """A node as it answered to ``prepare``."""
+def make_report(node: str, answer: PrepareAnswer) -> NodeReport:
+    """A node's answer to ``prepare`` as a report."""
     framework = answer.framework
     return NodeReport(
         node=node,
@@ -82,18 +82,19 @@ def report_of(node: str, answer: PrepareAnswer) -> NodeReport:
     )
 
 
-def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
-    """Nodes that cannot take part, each with the reason. None means that the job may start.
+def find_unfit_nodes(reports: Sequence[NodeReport]) -> list[RankOutcome]:
+    """Nodes that cannot take part, each with the reason; if there are none, the job may start.
 
-    An image built with CUDA that sees no GPU is a failure of that node: never a fall-back to the CPU.
+    A container that sees no GPU though its image is built with CUDA is a failure of that node: there is no
+    fallback to the CPU.
     """
     reasons: dict[str, str] = {}
     versions = sorted({report.framework for report in reports})
     for report in reports:
         if report.cuda and report.gpus == 0:
-            reasons[report.node] = "the image is built with CUDA, and its container sees no GPU here"
+            reasons[report.node] = "the image is built with CUDA, but its container sees no GPU on this node"
         elif report.cuda != reports[0].cuda or len(versions) > 1:
-            reasons[report.node] = f"the image's Paddle is not the same everywhere: {', '.join(versions)}"
+            reasons[report.node] = f"the image's Paddle differs between nodes: {', '.join(versions)}"
     return [
         RankOutcome(rank=index, node=report.node, state=RankState.FAILED, because=reasons[report.node])
         for index, report in enumerate(reports)
@@ -101,21 +102,20 @@ def refusals(reports: Sequence[NodeReport]) -> list[RankOutcome]:
     ]
 
 
-def place(
+def place_ranks(
     reports: Sequence[NodeReport],
     ranks_per_node: int | None = None,
     environment: Mapping[tuple[str, int | None], Mapping[str, str]] | None = None,
 ) -> Placement:
-    """A rank a GPU over NCCL where the image has CUDA, else a rank a node over gloo. Node order is kept.
+    """One rank per GPU over NCCL if the image has CUDA, else one rank per node over gloo, in node order.
 
-    ``ranks_per_node`` is the most on one node: the first GPUs then. ``environment`` is what ranks get
-    besides, by node and GPU.
+    ``ranks_per_node`` is the maximum on one node: its first GPUs. ``environment`` is added by node and GPU.
     """
     cuda = reports[0].cuda
     backend = "nccl" if cuda else "gloo"
-    seats = [(r, gpu) for r in reports for gpu in (range(r.gpus)[:ranks_per_node] if cuda else [None])]
-    endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in seats]
-    everyone = ",".join(endpoints)
+    slots = [(r, gpu) for r in reports for gpu in (range(r.gpus)[:ranks_per_node] if cuda else [None])]
+    endpoints = [f"{report.address}:{report.ports[1 + (gpu or 0)]}" for report, gpu in slots]
+    all_endpoints = ",".join(endpoints)
     master = f"{reports[0].address}:{reports[0].ports[0]}"
     ranks = tuple(
         RankPlace(
@@ -123,46 +123,46 @@ def place(
             node=report.node,
             gpu=gpu,
             environment=_environment(report, backend, gpu)
-            | (NCCL_SAYS | {"NCCL_DEBUG_FILE": nccl_log_of(number)} if cuda else {})
+            | (NCCL_LOG_ENVIRONMENT | {"NCCL_DEBUG_FILE": nccl_log_name(number)} if cuda else {})
             | {
                 "PADDLE_TRAINER_ID": str(number),
-                "PADDLE_TRAINERS_NUM": str(len(seats)),
+                "PADDLE_TRAINERS_NUM": str(len(slots)),
                 "PADDLE_MASTER": master,
                 "PADDLE_CURRENT_ENDPOINT": endpoints[number],
-                "PADDLE_TRAINER_ENDPOINTS": everyone,
+                "PADDLE_TRAINER_ENDPOINTS": all_endpoints,
             }
             | dict((environment or {}).get((report.node, gpu), {})),
         )
-        for number, (report, gpu) in enumerate(seats)
+        for number, (report, gpu) in enumerate(slots)
     )
-    shape = "a rank a GPU" if cuda else "a rank a node, on the CPU: the image's Paddle has no CUDA"
-    spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
-    method = f"{backend}, {shape}; {spread}, meeting at {master}"
+    shape = ", one rank per GPU" if cuda else " on CPU (the image's Paddle lacks CUDA), one rank per node"
+    spread = f"{_count_noun(len(ranks), 'rank')} on {_count_noun(len(reports), 'node')}"
+    method = f"{backend}{shape}; {spread}; rendezvous {master}"
     return Placement(backend=backend, master=master, ranks=ranks, method=method)
 
 
-def without_devices(reports: Sequence[NodeReport], framework: str) -> list[RankOutcome]:
-    """Nodes on which a program for one GPU has nothing to run on, each with the reason."""
+def find_nodes_without_devices(reports: Sequence[NodeReport], framework: str) -> list[RankOutcome]:
+    """Nodes without a device for a program that runs on one GPU, each with the reason."""
     return [
         RankOutcome(
             rank=index,
             node=report.node,
             state=RankState.FAILED,
-            because=f"a container of the image sees no GPU: {_built(report, framework)}",
+            because=f"a container of the image sees no GPU: {_describe_build(report, framework)}",
         )
         for index, report in enumerate(reports)
         if not report.devices
     ]
 
 
-def _built(report: NodeReport, framework: str) -> str:
-    with_cuda = "is built with CUDA" if report.cuda else "has no CUDA"
+def _describe_build(report: NodeReport, framework: str) -> str:
+    with_cuda = "is built with CUDA" if report.cuda else "lacks CUDA"
     return f"its {framework} {report.framework} {with_cuda}"
 
 
-def place_alone(reports: Sequence[NodeReport]) -> Placement:
-    """A rank a GPU of each node, all at once, none knowing of another."""
-    seats = [(report, gpu) for report in reports for gpu in range(report.devices)]
+def place_independent_ranks(reports: Sequence[NodeReport]) -> Placement:
+    """One rank per GPU of each node, all in parallel and without knowledge of each other."""
+    slots = [(report, gpu) for report in reports for gpu in range(report.devices)]
     ranks = tuple(
         RankPlace(
             rank=number,
@@ -170,18 +170,20 @@ def place_alone(reports: Sequence[NodeReport]) -> Placement:
             gpu=gpu,
             environment={
                 "CLUSTERCTL_GPU": str(gpu),
-                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as the nodes' GPUs are counted
+                "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the numbering of nvidia-smi
                 "PADDLE_TRAINER_ID": str(number),
                 "OMP_NUM_THREADS": "1",
             },
         )
-        for number, (report, gpu) in enumerate(seats)
+        for number, (report, gpu) in enumerate(slots)
     )
-    spread = f"{_count(len(ranks), 'rank')} on {_count(len(reports), 'node')}"
-    return Placement(backend="gpu", master="", ranks=ranks, method=f"a rank a GPU, each by itself; {spread}")
+    spread = f"{_count_noun(len(ranks), 'rank')} on {_count_noun(len(reports), 'node')}"
+    return Placement(
+        backend="gpu", master="", ranks=ranks, method=f"one rank per GPU, each by itself; {spread}"
+    )
 
 
-def _count(number: int, thing: str) -> str:
+def _count_noun(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
@@ -190,7 +192,7 @@ def _environment(report: NodeReport, backend: str, gpu: int | None) -> dict[str,
         "CLUSTERCTL_BACKEND": backend,
         "PADDLE_DISTRI_BACKEND": backend,
         "GLOO_SOCKET_IFNAME": report.interface,
-        "NCCL_SOCKET_IFNAME": f"={report.interface}",  # "=": this one, not every name that begins so
+        "NCCL_SOCKET_IFNAME": f"={report.interface}",  # "=": exactly this name, not a prefix
         "OMP_NUM_THREADS": "1",
     }
     if gpu is None:
@@ -203,6 +205,6 @@ def _environment(report: NodeReport, backend: str, gpu: int | None) -> dict[str,
     }
 
 
-def nccl_log_of(rank: int) -> str:
-    """Where NCCL writes what it says of a rank: in the job's directory, where the rank runs."""
+def nccl_log_name(rank: int) -> str:
+    """The file of NCCL's log of a rank, in the job's directory."""
     return f"rank-{rank}.nccl"

@@ -1,43 +1,49 @@
-"""Work on many nodes at once, which can be left behind: its threads hold up nobody's end."""
+"""A pool of daemon threads for work on many nodes; it can be abandoned without waiting."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Workers:
-    """Runs calls side by side, ``most`` at once, each in a daemon thread.
+    """Runs calls in parallel, at most ``limit`` at a time, each in a daemon thread.
 
-    concurrent.futures joins its threads when the interpreter ends, whatever was asked of its executor: then a
-    command on a node that lasts minutes would outlast Ctrl-C by as much.
+    concurrent.futures joins its threads at interpreter exit even if its executor is shut down: a command of
+    several minutes on a node would delay Ctrl-C by as much.
     """
 
-    def __init__(self, most: int) -> None:
-        self._slots = threading.BoundedSemaphore(most)
-        self._over = threading.Event()
+    def __init__(self, limit: int) -> None:
+        self._slots = threading.BoundedSemaphore(limit)
+        self._abandoned = threading.Event()
 
     def submit(self, work: Callable[..., T], *arguments: object) -> Future[T]:
-        """Have it done; the future gets its value or its error."""
+        """Run the call; the future gets its value or its error."""
         future: Future[T] = Future()
-        threading.Thread(target=self._do, args=(future, work, arguments), daemon=True).start()
+        threading.Thread(target=self._run, args=(future, work, arguments), daemon=True).start()
         return future
 
-    def leave(self) -> None:
-        """Begin nothing more; what has begun is left to itself."""
-        self._over.set()
+    def map(self, work: Callable[[A], T], items: Iterable[A]) -> dict[A, T]:
+        """Run the call for every item; the results by item, in the items' order."""
+        futures = {item: self.submit(work, item) for item in items}
+        return {item: future.result() for item, future in futures.items()}
 
-    def _do(self, future: Future[T], work: Callable[..., T], arguments: tuple[object, ...]) -> None:
+    def abandon(self) -> None:
+        """Start no more calls; running ones are left to themselves."""
+        self._abandoned.set()
+
+    def _run(self, future: Future[T], work: Callable[..., T], arguments: tuple[object, ...]) -> None:
         with self._slots:
-            if self._over.is_set():
+            if self._abandoned.is_set():
                 future.cancel()
             if not future.set_running_or_notify_cancel():
                 return
             try:
                 future.set_result(work(*arguments))
-            except BaseException as error:  # noqa: BLE001 - handed to who asked for the result
+            except BaseException as error:  # noqa: BLE001 - raised again by the future's result
                 future.set_exception(error)

@@ -1,1 +1,1 @@
-"""Who is to blame: pairs, rounds, suspects."""
+"""Fault isolation: which node, GPU, link, rail or switch makes a group slow, or its sums wrong."""

@@ -1,35 +1,35 @@
-"""From results to culprits: who is to blame, each named once, with every reason."""
+"""From results to culprits: each is named once, with every reason."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Optional
 
-from clustercheck.locate.conclusion import TWO
-from clustercheck.locate.located import CANNOT_TELL, Located, Named
+from clustercheck.locate.conclusion import TWO_NODES
+from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
 from clustercheck.locate.pairs import Pair
-from clustercheck.locate.servers import unanswering
 from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
 WITHIN = ("node", "gpu", "rail")
 ORDER = {"node": 0, "gpu": 1, "link": 2, "rail": 3, "switch": 4}
-Place = tuple[str, str, int | None, str | None]
+Place = tuple[str, str, Optional[int], Optional[str]]
 
 UNSURE_REMEDY = (
-    "Validate with a third node that is known to be good: then it can be told which one it is. Until then "
-    "look at cable, switch port and negotiated rate of each."
+    "Validate with a third, known-good node to determine which one it is. Until then check cable, switch "
+    "port and negotiated rate of each."
 )
 NOT_MEASURED_REMEDY = (
-    "Mend what kept the pairs from being measured and validate again: until then any of these nodes, or what "
+    "Fix what kept the pairs from being measured and validate again: until then any of these nodes, or what "
     "they share, may be the slow one."
 )
-SWITCH_REMEDY = "Look at what all nodes share: uplinks and buffers of the switch between them."
+SWITCH_REMEDY = "Check what all nodes share: uplinks and buffers of the switch between them."
 PART_REMEDIES = {
-    "gpu": "Look at this GPU's PCIe link (generation, width, errors), its clocks and throttling, and its way "
-    "to the network adapter (nvidia-smi topo -m).",
-    "rail": "Check cable, switch port, negotiated rate, firmware and errors of this rail's adapter; where it "
-    "is slow for all nodes, of the switch that the rail hangs on.",
+    "gpu": "Check this GPU's PCIe link (generation, width, errors), its clocks and throttling, and its "
+    "connection to the network adapter (nvidia-smi topo -m).",
+    "rail": "Check cable, switch port, negotiated rate, firmware and errors of this rail's adapter; if it is "
+    "slow for all nodes, those of the rail's switch.",
     "switch": SWITCH_REMEDY,
 }
 
@@ -40,14 +40,14 @@ class _Suspicion:
     remedies: list[str] = field(default_factory=list)
 
     def add(self, because: str, remedy: str) -> None:
-        """One more reason. Two faults of one host have two remedies."""
+        """Add a reason. Two faults of one host have two remedies."""
         if because and because not in self.reasons:
             self.reasons.append(because)
         if remedy and remedy not in self.remedies:
             self.remedies.append(remedy)
 
     def add_effect(self, because: str, remedy: str) -> None:
-        """One more reason that may come of the others: its remedy is told where there is none yet."""
+        """Add a reason that may be a consequence of others; its remedy is used only if there is none yet."""
         self.add(because, "" if self.remedies else remedy)
 
     @property
@@ -58,10 +58,12 @@ class _Suspicion:
         return " ".join(f"{remedy.rstrip('.')}." for remedy in self.remedies)
 
 
-def culprits(results: Sequence[Result], located: Located | None, group_is_slow: bool) -> list[Culprit]:
-    """Everyone to blame, nodes first. ``located`` is what a search told, None where there was none."""
+def find_culprits(
+    results: Sequence[Result], isolated: IsolationResult | None, group_is_slow: bool
+) -> list[Culprit]:
+    """Every culprit, nodes first. ``isolated`` is the result of fault isolation, None if it did not run."""
     suspicions: dict[Place, _Suspicion] = defaultdict(_Suspicion)
-    explained = _from_servers(results, suspicions)
+    explained = _add_server_failures(results, suspicions)
     failed = [
         result
         for result in results
@@ -69,23 +71,20 @@ def culprits(results: Sequence[Result], located: Located | None, group_is_slow: 
         and result.subject.node is not None
         and (result.check, result.subject) not in explained
     ]
-    _from_parts(failed, results, suspicions)
-    told = (
-        {node for named in located.sure if named.scope in WITHIN for node in named.nodes}
-        if located
-        else set()
-    )
-    # A wrong sum is wrong on every rank: then only the pairs can tell who spoiled it.
+    _add_part_failures(failed, results, suspicions)
+    faults = isolated.sure if isolated else ()
+    faulty = {node for fault in faults if fault.scope in WITHIN for node in fault.nodes}
+    # A wrong sum is wrong on every rank: only the pairs show which node caused it.
     failures = Counter(result.check for result in failed)
     for result in failed:
         node = str(result.subject.node)
-        victim = told and node not in told and failures[result.check] > 1
-        if result.scope is Scope.GROUP and not victim:
+        is_victim = faulty and node not in faulty and failures[result.check] > 1
+        if result.scope is Scope.GROUP and not is_victim:
             suspicions["node", node, None, None].add_effect(
                 f"{result.check}: {result.because}", result.remedy
             )
-    if located is not None and (group_is_slow or located.sure):
-        _from_search(located, results, suspicions)
+    if isolated is not None and (group_is_slow or isolated.sure):
+        _add_isolation_result(isolated, results, suspicions)
     found = [
         Culprit(scope, node, "; ".join(suspicion.reasons), suspicion.remedy, gpu, peer)
         for (scope, node, gpu, peer), suspicion in suspicions.items()
@@ -93,26 +92,44 @@ def culprits(results: Sequence[Result], located: Located | None, group_is_slow: 
     return sorted(found, key=lambda c: (ORDER[c.scope], c.node, -1 if c.gpu is None else c.gpu, c.peer or ""))
 
 
-def _from_servers(results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> set[tuple[str, Subject]]:
-    """Servers that answer nobody; returns whose failures that explains."""
+def _add_server_failures(
+    results: Sequence[Result], suspicions: dict[Place, _Suspicion]
+) -> set[tuple[str, Subject]]:
+    """Add servers that answer no node; returns the failures this explains."""
     explained: set[tuple[str, Subject]] = set()
-    for (check, server), said in unanswering(results).items():
-        nodes = ", ".join(str(result.subject.node) for result in said)
-        because = f"{check}: it answers no node ({nodes}): {said[0].because}"
-        if len(said) == 1:
-            because = f"suspected, cannot tell: only {nodes} could ask it: {said[0].because}"
+    for (check, server), failed in _find_unresponsive_servers(results).items():
+        nodes = ", ".join(str(result.subject.node) for result in failed)
+        because = f"{check}: no node got an answer ({nodes}): {failed[0].because}"
+        if len(failed) == 1:
+            because = f"suspected, cannot tell: only {nodes} queried it: {failed[0].because}"
         else:
-            explained |= {(check, result.subject) for result in said}
-        suspicions["node", server, None, None].add(because, said[0].remedy)
+            explained |= {(check, result.subject) for result in failed}
+        suspicions["node", server, None, None].add(because, failed[0].remedy)
     return explained
 
 
-def _from_parts(
+def _find_unresponsive_servers(results: Iterable[Result]) -> dict[tuple[str, str], list[Result]]:
+    """Servers that no node reached, by (check, server), with the failed results.
+
+    A failed result names the server in its evidence if it may be the cause. A node that gets an answer proves
+    that the server works: then the others are at fault themselves.
+    """
+    answered: set[str] = set()
+    failed: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    for result in results:
+        if result.verdict is Verdict.PASS:
+            answered.add(result.check)
+        elif result.verdict is Verdict.FAIL and (server := result.evidence.get("server")):
+            failed[result.check, str(server)].append(result)
+    return {key: of_server for key, of_server in failed.items() if key[0] not in answered}
+
+
+def _add_part_failures(
     failed: Sequence[Result], results: Sequence[Result], suspicions: dict[Place, _Suspicion]
 ) -> None:
-    """What failed on a host or on a GPU; one whole node where all its GPUs fail alike."""
+    """Add what failed on a host or on a GPU; the whole node if all its GPUs fail alike."""
     parts = [result for result in failed if result.scope in (Scope.HOST, Scope.GPU, Scope.LINK)]
-    everywhere = _fails_on_every_gpu(parts, results)
+    everywhere = _find_failures_of_all_gpus(parts, results)
     on_gpu = {(r.subject.node, r.subject.gpu) for r in parts if r.scope is Scope.GPU}
     for result in parts:
         node, gpu = str(result.subject.node), result.subject.gpu
@@ -133,7 +150,7 @@ def _from_parts(
             suspicions[scope, node, gpu, None].add_effect(f"{result.check}: {result.because}", result.remedy)
 
 
-def _fails_on_every_gpu(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:
+def _find_failures_of_all_gpus(parts: Iterable[Result], results: Iterable[Result]) -> set[tuple[str, str]]:
     counted: dict[tuple[str, str], int] = defaultdict(int)
     for result in parts:
         if result.subject.gpu is not None:
@@ -145,29 +162,31 @@ def _fails_on_every_gpu(parts: Iterable[Result], results: Iterable[Result]) -> s
     return {key for key, count in counted.items() if count > 1 and count == whole[key]}
 
 
-def _from_search(located: Located, results: Sequence[Result], suspicions: dict[Place, _Suspicion]) -> None:
+def _add_isolation_result(
+    isolated: IsolationResult, results: Sequence[Result], suspicions: dict[Place, _Suspicion]
+) -> None:
     of_pairs = next(
         (r.remedy for r in results if r.check == "pair-bandwidth" and r.verdict is Verdict.FAIL), ""
     )
-    unsure = located.remedy or UNSURE_REMEDY
+    unsure = isolated.remedy or UNSURE_REMEDY
     remedies = {"node": of_pairs, "link": of_pairs, **PART_REMEDIES, "unsure": unsure}
-    for culprit in located.as_culprits(remedies):
-        is_told = not culprit.because.startswith(CANNOT_TELL)
-        because = f"pair-bandwidth: {culprit.because}" if is_told else culprit.because
+    for culprit in isolated.as_culprits(remedies):
+        is_sure = not culprit.because.startswith(CANNOT_TELL)
+        because = f"pair-bandwidth: {culprit.because}" if is_sure else culprit.because
         place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
         suspicions[place].add_effect(because, culprit.remedy)
-    if not located.named:
+    if not isolated.faults:
         suspicions["switch", "", None, None].add_effect(
-            f"{CANNOT_TELL}: all-reduce-bandwidth: {located.because}", SWITCH_REMEDY
+            f"{CANNOT_TELL}: all-reduce-bandwidth: {isolated.because}", SWITCH_REMEDY
         )
 
 
-def not_measured(nodes: Sequence[str], because: str) -> Located:
-    """What a slow group tells whose pairs did not run to their end: that it is one of these."""
-    named = Named("node", tuple(nodes), f"the pairs could not be measured: {because}", sure=False)
-    return Located((named,), remedy=NOT_MEASURED_REMEDY)
+def make_unmeasured_result(nodes: Sequence[str], because: str) -> IsolationResult:
+    """The result for a slow group whose pairs were not measured completely: any of these nodes."""
+    fault = LocatedFault("node", tuple(nodes), f"the pairs could not be measured: {because}", sure=False)
+    return IsolationResult((fault,), remedy=NOT_MEASURED_REMEDY)
 
 
-def two_nodes(pair: Pair) -> Located:
-    """What a slow group of two nodes tells: nothing about which."""
-    return Located((Named("node", pair, TWO, sure=False),))
+def make_two_node_result(pair: Pair) -> IsolationResult:
+    """The result for a slow group of two nodes: either of them."""
+    return IsolationResult((LocatedFault("node", pair, TWO_NODES, sure=False),))

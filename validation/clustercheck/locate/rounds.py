@@ -1,12 +1,12 @@
-"""Rounds of pairs: everyone meets everyone, as many pairs at once as there can be."""
+"""Rounds of pairs: every pair once, as many pairs in parallel as possible."""
 
 from __future__ import annotations
 
 
 def round_robin(count: int, limit: int | None = None) -> list[list[tuple[int, int]]]:
-    """Rounds of disjoint pairs of 0..count-1, by the circle method; all pairs in count-1 (or count) rounds.
+    """Rounds of disjoint pairs of 0..count-1 by the circle method; all pairs in count-1 (or count) rounds.
 
-    ``limit`` keeps the first so many rounds. Each pair has its smaller member first.
+    ``limit`` keeps that many rounds. Each pair has its smaller member first.
     """
     if count < 2:
         return []
@@ -16,7 +16,7 @@ def round_robin(count: int, limit: int | None = None) -> list[list[tuple[int, in
     rounds = []
     for _ in range(len(members) - 1)[:limit]:
         half = len(members) // 2
-        meetings = zip(members[:half], reversed(members[half:]), strict=True)
+        meetings = zip(members[:half], reversed(members[half:]))
         rounds.append(sorted((min(a, b), max(a, b)) for a, b in meetings if a is not None and b is not None))
         members = [members[0], members[-1], *members[1:-1]]
     return rounds

@@ -1,92 +1,92 @@
-"""The search for whom to blame for a slow group: rounds of trials, each planned by what the last ones told.
+"""Isolates the fault of a slow group in rounds of trials; each round is planned by the results so far.
 
-The ring of the group is measured pair by pair, of few nodes every pair. Who is slow with both neighbours
-meets two nodes that are known to be good; who is slow with them, too, is to blame, and taken apart. A pair
-that is slow though both are fast with others is a link; a block that is slow as a whole has its switch to
-blame.
+The pairs of the group's ring are measured, of few nodes every pair. A node that is slow with both neighbours
+is measured with two known-good nodes; if slow with them too, it is faulty, and its GPUs are measured one by
+one. A pair that is slow while both ends are fast with others is a faulty link; a block that is slow as a
+whole has a faulty switch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from clustercheck.locate.case import Case, Stage, together
 from clustercheck.locate.conclusion import conclude
-from clustercheck.locate.crowds import halve
-from clustercheck.locate.located import Located
-from clustercheck.locate.measured import Measured
-from clustercheck.locate.partners import (
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.group_stages import bisect_slow_groups
+from clustercheck.locate.isolation_state import IsolationState, Stage, merge_stages
+from clustercheck.locate.measurements import Measurements
+from clustercheck.locate.pair_stages import (
     confirm_links,
-    meet_again,
-    meet_neighbours,
-    meet_others,
-    meet_the_core,
+    measure_against_core,
+    measure_more_pairs,
+    measure_ring,
+    repeat_near_limit,
 )
-from clustercheck.locate.parts import compare_rails, take_apart
-from clustercheck.locate.trials import Layout, Limits, Trial, cost, rounds_of
+from clustercheck.locate.part_stages import compare_rails, measure_single_gpus
+from clustercheck.locate.trials import GroupLayout, Trial, TrialLimits, bound_cost, pack_rounds
 
 
 class Search:
-    """Run `next_round` at once, `tell` what it gave, until there is a ``verdict``. The group was slow before.
+    """Run the trials of `next_round`, pass results to `add_results`, until there is a ``result``.
 
-    ``cost`` bounds it beforehand; ``rounds`` and ``trials`` count what was run.
+    The group was found slow before. ``cost`` is the upper bound; ``rounds`` and ``trials`` count those run.
     """
 
-    def __init__(self, layout: Layout, limits: Limits | None = None) -> None:
-        self.cost = cost(layout)
+    def __init__(self, layout: GroupLayout, limits: TrialLimits | None = None) -> None:
+        self.cost = bound_cost(layout)
         self.rounds = 0
         self.trials = 0
-        self.verdict: Located | None = None
-        self._measured = Measured(layout, limits or Limits())
-        self._case = Case(layout, self._measured)
-        self._story = _story(self._case)
-        self._waiting: list[list[Trial]] = []
-        self._go_on()
+        self.result: IsolationResult | None = None
+        self._measurements = Measurements(layout, limits or TrialLimits())
+        self._state = IsolationState(layout, self._measurements)
+        self._stages = _run_stages(self._state)
+        self._pending: list[list[Trial]] = []
+        self._advance()
 
     def next_round(self) -> Sequence[Trial]:
-        """The trials to run at once; none when the verdict is there. The same ones until they were told."""
-        return tuple(self._waiting[0]) if self._waiting else ()
+        """The trials to run in parallel, the same ones until their results are added; none when finished."""
+        return tuple(self._pending[0]) if self._pending else ()
 
     def pending_rounds(self) -> Sequence[Sequence[Trial]]:
-        """The next round and those after it that wait for nothing else: one launch may run them all."""
+        """The next round and those after it that need no further results: one launch may run them all."""
         left = self.cost.rounds - self.rounds
-        return tuple(tuple(trials) for trials in self._waiting[:left])
+        return tuple(tuple(trials) for trials in self._pending[:left])
 
-    def tell(self, results: Mapping[Trial, float]) -> None:
-        """Bus bandwidths of this round in GB/s; 0.0 where a sum was wrong, nothing where it did not run."""
-        if unasked := results.keys() - set(self.next_round()):
-            raise ValueError(f"these trials are not of this round: {sorted(map(str, unasked))}")
+    def add_results(self, results: Mapping[Trial, float]) -> None:
+        """Bus bandwidths of this round in GB/s; 0.0 if a sum was wrong, no entry if it did not run."""
+        if unknown := results.keys() - set(self.next_round()):
+            raise ValueError(f"these trials are not of this round: {sorted(map(str, unknown))}")
         self.rounds += 1
-        self.trials += len(self._waiting.pop(0))
-        self._measured.add(results)
-        if not self._waiting:
-            self._go_on()
-        if self._waiting and self.rounds >= self.cost.rounds:
-            self.give_up(f"the {self.rounds} rounds were spent before everything was asked")
+        self.trials += len(self._pending.pop(0))
+        self._measurements.add(results)
+        if not self._pending:
+            self._advance()
+        if self._pending and self.rounds >= self.cost.rounds:
+            self.stop(f"stopped at the limit of {self.rounds} rounds")
 
-    def give_up(self, because: str) -> None:
-        """End it here, with a verdict of what was measured so far."""
-        self._waiting = []
-        self.verdict = conclude(self._case, because)
+    def stop(self, because: str) -> None:
+        """Stop here, with what was measured so far."""
+        self._pending = []
+        self.result = conclude(self._state, because)
 
-    def _go_on(self) -> None:
-        for asked in self._story:
-            self._waiting = rounds_of(asked)
-            if self._waiting:
+    def _advance(self) -> None:
+        for trials in self._stages:
+            self._pending = pack_rounds(trials)
+            if self._pending:
                 return
-        self.verdict = conclude(self._case)
+        self.result = conclude(self._state)
 
 
-def _story(case: Case) -> Stage:
-    if len(case.layout.nodes) < 2:
+def _run_stages(state: IsolationState) -> Stage:
+    if len(state.layout.nodes) < 2:
         return
-    yield from meet_neighbours(case)
-    if not case.core():
-        yield from compare_rails(case)
-        yield from meet_others(case)
-    yield from meet_the_core(case)
-    yield from together(meet_again(case), confirm_links(case), take_apart(case))
-    yield from compare_rails(case)
-    yield from meet_the_core(case)  # which a rail that slows all may have hidden
-    if not case.measured.pairs(bad=True) and not case.found and not case.near():
-        yield from halve(case)
+    yield from measure_ring(state)
+    if not state.core_nodes():
+        yield from compare_rails(state)
+        yield from measure_more_pairs(state)
+    yield from measure_against_core(state)
+    yield from merge_stages(repeat_near_limit(state), confirm_links(state), measure_single_gpus(state))
+    yield from compare_rails(state)
+    yield from measure_against_core(state)  # a rail that is slow for all may have hidden them
+    if not state.measurements.pairs(bad=True) and not state.faults and not state.nodes_near_limit():
+        yield from bisect_slow_groups(state)

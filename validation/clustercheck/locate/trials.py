@@ -1,4 +1,4 @@
-"""What a search measures: trials of pairs and groups, as many at once as can be, and what they cost."""
+"""Trials of pairs and groups, the rounds they run in, and the upper bound of their number."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clustercheck.locate.pairs import BAD_BELOW_BEST, Pair, in_order
+from clustercheck.locate.pairs import BAD_BELOW_BEST, Pair, sort_pair
 
-PARTS_AT_ONCE = 16  # nodes, or pairs, that one round takes apart: more of them share a cause above the parts
-FEW = 8  # nodes of which every pair is measured, not the ring's alone: a tree of the group uses others, too
+MAX_PARALLEL_PARTS = 16  # nodes or pairs whose parts are measured: more than these share a cause
+MAX_ALL_PAIRS_NODES = 8  # every pair is measured, not only the ring's: a tree of the group uses others too
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The nodes in the order of the group's ring, and what is known of them.
+class GroupLayout:
+    """The nodes in the order of the group's ring, their GPUs and rails.
 
-    Each node has so many GPUs and rails (network adapters); GPU g uses rail g x rails / GPUs. ``blocks``
-    says which leaf switch a node hangs on, where that is known.
+    Each node has the same number of GPUs and rails (network adapters); GPU g uses rail g x rails / GPUs.
+    ``blocks`` names the leaf switch of a node, where known.
     """
 
     nodes: tuple[str, ...]
@@ -26,10 +26,10 @@ class Layout:
     blocks: Mapping[str, str] = field(default_factory=dict)
 
     def rail_of(self, gpu: int) -> int:
-        """The rail that a GPU uses by itself."""
+        """The rail that a GPU uses by default."""
         return gpu * self.rails // self.gpus
 
-    def members(self) -> dict[str, list[str]]:
+    def nodes_by_block(self) -> dict[str, list[str]]:
         """The nodes of each block, in ring order."""
         found: dict[str, list[str]] = {}
         for node in self.nodes:
@@ -39,10 +39,10 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When a trial is bad: below the floor, or below this part of what the better ones reach.
+class TrialLimits:
+    """A trial is bad below the floor, or below this part of what the better ones reach.
 
-    ``floor_gbps`` is of a pair with all its GPUs.
+    ``floor_gbps`` is that of a pair with all its GPUs.
     """
 
     floor_gbps: float = 0.0
@@ -51,7 +51,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Trial:
-    """One all-reduce of these nodes: with all they have, or of one GPU in each over one rail."""
+    """One all-reduce of these nodes: with all their GPUs, or with one GPU in each over one rail."""
 
     nodes: tuple[str, ...]
     gpu: int | None = None
@@ -64,71 +64,73 @@ class Trial:
         return a, b
 
 
-def trial_of(a: str, b: str, gpu: int | None = None, rail: int | None = None) -> Trial:
-    """The trial of a pair: the same one whoever is named first."""
-    return Trial(in_order(a, b), gpu, rail)
+def make_pair_trial(a: str, b: str, gpu: int | None = None, rail: int | None = None) -> Trial:
+    """The trial of a pair: the same one for either order of its nodes."""
+    return Trial(sort_pair(a, b), gpu, rail)
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a search takes at most. A round is one group test: trials that run at once."""
+class SearchCost:
+    """The upper bound of a search. A round is one group test: trials that run in parallel."""
 
     rounds: int
     trials: int
 
 
-def cost(layout: Layout) -> Cost:
-    """At most 2 log2(N) + 8 rounds beyond the group's own, each of no more trials than fit at once.
+def bound_cost(layout: GroupLayout) -> SearchCost:
+    """At most 2 log2(N) + 8 rounds beyond the group's own, each of no more trials than fit in parallel.
 
-    Of few nodes, so many more as all their pairs take; and GPUs that share a rail come in turn.
+    For few nodes, plus the rounds of all their pairs; GPUs that share a rail take turns.
     """
     count = len(layout.nodes)
     if count < 2:
-        return Cost(0, 0)
+        return SearchCost(0, 0)
     rounds = 2 * math.ceil(math.log2(count)) + 8 + math.ceil(layout.gpus / layout.rails) - 1
-    if 2 < count <= FEW:
+    if 2 < count <= MAX_ALL_PAIRS_NODES:
         rounds += count - 1 + count % 2
     at_once = count // 2
-    return Cost(rounds, rounds * max(at_once, min(at_once, PARTS_AT_ONCE) * layout.gpus))
+    return SearchCost(rounds, rounds * max(at_once, min(at_once, MAX_PARALLEL_PARTS) * layout.gpus))
 
 
-def rounds_of(trials: Iterable[Trial]) -> list[list[Trial]]:
-    """The trials in rounds, each into the first where it gets in nobody's way."""
+def pack_rounds(trials: Iterable[Trial]) -> list[list[Trial]]:
+    """The trials in rounds, each in the first round that has no conflict with it."""
     rounds: list[list[Trial]] = []
     busy: list[set[tuple[str, str, int | None]]] = []
     for trial in trials:
-        takes = _takes(trial)
-        for members, taken in zip(rounds, busy, strict=True):
-            if not _meets(takes, taken):
+        needed = _resources_of(trial)
+        for members, in_use in zip(rounds, busy):
+            if not _conflicts(needed, in_use):
                 members.append(trial)
-                taken.update(takes)
+                in_use.update(needed)
                 break
         else:
             rounds.append([trial])
-            busy.append(set(takes))
+            busy.append(set(needed))
     return rounds
 
 
-def _takes(trial: Trial) -> set[tuple[str, str, int | None]]:
+def _resources_of(trial: Trial) -> set[tuple[str, str, int | None]]:
     if trial.gpu is None:
         return {(node, "all", None) for node in trial.nodes}
     of_part = (("gpu", trial.gpu), ("rail", trial.rail), ("part", None))
     return {(node, what, which) for node in trial.nodes for what, which in of_part}
 
 
-def _meets(takes: set[tuple[str, str, int | None]], taken: set[tuple[str, str, int | None]]) -> bool:
-    for node, what, which in takes:
+def _conflicts(needed: set[tuple[str, str, int | None]], in_use: set[tuple[str, str, int | None]]) -> bool:
+    for node, what, which in needed:
         if what == "all":
-            if (node, "all", None) in taken or (node, "part", None) in taken:
+            if (node, "all", None) in in_use or (node, "part", None) in in_use:
                 return True
-        elif (node, "all", None) in taken or (what != "part" and (node, what, which) in taken):
+        elif (node, "all", None) in in_use or (what != "part" and (node, what, which) in in_use):
             return True
     return False
 
 
-def neighbours(nodes: Sequence[str]) -> list[Trial]:
-    """Every pair of neighbours of the ring: each even one, then each odd one, and what closes it."""
+def list_ring_pairs(nodes: Sequence[str]) -> list[Trial]:
+    """Every pair of neighbours of the ring: the even ones, then the odd ones and the closing one."""
     count = len(nodes)
     if count < 3:
-        return [trial_of(nodes[0], nodes[1])] if count == 2 else []
-    return [trial_of(nodes[n], nodes[(n + 1) % count]) for n in (*range(0, count, 2), *range(1, count, 2))]
+        return [make_pair_trial(nodes[0], nodes[1])] if count == 2 else []
+    return [
+        make_pair_trial(nodes[n], nodes[(n + 1) % count]) for n in (*range(0, count, 2), *range(1, count, 2))
+    ]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from clustercheck.parse.document import member, read_json
+from clustercheck.parse.python39 import StrEnum
 from clustercheck.parse.reading import CannotReadError
 
 ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
@@ -19,7 +19,7 @@ _OF_A_RESULT = {
 }  # fmt: skip
 
 
-class Said(StrEnum):
+class DiagStatus(StrEnum):
     """DCGM's word on one test."""
 
     PASS = "pass"  # noqa: S105 - no password
@@ -30,8 +30,9 @@ class Said(StrEnum):
 
 
 _WORDS = {
-    "pass": Said.PASS, "fail": Said.FAIL, "warn": Said.WARN, "warning": Said.WARN, "skip": Said.SKIP,
-    "skipped": Said.SKIP, "not run": Said.NOT_RUN,
+    "pass": DiagStatus.PASS, "fail": DiagStatus.FAIL, "warn": DiagStatus.WARN, "warning": DiagStatus.WARN,
+    "skip": DiagStatus.SKIP,
+    "skipped": DiagStatus.SKIP, "not run": DiagStatus.NOT_RUN,
 }  # fmt: skip
 
 
@@ -45,7 +46,7 @@ class DiagResult:
     test: str
     category: str
     gpu: int | None
-    said: Said
+    said: DiagStatus
     messages: tuple[str, ...] = ()
     entity: str = ""
 
@@ -85,7 +86,7 @@ def parse_dcgm(text: str, gpus: int) -> Diag:
         if test is not None  # DCGM 3.0 leaves holes
         for result in _of_test(test, member(category, "category", str, _WHAT), form)
     )
-    if not any(result.said is not Said.NOT_RUN for result in results):
+    if not any(result.said is not DiagStatus.NOT_RUN for result in results):
         raise CannotReadError(f"{_WHAT} has no result")
     about = document if form == 3 else member(document, "metadata", dict, _WHAT)
     return Diag(
@@ -101,15 +102,15 @@ def _of_test(test: Any, category: str, form: int) -> Iterator[DiagResult]:
     summary = member(test, "test_summary", dict, _WHAT) if "test_summary" in test else None
     found = [_of_entry(entry, name, category, form) for entry in entries]
     if form == 4:
-        overall = _said(summary) if summary is not None else Said.NOT_RUN
-        if (summary is None) != (not entries) and overall in (Said.PASS, Said.NOT_RUN):
+        overall = _said(summary) if summary is not None else DiagStatus.NOT_RUN
+        if (summary is None) != (not entries) and overall in (DiagStatus.PASS, DiagStatus.NOT_RUN):
             raise CannotReadError(f"{_WHAT} has a summary without results for {name[:40]!r}, or the reverse")
-        if overall is Said.PASS and any(result.said is Said.FAIL for result in found):
+        if overall is DiagStatus.PASS and any(result.said is DiagStatus.FAIL for result in found):
             raise CannotReadError(f"{_WHAT} says that {name[:40]!r} passed, and that it failed")
         if summary is not None and not any(result.said is overall for result in found):
             # What no GPU is blamed for: the node's.
             found.append(DiagResult(name, category, None, _weighed(overall, summary), _messages(summary)))
-    yield from found or [DiagResult(name, category, None, Said.NOT_RUN)]
+    yield from found or [DiagResult(name, category, None, DiagStatus.NOT_RUN)]
 
 
 def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
@@ -127,15 +128,15 @@ def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
     return DiagResult(name, category, gpu, _weighed(said, entry), messages, entity)
 
 
-def _said(entry: Any) -> Said:
+def _said(entry: Any) -> DiagStatus:
     word = member(entry, "status", str, _WHAT)
     if word.lower() not in _WORDS:
         raise CannotReadError(f"{_WHAT} says {word[:40]!r} of a test, which is no known word")
     return _WORDS[word.lower()]
 
 
-def _weighed(said: Said, entry: Mapping[str, Any]) -> Said:
-    return Said.WARN if said is Said.PASS and entry.get("warnings") else said
+def _weighed(said: DiagStatus, entry: Mapping[str, Any]) -> DiagStatus:
+    return DiagStatus.WARN if said is DiagStatus.PASS and entry.get("warnings") else said
 
 
 def _messages(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ def _complete(results: tuple[DiagResult, ...], gpus: int) -> tuple[DiagResult, .
         raise CannotReadError(f"{_WHAT} names GPU {beyond[0]} where there are {gpus}")
     tests = dict.fromkeys((result.test, result.category) for result in results if result.gpu is not None)
     silent = [
-        DiagResult(test, category, gpu, Said.NOT_RUN, ("DCGM says nothing of this GPU",))
+        DiagResult(test, category, gpu, DiagStatus.NOT_RUN, ("DCGM says nothing of this GPU",))
         for test, category in tests
         for gpu in range(gpus)
         if (test, category, gpu, "") not in keys

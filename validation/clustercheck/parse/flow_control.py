@@ -25,7 +25,7 @@ class FlowControl:
 def parse_flow_control(record: Any, interface: str) -> FlowControl:
     """The settings of one interface.
 
-    Raises CannotReadError where the probe has nothing of it, neither way of reading told anything, or one
+    Raises CannotReadError where the probe has nothing of it, neither way of reading gave a value, or one
     said what no interface says.
     """
     said = member(record, interface, dict, _WHAT)

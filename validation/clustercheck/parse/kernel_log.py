@@ -9,7 +9,7 @@ from typing import Any
 
 from clustercheck.parse.reading import CannotReadError, bus_address
 
-# With MIG the driver names the GPU instance beside the address: "(PCI:0000:41:00 GPU-I:05)".
+# With MIG the driver names the GPU instance after the address: "(PCI:0000:41:00 GPU-I:05)".
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})(?: GPU-I:\d{1,3})?\): (\d{1,4})(?:, (.*))?$")
 _SXID = re.compile(r"nvidia-nvswitch\d*: SXid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,6})(?:, (.*))?$")
 
@@ -44,7 +44,7 @@ class Xid:
 
 @dataclass(frozen=True)
 class Unnumbered:
-    """A fault that the kernel tells without an Xid: of the device at ``address``, or of the node."""
+    """A fault that the kernel reports without an Xid: of the device at ``address``, or of the node."""
 
     address: str
     fault: str
@@ -53,7 +53,7 @@ class Unnumbered:
 
 @dataclass(frozen=True)
 class KernelLog:
-    """What a log says of GPUs, oldest first; ``garbled`` are lines that bear the word Xid and have none."""
+    """What a log says of GPUs, oldest first; ``garbled`` are lines with the word Xid that cannot be read."""
 
     xids: tuple[Xid, ...]
     unnumbered: tuple[Unnumbered, ...] = ()
@@ -82,7 +82,7 @@ def parse_kernel_log(record: Any) -> KernelLog:
 
 
 def unnumbered_fault(line: str) -> Unnumbered | None:
-    """The fault in a line that bears no Xid, None where there is none."""
+    """The fault in a line without an Xid, None if there is none."""
     if "Xid" in line:
         return None
     for pattern, fault in _UNNUMBERED:

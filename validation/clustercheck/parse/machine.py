@@ -14,7 +14,7 @@ CONTAINERS = ("docker", "podman", "lxc", "lxc-libvirt", "systemd-nspawn", "openv
 def virtual(record: Any) -> str:
     """What a node is inside of (docker, kvm, ...), an empty string for a machine of its own.
 
-    Raises CannotReadError where systemd-detect-virt does not tell.
+    Raises CannotReadError if systemd-detect-virt did not answer.
     """
     if isinstance(record, Mapping) and record.get("rc") == 1:
         record = {**record, "rc": 0}  # how it ends where it says "none"
@@ -25,7 +25,7 @@ def virtual(record: Any) -> str:
 
 
 def in_container(record: Any) -> bool:
-    """Whether the node's kernel, with its log, is that of a machine around it; what is not told is not."""
+    """Whether the node's kernel, with its log, is that of a machine around it; False if unknown."""
     try:
         return virtual(record) in CONTAINERS
     except CannotReadError:

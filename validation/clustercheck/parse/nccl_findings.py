@@ -9,7 +9,7 @@ from clustercheck.parse.nccl_log import RING, Joined, NcclLog
 
 
 @dataclass(frozen=True)
-class Finding:
+class NcclFinding:
     """One thing that is not as it should be: a stable ``code``, what is seen where, and what to do."""
 
     code: str
@@ -19,13 +19,13 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Site:
+class NcclSite:
     """What NCCL could use here, by host.
 
     ``adapters`` are those of the training network with an active port, empty where it is not known which;
     ``rdma`` the hosts that have any, ``interfaces`` the one for sockets. ``gpudirect`` names hosts whose
     adapters are near enough to the GPUs to read their memory, ``near`` those whose GPUs all reach each other
-    without crossing the processors' link; ``peers`` tells of two ranks of a host whether they may use
+    without crossing the processors' link; ``peers`` says whether two ranks of a host may use
     peer-to-peer access.
     """
 
@@ -47,7 +47,7 @@ REMEDIES = {
         "nothing in the image set it otherwise."
     ),
     "adapters-unused": (
-        "Name all adapters of the training network in NCCL_IB_HCA, or leave it unset; look at the "
+        "Name all adapters of the training network in NCCL_IB_HCA, or leave it unset; check the "
         "state of the ports that are missing."
     ),
     "adapters-foreign": (
@@ -55,7 +55,7 @@ REMEDIES = {
         "NCCL_IB_HCA=^mlx5_bond_0)."
     ),
     "shared-memory": (
-        "Unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; look at `nvidia-smi topo -p2p r`, at ACS and "
+        "Unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL; check `nvidia-smi topo -p2p r`, at ACS and "
         "IOMMU (off for GPUs without NVLink), and that one container sees all GPUs of the node."
     ),
     "network-within-node": (
@@ -67,14 +67,14 @@ REMEDIES = {
         "a kernel from 5.12 for DMA-BUF; unset NCCL_NET_GDR_LEVEL and NCCL_NET_GDR_DISABLE."
     ),
     "ring-over-sys": (
-        "Data between GPUs of a node crosses the processors' link: look at NVLink and Fabric Manager "
+        "Data between GPUs of a node crosses the processors' link: check NVLink and Fabric Manager "
         "first, then at NUMA settings and that every GPU of the node takes part."
     ),
-    "warnings": ("Look at the first warning: NCCL goes on after most, by a slower road."),
+    "warnings": ("Check the first warning: NCCL continues after most of them, on a slower path."),
 }
 
 
-def findings(log: NcclLog, site: Site) -> tuple[Finding, ...]:
+def findings(log: NcclLog, site: NcclSite) -> tuple[NcclFinding, ...]:
     """What is wrong, worst first; none where all is well, or cannot be better on this hardware."""
     across = [joined for joined in log.joined if log.crosses(joined)]
     within = [joined for joined in log.joined if not log.crosses(joined)]
@@ -122,14 +122,14 @@ def findings(log: NcclLog, site: Site) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def _of_connections(code: str, joined: list[Joined], log: NcclLog, seen: str) -> Finding | None:
+def _of_connections(code: str, joined: list[Joined], log: NcclLog, seen: str) -> NcclFinding | None:
     pairs = sorted({(j.sender, j.receiver) for j in joined})
     some = ", ".join(f"{a} -> {b}" for a, b in pairs[:4])
     more = f" and {len(pairs) - 4} more" if len(pairs) > 4 else ""
     return _finding(code, sorted({log.speaker(j) for j in joined}), f"{seen}: ranks {some}{more}", log)
 
 
-def _of_interfaces(log: NcclLog, site: Site, across: Sequence[Joined]) -> Finding | None:
+def _of_interfaces(log: NcclLog, site: NcclSite, across: Sequence[Joined]) -> NcclFinding | None:
     """The interfaces that data crosses, where it goes over sockets."""
     over = {log.speaker(j) for j in across if j.how == "Socket"}
     wrong = {
@@ -140,7 +140,7 @@ def _of_interfaces(log: NcclLog, site: Site, across: Sequence[Joined]) -> Findin
     return _of_adapters("interface-foreign", wrong, "talks over another interface than declared:", log)
 
 
-def _unused(log: NcclLog, site: Site) -> dict[str, list[str]]:
+def _unused(log: NcclLog, site: NcclSite) -> dict[str, list[str]]:
     """What NCCL does not even count among its adapters."""
     return {
         host: sorted(set(site.adapters[host]) - set(listed))
@@ -149,7 +149,7 @@ def _unused(log: NcclLog, site: Site) -> dict[str, list[str]]:
     }
 
 
-def _foreign(log: NcclLog, site: Site, across: Sequence[Joined]) -> dict[str, list[str]]:
+def _foreign(log: NcclLog, site: NcclSite, across: Sequence[Joined]) -> dict[str, list[str]]:
     """What data does cross; that NCCL counts an adapter among its own does no harm."""
     used: dict[str, set[str]] = {}
     for joined in across:
@@ -162,15 +162,15 @@ def _foreign(log: NcclLog, site: Site, across: Sequence[Joined]) -> dict[str, li
     }
 
 
-def _of_adapters(code: str, wrong: Mapping[str, list[str]], said: str, log: NcclLog) -> Finding | None:
+def _of_adapters(code: str, wrong: Mapping[str, list[str]], said: str, log: NcclLog) -> NcclFinding | None:
     text = "; ".join(f"{host} {said} {', '.join(names)}" for host, names in sorted(wrong.items())[:4])
     return _finding(code, sorted(wrong), f"NCCL on {text}", log)
 
 
-def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> Finding | None:
-    """With what the environment sets of it, since that is the first thing to look at; None without hosts."""
+def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> NcclFinding | None:
+    """With what the environment sets of it, since that is the first thing to inspect; None without hosts."""
     if not hosts:
         return None
     named = [name for name in sorted(log.environment) if name in REMEDIES[code]]
     said = ", ".join(f"{name}={'|'.join(sorted(log.environment[name]))}" for name in named)
-    return Finding(code, tuple(hosts), f"{seen} (set: {said})" if said else seen, REMEDIES[code])
+    return NcclFinding(code, tuple(hosts), f"{seen} (set: {said})" if said else seen, REMEDIES[code])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
+from clustercheck.parse.python39 import pairwise
 from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 256 * 1024 * 1024  # some 12 kB a rank: a group of 16,000 and more
@@ -200,7 +200,7 @@ def _collnet(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None
 
 
 def _ring(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
-    """NCCL cuts long rings off: what is cut off may be within a number."""
+    """NCCL truncates long rings, perhaps within a number."""
     order = tuple(int(rank) for rank in match[3].split())
     cut = match[4] is not None or len(order) < ranks
     ring = order[:-1] if cut else (*order, order[0])

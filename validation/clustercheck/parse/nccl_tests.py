@@ -31,7 +31,7 @@ OPERATIONS = ("", "none", "sum", "prod", "max", "min", "avg", "mulsum")
 
 @dataclass(frozen=True)
 class Timing:
-    """One measurement, as printed. ``wrong`` counts wrong elements, None where they were not looked at.
+    """One measurement, as printed. ``wrong`` counts wrong elements, None if they were not checked.
 
     ``by_cpu`` marks a time that is the CPU's (`-C`): bandwidths are of the GPU's time all the same.
     """
@@ -44,7 +44,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Row:
+class NcclTestsRow:
     """One size. ``redop`` and ``root`` are empty where the version prints none."""
 
     size_bytes: int
@@ -94,13 +94,13 @@ class NcclTest:
     ranks: int
     devices: tuple[Device, ...]
     sweep: Sweep
-    rows: tuple[Row, ...]
+    rows: tuple[NcclTestsRow, ...]
     out_of_bounds: int
     average_busbw: float
     counts_wrong: bool = True  # before 2.13, rows name the largest error instead
     error: str = ""
 
-    def at(self, size_bytes: int) -> Row:
+    def at(self, size_bytes: int) -> NcclTestsRow:
         """The row of one size. Raises CannotReadError where that size was not measured, or more than once."""
         found = [row for row in self.rows if row.size_bytes == size_bytes]
         if len(found) != 1:
@@ -159,7 +159,7 @@ def _sizes_fit(test: NcclTest) -> None:
             raise CannotReadError(f"a row of {row.size_bytes} bytes stands where one of {nominal} should")
 
 
-def _row_fits(row: Row, test: NcclTest) -> None:
+def _row_fits(row: NcclTestsRow, test: NcclTest) -> None:
     factor, of_one_rank = COLLECTIVES[test.collective]
     if row.type not in TYPES:
         raise CannotReadError(f"a row has elements of the unknown type {row.type[:20]!r}")
@@ -191,15 +191,15 @@ def _row_fits(row: Row, test: NcclTest) -> None:
 
 
 def _wrongs_fit(test: NcclTest) -> None:
-    """In place, all-to-all is not looked at; else what is validated counts wrong elements in each row."""
+    """In place, all-to-all is not checked; else what is validated counts wrong elements in each row."""
     if not test.counts_wrong:
         return
     wrongs = [timing.wrong for row in test.rows for timing in (row.out_of_place, row.in_place)]
     firsts = [row.out_of_place.wrong for row in test.rows]
     if test.sweep.validated and None in (firsts if test.collective == "alltoall" else wrongs):
-        raise CannotReadError("values were to be looked at, and a row says that they were not")
+        raise CannotReadError("values were to be checked, but a row says that they were not")
     if not test.sweep.validated and any(wrong is not None for wrong in wrongs):
-        raise CannotReadError("values were not to be looked at, and a row counts wrong ones")
+        raise CannotReadError("values were not to be checked, but a row counts wrong ones")
     if any(wrongs) != bool(test.out_of_bounds):
         raise CannotReadError(f"{test.out_of_bounds} values out of bounds do not fit the rows")
 

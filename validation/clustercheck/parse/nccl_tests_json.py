@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from clustercheck.parse.document import member, read_json
-from clustercheck.parse.nccl_tests import COLLECTIVES, Device, NcclTest, Row, Sweep, Timing, agreed
+from clustercheck.parse.nccl_tests import COLLECTIVES, Device, NcclTest, NcclTestsRow, Sweep, Timing, agreed
 from clustercheck.parse.reading import CannotReadError, bus_address
 
 KNOWN_VERSIONS = (1, 2, 3)
@@ -78,8 +78,8 @@ def _device(said: Any) -> Device:
     )
 
 
-def _row(said: Any) -> Row:
-    return Row(
+def _row(said: Any) -> NcclTestsRow:
+    return NcclTestsRow(
         member(said, "size", int, _WHAT),
         member(said, "count", int, _WHAT),
         member(said, "type", str, _WHAT),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from clustercheck.parse.nccl_tests import COLLECTIVES, Device, NcclTest, Row, Sweep, Timing, agreed
+from clustercheck.parse.nccl_tests import COLLECTIVES, Device, NcclTest, NcclTestsRow, Sweep, Timing, agreed
 from clustercheck.parse.reading import CannotReadError, bus_address, readable
 
 LARGEST = 4 * 1024 * 1024
@@ -32,14 +32,14 @@ _TIMES = ("time", "cputime")
 
 
 @dataclass
-class _Told:
+class _Reading:
     """What was read so far, each thing once."""
 
     sweep: Sweep | None = None
     devices: list[Device] = field(default_factory=list)
     columns: list[str] = field(default_factory=list)
     redop: tuple[int, int] | None = None  # where that column stands; versions before 2.13 may leave it empty
-    rows: list[Row] = field(default_factory=list)
+    rows: list[NcclTestsRow] = field(default_factory=list)
     out_of_bounds: int | None = None
     average: float | None = None
     programs: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def parse_nccl_tests(text: str, collective: str, ranks: int) -> NcclTest:
     """
     if len(text) > LARGEST:
         raise CannotReadError(f"the output of nccl-tests is {len(text)} characters long")
-    told = _Told()
+    told = _Reading()
     for line in readable(text, "nccl-tests").splitlines():
         if len(line) > LONGEST_LINE:  # none of nccl-tests' own is
             continue
@@ -86,9 +86,9 @@ def parse_nccl_tests(text: str, collective: str, ranks: int) -> NcclTest:
     )
 
 
-def _comment(line: str, told: _Told) -> None:
+def _comment(line: str, told: _Reading) -> None:
     """A line that nccl-tests itself begins with a hash; one that says nothing of the run is passed over."""
-    readers: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Told], bool]], ...] = (
+    readers: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Reading], bool]], ...] = (
         (_PARAMETERS, _parameters), (_RANK, _rank), (_BOUNDS, _bounds), (_AVERAGE, _average),
         (_PROGRAM, _program), (_ERROR, _error),
     )  # fmt: skip
@@ -105,7 +105,7 @@ def _comment(line: str, told: _Told) -> None:
         told.redop = stands.span() if stands else None
 
 
-def _parameters(match: re.Match[str], told: _Told) -> bool:
+def _parameters(match: re.Match[str], told: _Reading) -> bool:
     first = told.sweep is None and not told.devices
     told.sweep = Sweep(
         least=int(match[3]),
@@ -119,7 +119,7 @@ def _parameters(match: re.Match[str], told: _Told) -> bool:
     return first
 
 
-def _rank(match: re.Match[str], told: _Told) -> bool:
+def _rank(match: re.Match[str], told: _Reading) -> bool:
     if match[2] not in (None, "0"):  # NCCL_TESTS_SPLIT: several groups measure at once, one is reported
         raise CannotReadError("nccl-tests ran in several groups")
     address = bus_address(match[6]) if ":" in match[6] else ""
@@ -129,26 +129,26 @@ def _rank(match: re.Match[str], told: _Told) -> bool:
     return told.sweep is not None and not told.columns
 
 
-def _bounds(match: re.Match[str], told: _Told) -> bool:
+def _bounds(match: re.Match[str], told: _Reading) -> bool:
     first = told.out_of_bounds is None and bool(told.rows)
     told.out_of_bounds = int(match[1])
     return first and (match[2] == "OK") == (told.out_of_bounds == 0)
 
 
-def _average(match: re.Match[str], told: _Told) -> bool:
+def _average(match: re.Match[str], told: _Reading) -> bool:
     first = told.average is None and told.out_of_bounds is not None
     told.average = float(match[1])
     return first
 
 
-def _program(match: re.Match[str], told: _Told) -> bool:
+def _program(match: re.Match[str], told: _Reading) -> bool:
     first = match[1] not in told.programs
     in_order = told.sweep is None if match[1] == "starting" else told.average is not None
     told.programs[match[1]] = match[2]
     return first and in_order
 
 
-def _error(match: re.Match[str], told: _Told) -> bool:
+def _error(match: re.Match[str], told: _Reading) -> bool:
     first = not told.error and told.average is not None
     told.error = match[1].strip()[:300]
     return first
@@ -170,7 +170,7 @@ def _columns(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def _cells(line: str, told: _Told) -> list[str]:
+def _cells(line: str, told: _Reading) -> list[str]:
     """A row's cells, an empty one where nothing stands under redop: alltoall of old versions has none."""
     cells = line.split()
     if told.redop is not None and len(cells) < len(told.columns) and not line[slice(*told.redop)].strip():
@@ -178,7 +178,7 @@ def _cells(line: str, told: _Told) -> list[str]:
     return cells
 
 
-def _row(cells: list[str], told: _Told) -> Row:
+def _row(cells: list[str], told: _Reading) -> NcclTestsRow:
     if not told.columns or told.out_of_bounds is not None:
         raise CannotReadError("nccl-tests has a row outside its table")
     columns = told.columns
@@ -187,12 +187,12 @@ def _row(cells: list[str], told: _Told) -> Row:
     if len(cells) != len(columns):
         raise CannotReadError(f"nccl-tests has a row that does not fit its columns: {' '.join(cells)[:80]!r}")
     before = [name for name in columns if name in _BEFORE]
-    said = dict(zip(before, cells, strict=False))
+    said = dict(zip(before, cells))
     after, names = cells[len(before) :], columns[len(before) :]
     half = len(names) // 2
     if not all(re.fullmatch(r"\d{1,18}", said[name]) for name in ("size", "count")):
         raise CannotReadError(f"nccl-tests has a row without a size: {' '.join(cells)[:80]!r}")
-    return Row(
+    return NcclTestsRow(
         int(said["size"]), int(said["count"]), said["type"], said.get("redop", ""), said.get("root", ""),
         _timing(after[:half], names), _timing(after[half:], names),
     )  # fmt: skip

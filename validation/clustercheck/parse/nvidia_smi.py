@@ -24,7 +24,7 @@ _LOST = re.compile(
 
 
 @dataclass(frozen=True)
-class Gpu:
+class SmiGpu:
     """One GPU as the driver sees it. A field that the output lacks is empty or None, never a guess.
 
     ``lost`` is what stands in any field of a GPU that no longer answers.
@@ -59,11 +59,11 @@ class SmiLog:
 
     driver_version: str
     cuda_version: str
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SmiGpu, ...]
     simulated: bool = False
 
     @cached_property
-    def by_address(self) -> Mapping[str, Gpu]:
+    def by_address(self) -> Mapping[str, SmiGpu]:
         """GPUs by their PCI address."""
         return {gpu.address: gpu for gpu in self.gpus}
 
@@ -71,7 +71,7 @@ class SmiLog:
 def parse_smi(text: str) -> SmiLog:
     """Read the XML that `nvidia-smi -q -x` prints.
 
-    Raises CannotReadError where it is cut off, is something else, or contradicts itself.
+    Raises CannotReadError if it is truncated, is something else, or contradicts itself.
     """
     root = _root(text)
     driver = _text(root, "driver_version")
@@ -114,12 +114,12 @@ def _root(text: str) -> ElementTree.Element:
     return root
 
 
-def _gpu(index: int, element: ElementTree.Element) -> Gpu:
+def _gpu(index: int, element: ElementTree.Element) -> SmiGpu:
     printed = element.get("id") or _text(element, "pci/pci_bus_id")
     model = _text(element, "product_name")
     if not model:
         raise CannotReadError(f"nvidia-smi -q -x names no product for the GPU at {printed}")
-    return Gpu(
+    return SmiGpu(
         index=index,
         address=bus_address(printed),
         model=model,

@@ -31,8 +31,8 @@ class Listed:
 
     index: int
     uuid: str
-    unread: str = field(default="", kw_only=True)
-    lost: str = field(default="", kw_only=True)
+    unread: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _note_unread(found: list[L], line: str, what: str) -> None:
 class GpuLinkErrors(Listed):
     """What the NVLinks of one GPU have counted: link number to counts by the driver's names, lower case.
 
-    A link that is down counts nothing; a count that the driver does not tell is None.
+    A link that is down counts nothing; a count that the driver does not report is None.
     """
 
     counts: dict[int, dict[str, int | None]] = field(default_factory=dict)
@@ -131,7 +131,4 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
     for gpu in found:  # nearly all links and GPUs have counted the same: nothing
         gpu.counts.update({n: alike.setdefault(tuple(one.items()), one) for n, one in gpu.counts.items()})
     said = [tuple((n, tuple(one.items())) for n, one in gpu.counts.items()) for gpu in found]
-    return tuple(
-        replace(gpu, counts=together.setdefault(key, gpu.counts))
-        for key, gpu in zip(said, found, strict=True)
-    )
+    return tuple(replace(gpu, counts=together.setdefault(key, gpu.counts)) for key, gpu in zip(said, found))

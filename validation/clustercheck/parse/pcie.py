@@ -28,7 +28,7 @@ class Bridge:
 
 
 @dataclass(frozen=True)
-class Tree:
+class PcieTree:
     """Devices by address with the IOMMU's treatment of each (None: not behind one), and the bridges above."""
 
     architecture: str
@@ -39,14 +39,14 @@ class Tree:
     command_line: str
 
 
-def parse_pcie(part: Mapping[str, Any]) -> Tree:
+def parse_pcie(part: Mapping[str, Any]) -> PcieTree:
     """The probe's part pcie. Raises CannotReadError."""
     devices, bridges, iommus = part.get("devices"), part.get("bridges"), part.get("iommus")
     if not isinstance(devices, list) or not isinstance(bridges, list) or not isinstance(iommus, list):
-        raise CannotReadError("the probe's part pcie is not what it should be")
+        raise CannotReadError("the probe's part pcie has an unexpected form")
     if not all(isinstance(each, Mapping) for each in (*devices, *bridges)):
-        raise CannotReadError("what the probe says of PCI devices is not what it should be")
-    return Tree(
+        raise CannotReadError("what the probe says of PCI devices has an unexpected form")
+    return PcieTree(
         architecture=str(part.get("architecture")),
         as_root=part.get("as_root") is True,
         devices={str(each.get("address")): _text(each.get("iommu")) for each in devices},

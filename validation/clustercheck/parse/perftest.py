@@ -30,7 +30,7 @@ _GPU_MEMORY = re.compile(r"allocated GPU buffer (?:of a \d+ )?address at (?!.*CU
 
 
 @dataclass(frozen=True)
-class Asked:
+class PerftestRequest:
     """What was run: the adapter, the sizes of messages, and the GPU whose memory was sent, if any."""
 
     device: str
@@ -51,7 +51,7 @@ class WriteRow:
 class WriteBandwidth:
     """One run. ``both_ways`` marks a sum of both directions, ``dma_buf`` GPU memory lent by DMA-BUF."""
 
-    asked: Asked
+    asked: PerftestRequest
     link: str
     mtu_bytes: int
     queue_pairs: int
@@ -60,7 +60,7 @@ class WriteBandwidth:
     rows: tuple[WriteRow, ...]
 
 
-def parse_write_bandwidth(text: str, asked: Asked) -> WriteBandwidth:
+def parse_write_bandwidth(text: str, asked: PerftestRequest) -> WriteBandwidth:
     """Read what the client printed.
 
     Raises CannotReadError where it is not whole, not what was asked for, or bandwidth and rate of messages
@@ -95,7 +95,7 @@ def parse_write_bandwidth(text: str, asked: Asked) -> WriteBandwidth:
 
 
 def _as_asked(
-    asked: Asked, fields: Mapping[str, Any], rows: list[WriteRow], *, both_ways: bool, dma_buf: bool
+    asked: PerftestRequest, fields: Mapping[str, Any], rows: list[WriteRow], *, both_ways: bool, dma_buf: bool
 ) -> WriteBandwidth:
     mtu, pairs = (re.match(r"\d{1,6}", fields.get(name, "")) for name in ("Mtu", "Number of qps"))
     link = fields.get("Link type", "")

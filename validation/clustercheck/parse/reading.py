@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"  # what the probe puts for bytes that are no UTF-8
@@ -79,3 +80,18 @@ def whole_number(text: str) -> int | None:
     """The number that a text begins with, None for N/A and the like."""
     match = re.match(r"-?[0-9]{1,18}(?![0-9.])", text.strip())
     return int(match.group()) if match else None
+
+
+_ISO_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(?:(Z)|([+-]\d\d):?(\d\d))?", re.ASCII
+)
+
+
+def iso_time(text: str) -> datetime:
+    """A time as dmesg and journalctl print it, read alike by every Python. Raises ValueError."""
+    match = _ISO_TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is not an ISO 8601 time")
+    day, time, fraction, utc, hours, minutes = match.groups()
+    zone = "+00:00" if utc else f"{hours}:{minutes}" if hours else ""
+    return datetime.fromisoformat(f"{day}T{time}.{(fraction or '0')[:6].ljust(6, '0')}{zone}")

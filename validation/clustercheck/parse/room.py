@@ -22,7 +22,7 @@ class Room:
 
 
 def parse_room(record: Mapping[str, Any]) -> Room:
-    """The room of one place. Raises CannotReadError where the record is not what it should be."""
+    """The room of one place. Raises CannotReadError where the record has an unexpected form."""
     path, read_only = record.get("path"), record.get("read_only")
     sizes = [record.get(name) for name in ("size_bytes", "free_bytes", "inodes", "inodes_free")]
     numbers = [size for size in sizes if isinstance(size, int)]

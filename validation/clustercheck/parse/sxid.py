@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from clustercheck.parse.kernel_log import Xid
+from clustercheck.parse.python39 import StrEnum
 
 _FIRST = re.compile(r"(Fatal|Non-fatal)(?:, Link (\d{1,3}))?\b[ ,]*(.*)")
 _MORE = re.compile(r"Severity \d{1,3} Engine instance|Data \{")  # of the message before it
 
 
-class Severity(StrEnum):
+class SxidSeverity(StrEnum):
     """The driver's own word; UNSAID where only the lines after the first are left of a message."""
 
     FATAL = "fatal"
@@ -28,7 +28,7 @@ class Sxid:
     address: str
     code: int
     when: str
-    severity: Severity
+    severity: SxidSeverity
     link: int | None
     message: str
 
@@ -50,11 +50,11 @@ def switch_errors(messages: Iterable[Xid]) -> SwitchLog:
     garbled: list[str] = []
     for xid in (xid for xid in messages if xid.switch):
         if match := _FIRST.match(xid.message):
-            severity = Severity(match[1].lower())
+            severity = SxidSeverity(match[1].lower())
             link = int(match[2]) if match[2] else None
             found.append(Sxid(xid.address, xid.code, xid.when, severity, link, match[3].strip()))
         elif not _MORE.match(xid.message):
             garbled.append(f"the kernel log has an SXid of unknown form: {xid.code}, {xid.message[:80]!r}")
         elif not any((said.address, said.code) == (xid.address, xid.code) for said in found):
-            found.append(Sxid(xid.address, xid.code, xid.when, Severity.UNSAID, None, xid.message))
+            found.append(Sxid(xid.address, xid.code, xid.when, SxidSeverity.UNSAID, None, xid.message))
     return SwitchLog(tuple(found), tuple(garbled))

@@ -42,7 +42,7 @@ def parse_topology(text: str) -> Topology:
         values = cells[: len(columns)]
         if len(values) < len(columns) or not all(_CONNECTION.fullmatch(value) for value in values):
             raise CannotReadError(f"nvidia-smi topo -m: the row of {name[:20]!r} does not fit the columns")
-        connections.setdefault(name, dict(zip(columns, values, strict=True)))
+        connections.setdefault(name, dict(zip(columns, values)))
     missing = [gpu for gpu in gpus if gpu not in connections]
     if missing:
         raise CannotReadError(f"nvidia-smi topo -m has no row of {', '.join(missing)}")

@@ -1,5 +1,6 @@
 """The probe: collects raw evidence on one node and judges nothing.
 
-It is shipped to nodes as one text (see `clustercheck.shipment`) and runs there from standard input, as root,
-on the standard library of Python 3.8 or newer alone. Every program that it calls has a time limit of its own.
+It is shipped to nodes as one text (`clustercheck.evidence.shipment`) and runs there from standard input, as
+root, with nothing but the standard library of Python 3.8 or newer. Each program that it calls has a time
+limit.
 """

@@ -32,7 +32,7 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     processes = [line for line in said if PROCESS.match(line)]
     if apps["timed_out"]:
         unknown.append("nvidia-smi did not answer")
-    elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then who holds a device tells
+    elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then the holders of the device count
         processes = holders()
     elif len(processes) < len(said):
         unknown.append("nvidia-smi printed what is no list of processes")

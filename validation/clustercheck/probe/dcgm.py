@@ -6,7 +6,7 @@ from typing import Any
 
 from clustercheck.probe.programs import command
 
-STOPPING_S = 10.0  # an interrupt lets dcgmi stop the diagnostic in its daemon; killed at once, it would go on
+STOPPING_S = 10.0  # an interrupt lets dcgmi stop the diagnostic in its daemon; if killed, it would continue
 ENDED_BY_TIMEOUT = (124, 137)  # as timeout(1) says it
 
 

@@ -40,7 +40,7 @@ def pci() -> list[dict[str, Any]]:
 
 
 def answers(directory: str) -> bool | None:
-    """Whether a device still answers: one that fell off the bus reads all ones. None where it is not told."""
+    """Whether a device still answers: one that fell off the bus reads all ones. None if unknown."""
     try:
         with open(directory + "config", "rb") as stream:  # noqa: PTH123
             identity = stream.read(4)

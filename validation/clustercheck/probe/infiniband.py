@@ -11,7 +11,7 @@ from clustercheck.probe.programs import listing
 ROOT = "/sys/class/infiniband"
 LIMIT_S = 20.0  # of all reads together: an adapter whose firmware hangs answers each of them slowly
 KEEP_BYTES = 4096  # of one file, and a file of sysfs has no more
-MOST = 64  # of adapters, of counters of a port, and of addresses looked at
+MOST = 64  # of adapters, of counters of a port, and of addresses read
 EMPTY_ADDRESS = ":".join(["0000"] * 8)
 
 

@@ -17,7 +17,7 @@ OTHER_LINES = re.compile(
     r"NVRM: API mismatch|fallen off the bus|RmInitAdapter failed"
     r"|PCIe Bus Error: severity=\w+ \(Fatal\)|mlx5_core .*(insufficient power|[Hh]igh [Tt]emperature)"
 )
-# What a kernel says first, but for microcode that was brought up to date before it.
+# What a kernel says first, except microcode that was brought up to date before it.
 BOOT = re.compile(r"\bLinux version \d|\bBooting Linux on physical CPU\b")
 BOOT_LINES = 20
 

@@ -13,7 +13,7 @@ from clustercheck.probe.registry import endpoint_of
 PORT = 53
 ANSWER_S = 2.0
 TRIES = 2
-MOST_SERVERS = 3  # the resolver looks at no more
+MOST_SERVERS = 3  # the resolver uses no more
 
 
 def name_service(image: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def ask(server: str, name: str) -> dict[str, Any]:
                 line.send(question(number, name))
                 try:
                     answer = line.recv(4096)
-                except socket.timeout:  # noqa: UP041 - not TimeoutError before Python 3.10
+                except socket.timeout:
                     record["because"] = f"no answer within {ANSWER_S:g} s, asked {TRIES} times"
                     continue
                 if answer[:2] == number and len(answer) >= 12:

@@ -33,7 +33,7 @@ def pcie(root: str = "") -> dict[str, Any]:
 
 
 def asked(command_line: str) -> str:
-    """What the kernel's command line says of IOMMUs; what else stands there is nobody's business."""
+    """What the kernel's command line says of IOMMUs; the rest is private."""
     return " ".join(word for word in command_line.split() if "iommu" in word)
 
 
@@ -60,7 +60,7 @@ def way(root: str, address: str) -> dict[str, Any]:
 def bridge(root: str, address: str) -> dict[str, Any]:
     """One bridge: what kind of port it is, and the control word of its ACS: None where it has none.
 
-    ``read_bytes`` of 256 and fewer mean that nobody could see whether it has.
+    ``read_bytes`` of 256 and fewer mean that it could not be determined.
     """
     try:
         with open(f"{root}{DEVICES}/{address}/config", "rb") as stream:  # noqa: PTH123

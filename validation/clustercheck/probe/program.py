@@ -120,14 +120,14 @@ def collect(options: dict[str, Any]) -> dict[str, Any]:
         thread.start()
     for thread in threads:
         thread.join(max(0.1, began + limit_s * 4 - time.monotonic()))
-    for name, thread in zip(wanted, threads):  # noqa: B905 - Python 3.8
+    for name, thread in zip(wanted, threads):
         if thread.is_alive():
             evidence["errors"][name] = f"not done within {limit_s * 4:g} s"
     return dict(evidence, duration_s=round(time.monotonic() - began, 3), clock_ended=time.time())
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the evidence, whatever happens."""
+    """Print the evidence in any case."""
     try:
         options = json.loads(arguments[0]) if arguments else {}
         evidence = collect(options if isinstance(options, dict) else {})

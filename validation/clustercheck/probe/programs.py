@@ -44,7 +44,7 @@ def whole(text: str | None) -> int | None:
 def command(
     argv: Sequence[str], limit_s: float, reader: Callable[[BinaryIO], None] | None = None
 ) -> dict[str, Any]:
-    """Run one program to its end or its limit; what it said, and how it ended. Never raises.
+    """Run one program until it ends or its limit; its output, and how it ended. Never raises.
 
     A ``reader`` gets the standard output instead, all of it: else no more than KEEP_BYTES are kept.
     """
@@ -108,12 +108,12 @@ def unit(name: str, limit_s: float) -> dict[str, Any]:
 
 
 def has_failed(record: dict[str, Any]) -> bool:
-    """Whether a program that is here did not tell what it was asked."""
+    """Whether an installed program gave no answer."""
     return not record["missing"] and record["rc"] != 0
 
 
 def how_failed(record: dict[str, Any]) -> str:
-    """Why a program did not tell, in a few words."""
+    """Why a program gave no answer, in a few words."""
     if record["timed_out"]:
         return "did not answer"
     said = [line.strip() for line in record["stderr"].splitlines() if line.strip()]

@@ -80,7 +80,7 @@ def require_valid(directory: ClusterDirectory) -> None:
         f"the settings have {len(problems)} problems; no host was touched\n  " + "\n  ".join(lines),
         code="settings.invalid",
         where=problems[0].where,
-        hint="Mend them and run the same command again.",
+        hint="Fix them and run the same command again.",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from clustercheck.exclusions import EVERYWHERE
+from clustercheck.spec import EVERYWHERE
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import entries
 from clusterctl.cluster.suggestion import did_you_mean

@@ -58,7 +58,7 @@ def _unknown(file: Path, key: ScalarNode) -> Iterator[SettingsProblem]:
 
 
 def _against_host_keys(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
-    """Host keys are always checked: a setting that says otherwise would be heeded by nobody."""
+    """Host keys are always checked: a setting that says otherwise would be respected by nobody."""
     if option.name == "ansible_ssh_args":
         hint = "Write what ssh needs, a jump host for one, into ansible_ssh_common_args."
         yield at(file, value, "ansible_ssh_args is set by clusterctl", hint, "settings.host-keys")

@@ -27,7 +27,7 @@ from clusterctl.runs.store import RunStore, now
 
 
 @dataclass
-class Work:
+class TransferJob:
     """One command that brings images: what, from where, to where, and how."""
 
     kind: str
@@ -97,23 +97,23 @@ def planned(plan: Plan, destination: Destination, *, as_json: bool) -> int:
     return code
 
 
-def bring(work: Work, *, as_json: bool) -> int:
+def bring(job: TransferJob, *, as_json: bool) -> int:
     """Do it as a run that is kept, and say what came of it.
 
     Raises ClusterctlError (``images.record-unreadable``) before anything moves.
     """
-    mirrored.brought(work.inventory.directory)
-    store = RunStore(work.inventory.directory)
-    run = store.create(work.kind, work.plan.names)
+    mirrored.brought(job.inventory.directory)
+    store = RunStore(job.inventory.directory)
+    run = store.create(job.kind, job.plan.names)
     with store.finished_on_error(run):
-        outcomes = work.done()
-    seconds = time.monotonic() - work.began
+        outcomes = job.done()
+    seconds = time.monotonic() - job.began
     moved = sum(one.moved for one in outcomes)
     code = exit_code(outcomes)
     summary: dict[str, Any] = {
         "type": "summary",
         "run": run.id,
-        "registry": work.destination.name,
+        "registry": job.destination.name,
         "changed": sum(one.state is State.COPIED for one in outcomes),
         "failed": sum(one.state is State.FAILED for one in outcomes),
         "bytes": moved,
@@ -128,7 +128,7 @@ def bring(work: Work, *, as_json: bool) -> int:
         return code
     tables.show(options.outcome_table(outcomes))
     options.tell_failures(outcomes)
-    words = f"{summary['changed']} copied, {summary['failed']} failed, {len(work.plan.there)} were there"
+    words = f"{summary['changed']} copied, {summary['failed']} failed, {len(job.plan.there)} were there"
     console.RESULTS.print(
         f"{words}: {options.size(moved)} came in {elapsed(seconds)}, "
         f"{moved / 1e6 / max(seconds, 1e-3):.0f} MB/s (run {run.id})",

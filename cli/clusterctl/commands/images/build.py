@@ -30,7 +30,7 @@ from clusterctl.runs.store import RunStore, now
 @click.command("build")
 @options.names_argument
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
-@click.option("--anew", is_flag=True, help="Build also what the registry has of the same recipe and base.")
+@click.option("--rebuild", "--anew", is_flag=True, help="Build also images that the registry has already.")
 @options.json_option
 @password_options
 @click.pass_obj
@@ -39,7 +39,7 @@ def command(
     *,
     names: tuple[str, ...],
     check: bool,
-    anew: bool,
+    rebuild: bool,
     as_json: bool,
     passwords: Passwords,
 ) -> int:
@@ -70,7 +70,9 @@ def command(
             with writable(inventory, passwords) as destination:
                 for order in orders:
                     try:
-                        found[order.recipe.name] = _made(inventory, order, engine, destination, anew=anew)
+                        found[order.recipe.name] = _made(
+                            inventory, order, engine, destination, rebuild=rebuild
+                        )
                     except ExplainedError as error:
                         found[order.recipe.name] = error
         _lock(inventory, [one.image for one in found.values() if isinstance(one, Built)])
@@ -108,10 +110,10 @@ def _base(inventory: Inventory, recipe: Recipe) -> LockedImage:
 
 
 def _made(
-    inventory: Inventory, order: Order, engine: Engine, destination: Destination, *, anew: bool
+    inventory: Inventory, order: Order, engine: Engine, destination: Destination, *, rebuild: bool
 ) -> Built:
     registry, recipe, base = destination.registry, order.recipe, order.base
-    if not anew and building.there_already(order, registry):
+    if not rebuild and building.there_already(order, registry):
         return Built(building.locked(recipe, registry, destination.name), True, 0.0, 0)
     console.say(f"{recipe.name}: building on {base.target}@{base.digest}")
 

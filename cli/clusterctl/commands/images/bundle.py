@@ -27,8 +27,8 @@ from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.places import Sources, writable
 from clusterctl.registry.images.trees import Tree
-from clusterctl.registry.images.unbundling import Carried, check, put_files
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.rollout import tables
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -97,7 +97,7 @@ def create(
         part_size=int(part_size * MB),
     )
     wanted = _packages(inventory, apt_sources, packages)
-    with options.stoppable() as stop, Sources(inventory, Patience(stop=stop)) as sources:
+    with options.stoppable() as stop, Sources(inventory, RetryPolicy(stop=stop)) as sources:
         bundler = Bundler(directory, sources.of, stop, jobs)
         with bundler.spool.held():
             if wanted is not None:
@@ -177,14 +177,16 @@ def load(
     with (
         options.stoppable() as stop,
         mutex.held(inventory.directory, "images bundle load"),
-        writable(inventory, passwords, to, Patience(stop=stop)) as destination,
+        writable(inventory, passwords, to, RetryPolicy(stop=stop)) as destination,
     ):
         lock = _accepted(inventory, bundle)
-        origin = Carried(media, bundle)
+        origin = BundleOrigin(media, bundle)
         plan = survey(lock.images, origin, destination.registry, jobs, deep=deep)
         bringing.require_room(plan, destination)
-        work = bringing.Work("bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json)
-        code = bringing.bring(work, as_json=as_json)
+        job = bringing.TransferJob(
+            "bundle", inventory, plan, origin, destination, stop, jobs, show=not as_json
+        )
+        code = bringing.bring(job, as_json=as_json)
     if files_to is not None:
         new = put_files(media, bundle, files_to)
         console.say(f"{counted(len(bundle.files), 'file')} in {files_to}, {new} of them new")
@@ -239,7 +241,7 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
             "the bundle was made from another lock than this cluster has",
             code="images.bundle-lock",
             where=str(file),
-            hint="Move the file away to take the bundle's, or make the bundle anew from this one.",
+            hint="Move the file away to take the bundle's, or make the bundle again from this one.",
         )
     gate.require_driver(carried.images, nodes_driver(inventory))
     if ours is None:

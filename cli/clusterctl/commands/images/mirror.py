@@ -17,7 +17,7 @@ from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.places import Sources, writable
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.images.upstream import Upstream
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.retry import RetryPolicy
 
 
 @click.command("mirror")
@@ -47,7 +47,7 @@ def command(
 ) -> int:
     """Copy every locked image into the cluster's registry, by digest, blob by blob.
 
-    What is there is not sent again, a blob of several images comes once, and a blob that was cut off goes on
+    Existing blobs are not sent again, a blob of several images is copied once, and an interrupted one resumes
     where it stopped, whoever was killed. A blob that the registry has lost comes again. An image that fails
     stops no other; the exit code is 1 then, or 2 where all that failed were refused logins. Images that the
     nodes' driver cannot run are refused before anything moves.
@@ -60,8 +60,8 @@ def command(
         options.stoppable() as stop,
         contextlib.nullcontext() if check else mutex.held(inventory.directory, "images mirror"),
         (place := Spool(spool or inventory.directory.state / "images" / "spool", stop)).held(),
-        Sources(inventory, Patience(stop=stop)) as sources,
-        writable(inventory, passwords, to, Patience(stop=stop)) as destination,
+        Sources(inventory, RetryPolicy(stop=stop)) as sources,
+        writable(inventory, passwords, to, RetryPolicy(stop=stop)) as destination,
     ):
         origin = Upstream(sources.of, place)
         plan = survey(images, origin, destination.registry, jobs, deep=deep)
@@ -69,5 +69,7 @@ def command(
             return bringing.planned(plan, destination, as_json=as_json)
         place.room_for(plan.to_fetch, jobs, kept=False)
         bringing.require_room(plan, destination)
-        work = bringing.Work("mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json)
-        return bringing.bring(work, as_json=as_json)
+        job = bringing.TransferJob(
+            "mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json
+        )
+        return bringing.bring(job, as_json=as_json)

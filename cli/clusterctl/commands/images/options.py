@@ -15,7 +15,7 @@ from clusterctl.errors import ExplainedError
 from clusterctl.registry.images.outcome import BAD, Outcome, State
 from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.errors import stopped
-from clusterctl.registry.oci.patience import Stop
+from clusterctl.registry.oci.retry import CancelEvent
 from clusterctl.rollout import tables
 
 JOBS = 4
@@ -39,12 +39,12 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @contextlib.contextmanager
-def stoppable() -> Iterator[Stop]:
+def stoppable() -> Iterator[CancelEvent]:
     """What ends all that is on its way: Ctrl-C and SIGTERM end the block within seconds, and say what stays.
 
     Raises ClusterctlError (``images.stopped``).
     """
-    stop = Stop()
+    stop = CancelEvent()
     try:
         with terminated_like_interrupted():
             yield stop

@@ -9,7 +9,9 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
-from clusterctl.rollout.registry_host import Work
+from clusterctl.commands.shared.runner import pass_runner
+from clusterctl.engine.playbook import Runner
+from clusterctl.rollout.registry_host import RegistryOperation
 
 PLAYBOOK = "registry_backup.yml"
 QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dumped."
@@ -24,6 +26,7 @@ QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dump
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
     named: Path | None,
@@ -34,6 +37,7 @@ def command(
     yes: bool,
     as_json: bool,
     passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Back Harbor up on its host (harbor_backup_dir), and read all of it again.
 
@@ -47,7 +51,7 @@ def command(
         host.require_name(name)
     if verify:
         told = {"clusterctl_registry_backup": "verify_backup", "harbor_backup_name": name}
-        work = Work("registry backup --verify", PLAYBOOK, lasting=False, extra_vars=told)
-        return host.run(named, work, "", yes=True, as_json=as_json, passwords=passwords)
-    work = Work("registry backup", PLAYBOOK, check=check)
-    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)
+        operation = RegistryOperation("registry backup --verify", PLAYBOOK, lasting=False, extra_vars=told)
+        return host.run(named, operation, "", yes=True, as_json=as_json, passwords=passwords, runner=runner)
+    operation = RegistryOperation("registry backup", PLAYBOOK, check=check)
+    return host.run(named, operation, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

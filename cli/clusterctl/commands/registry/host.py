@@ -8,9 +8,10 @@ from pathlib import Path
 from clusterctl import console
 from clusterctl.cluster.access import Passwords
 from clusterctl.commands.hosts.options import agreed
+from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.rollout import opening, registry_host, tables
-from clusterctl.rollout.registry_host import Done, Work
+from clusterctl.rollout.registry_host import OperationResult, RegistryOperation
 
 SHOWN = 3
 # As harbor_backup names them.
@@ -20,24 +21,33 @@ FILES = "filesystem"
 
 
 def run(
-    named: Path | None, work: Work, question: str, *, yes: bool, as_json: bool, passwords: Passwords
+    named: Path | None,
+    operation: RegistryOperation,
+    question: str,
+    *,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Ask, do it, tell how it ended. ``question`` may name {host}; empty asks nothing."""
     chosen = opening.select_for_registry(named)
     host = registry_host.harbor_host(chosen)
-    if question and not work.check and not agreed(question.format(host=host.name), yes=yes):
+    if question and not operation.check and not agreed(question.format(host=host.name), yes=yes):
         if not yes:
             console.say("nothing was changed")
         return EXIT_CLUSTER_BAD
-    done = registry_host.carry_out(chosen, host, work, passwords=passwords, as_json=as_json)
-    tables.tell_failures(done.failures)
+    result = registry_host.carry_out(
+        chosen, host, operation, passwords=passwords, as_json=as_json, runner=runner
+    )
+    tables.tell_failures(result.failures)
     if as_json:
-        console.emit(done.as_record())
+        console.emit(result.as_record())
     else:
-        _tell(done, check=work.check)
-    if done.exit_code != EXIT_GOOD:
-        console.say(f"the whole of what Ansible said: {registry_host.log_of(chosen, done)}")
-    return done.exit_code
+        _tell(result, check=operation.check)
+    if result.exit_code != EXIT_GOOD:
+        console.say(f"full Ansible log: {registry_host.log_of(chosen, result)}")
+    return result.exit_code
 
 
 def require_name(name: str) -> None:
@@ -50,22 +60,22 @@ def require_name(name: str) -> None:
         )
 
 
-def _tell(done: Done, *, check: bool) -> None:
-    said = done.said
+def _tell(result: OperationResult, *, check: bool) -> None:
+    said = result.said
     if said.get("files"):
         size = f"{int(said['files'])} files, {int(said['bytes']) / 1e9:.2f} GB of Harbor {said['version']}"
         still = f"; read-only for {said['read_only_s']} s" if "read_only_s" in said else ""
-        console.write(f"{said['backup']} on {done.host}: {size}, verified{still}\n")
+        console.write(f"{said['backup']} on {result.host}: {size}, verified{still}\n")
         if said.get("database") == "external":
             console.say("the database is the site's own, and is not in it")
         if said.get("storage", FILES) != FILES:
             console.say(f"images are in the site's own storage ({said['storage']}), and are not in it")
     elif said:
-        console.write(f"{said['backup']} on {done.host}\n")
+        console.write(f"{said['backup']} on {result.host}\n")
     damaged = list(said.get("damaged") or ())
     if damaged:
         more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
         console.say(f"damaged in Harbor itself before the backup: {', '.join(damaged[:SHOWN])}{more}")
         console.say("push those layers again: a pull of an image that has one fails")
-    if check and done.exit_code == EXIT_GOOD:
+    if check and result.exit_code == EXIT_GOOD:
         console.say("nothing was changed; it could be begun")

@@ -9,7 +9,9 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
-from clusterctl.rollout.registry_host import Work
+from clusterctl.commands.shared.runner import pass_runner
+from clusterctl.engine.playbook import Runner
+from clusterctl.rollout.registry_host import RegistryOperation
 
 QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 
@@ -20,19 +22,27 @@ QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
-    named: Path | None, *, name: str, check: bool, yes: bool, as_json: bool, passwords: Passwords
+    named: Path | None,
+    *,
+    name: str,
+    check: bool,
+    yes: bool,
+    as_json: bool,
+    passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Put a backup back on an empty registry host: images and secrets, the database, then Harbor itself.
 
     The backup must lie in harbor_backup_dir on that host, and harbor_version must be its release. A host
-    with a Harbor or its data is refused. A restore that was cut off goes on where it was; until it is at
+    with a Harbor or its data is refused. A restore that was interrupted goes on where it was; until it is at
     its end nothing else is done with that Harbor. --check reads the whole backup.
     """
     if name:
         host.require_name(name)
     told = {"harbor_backup_name": name} if name else {}
-    work = Work("registry restore", "registry_restore.yml", check=check, extra_vars=told)
+    operation = RegistryOperation("registry restore", "registry_restore.yml", check=check, extra_vars=told)
     question = QUESTION.replace("{backup}", name or "the newest backup there")
-    return host.run(named, work, question, yes=yes, as_json=as_json, passwords=passwords)
+    return host.run(named, operation, question, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

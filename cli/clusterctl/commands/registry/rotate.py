@@ -41,7 +41,7 @@ def command(
     """Give robot accounts a new secret, and the whole life that is declared counted from today.
 
     A robot of a project is named PROJECT+ROBOT. The old secret is void at once: bring the new one to the
-    nodes with clusterctl apply. A run that is cut off is completed by clusterctl registry apply. Nothing
+    nodes with clusterctl apply. A run that is interrupted is completed by clusterctl registry apply. Nothing
     else of a robot changes. One that was not made here is left out unless it is named.
     """
     if bool(names) + every + (expiring is not None) != 1:

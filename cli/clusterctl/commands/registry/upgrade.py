@@ -9,7 +9,9 @@ import click
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.hosts.options import yes_option
 from clusterctl.commands.registry import host
-from clusterctl.rollout.registry_host import Work
+from clusterctl.commands.shared.runner import pass_runner
+from clusterctl.engine.playbook import Runner
+from clusterctl.rollout.registry_host import RegistryOperation
 
 QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is down for minutes."
 
@@ -24,6 +26,7 @@ QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is
 @yes_option
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
 @password_options
+@pass_runner
 @click.pass_obj
 def command(
     named: Path | None,
@@ -33,14 +36,15 @@ def command(
     yes: bool,
     as_json: bool,
     passwords: Passwords,
+    runner: Runner,
 ) -> int:
     """Bring Harbor to the release that harbor_version declares, with its installer declared beside it.
 
     A step that Harbor does not document is refused before anything is touched. The backup is read again as
     a whole first; Harbor's own tool migrates a copy of the settings, and may refuse: what was there runs on
-    then. One that was cut off goes on with the next upgrade or apply. There is no way back but registry
+    then. One that was interrupted goes on with the next upgrade or apply. There is no way back but registry
     restore.
     """
     told = {"harbor_database_backed_up": True} if database_backed_up else {}
-    work = Work("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
-    return host.run(named, work, QUESTION, yes=yes, as_json=as_json, passwords=passwords)
+    operation = RegistryOperation("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)
+    return host.run(named, operation, QUESTION, yes=yes, as_json=as_json, passwords=passwords, runner=runner)

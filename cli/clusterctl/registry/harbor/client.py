@@ -1,4 +1,4 @@
-"""Harbor's API: requests with patience, lists page by page, and errors in Harbor's own words."""
+"""Harbor's API: requests with retries, lists page by page, and errors in Harbor's own words."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
-from clusterctl.registry.harbor.secret_text import SecretText
-from clusterctl.registry.oci.patience import retry_after
+from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
@@ -41,7 +41,7 @@ class Access:
 
     url: str
     user: str
-    password: SecretText
+    password: SecretStr
     authority: Path | None = None
     # What the certificate is for, where the address is a number.
     name: str = ""
@@ -85,7 +85,7 @@ class Client:
         self._wait = wait or self.stop.wait
         self._counting = threading.Lock()
         self._extensions = {"sni_hostname": access.name} if access.name else {}
-        self._auth = httpx.BasicAuth(access.user, access.password.reveal())
+        self._auth = httpx.BasicAuth(access.user, access.password.get_secret_value())
         self._http = httpx.Client(
             base_url=access.url.rstrip("/") + PATH,
             verify=_trust(access),
@@ -127,11 +127,11 @@ class Client:
             if refused.status != httpx.codes.NOT_FOUND:
                 raise
 
-    def knows(self, user: str, password: SecretText) -> bool:
+    def knows(self, user: str, password: SecretStr) -> bool:
         """Whether someone else may log in with this password. Raises Refused."""
         # Harbor serves a wrong password as nobody: only what nobody may ask tells the two apart.
         what, path = f"the password of {user}", "/users/current/permissions"
-        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.reveal()))
+        answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.get_secret_value()))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):
             raise Refused(what, answer.status_code, _message(answer))
         return answer.is_success

@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 import httpx
+from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, creation, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Endpoint
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
 KIND = "endpoint"
 PATH = "/registries"
-# Refusals that are ours to mend: all others may come from the upstream.
+# Refusals that are ours to fix: all others may come from the upstream.
 OF_THE_REQUEST = (400, 409, 422)
 UNHEALTHY = "unhealthy"
 BEYOND = "Harbor does not reach the upstream, or is refused there: {words}"
@@ -50,7 +50,7 @@ def surplus_findings(
         yield from surplus(site, KIND, name, remove, spared=spared)
 
 
-def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | None) -> Iterator[Finding]:
+def _one(site: Site, one: Endpoint, secret: SecretStr | None, found: Found | None) -> Iterator[Finding]:
     if found is None:
         act = partial(_create, site, one, secret)
         yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)))
@@ -66,9 +66,7 @@ def _one(site: Site, one: Endpoint, secret: SecretText | None, found: Found | No
         )
 
 
-def _differences(
-    site: Site, one: Endpoint, secret: SecretText | None, found: Found
-) -> tuple[Difference, ...]:
+def _differences(site: Site, one: Endpoint, secret: SecretStr | None, found: Found) -> tuple[Difference, ...]:
     differing = differences(_canonical(found), _wanted(one))
     has_secret = bool((found.get("credential") or {}).get("access_secret"))
     if secret is not None and not (has_secret and site.vault.knows(_key(one), secret, _stamp(found))):
@@ -98,7 +96,7 @@ def _canonical(found: Found) -> dict[str, Any]:
     }
 
 
-def _create(site: Site, one: Endpoint, secret: SecretText | None) -> None:
+def _create(site: Site, one: Endpoint, secret: SecretStr | None) -> None:
     body: dict[str, Any] = {
         "name": one.name,
         "type": one.type,
@@ -109,7 +107,11 @@ def _create(site: Site, one: Endpoint, secret: SecretText | None) -> None:
     if one.ca_certificate:
         body["ca_certificate"] = one.ca_certificate
     if secret is not None:
-        body["credential"] = {"type": "basic", "access_key": one.access_key, "access_secret": secret.reveal()}
+        body["credential"] = {
+            "type": "basic",
+            "access_key": one.access_key,
+            "access_secret": secret.get_secret_value(),
+        }
 
     def create() -> None:
         created = _patiently(site, lambda: site.client.post(_key(one), PATH, body, timeouts=1))
@@ -119,7 +121,7 @@ def _create(site: Site, one: Endpoint, secret: SecretText | None) -> None:
     make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
 
 
-def _update(site: Site, one: Endpoint, secret: SecretText | None, number: int) -> None:
+def _update(site: Site, one: Endpoint, secret: SecretStr | None, number: int) -> None:
     """All fields, flat; the secret always, for Harbor blanks it when the address changes without it."""
     body: dict[str, Any] = {
         "name": one.name,
@@ -129,13 +131,13 @@ def _update(site: Site, one: Endpoint, secret: SecretText | None, number: int) -
         "ca_certificate": one.ca_certificate,
         "credential_type": "basic" if secret else "",
         "access_key": one.access_key,
-        "access_secret": secret.reveal() if secret else "",
+        "access_secret": secret.get_secret_value() if secret else "",
     }
     _patiently(site, lambda: site.client.put(_key(one), f"{PATH}/{number}", body, timeouts=1))
     _remember(site, one, secret, number)
 
 
-def _remember(site: Site, one: Endpoint, secret: SecretText | None, number: int) -> None:
+def _remember(site: Site, one: Endpoint, secret: SecretStr | None, number: int) -> None:
     found = site.client.get(f"{KIND} {one.name}", f"{PATH}/{number}") if secret else {}
     site.vault.given(_key(one), secret, _stamp(found))
 

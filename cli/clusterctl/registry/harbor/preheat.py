@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from pydantic import SecretStr
+
 from clusterctl.registry.harbor import projects
 from clusterctl.registry.harbor.change import Action, Change, Difference, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
 
 KIND, POLICY = "preheat instance", "preheat policy"
@@ -146,7 +147,7 @@ def _endpoint(found: Found) -> str:
     return str(found["endpoint"]).rstrip("/")
 
 
-def _secret(site: Site, one: Instance) -> SecretText | None:
+def _secret(site: Site, one: Instance) -> SecretStr | None:
     return site.secret(one.password_file, (), f"the password of {KIND} {one.name}")
 
 
@@ -159,10 +160,10 @@ def _stamp(one: Instance, found: Found) -> str:
     return f"{found['id']} {found.get('setup_timestamp')} {one.user}"
 
 
-def _has(site: Site, one: Instance, found: Found, secret: SecretText) -> bool:
+def _has(site: Site, one: Instance, found: Found, secret: SecretStr) -> bool:
     """Whether Harbor has this password: some versions tell it, of others we know what they were given."""
     if told := found.get("auth_info"):
-        return bool(told == {one.user: secret.reveal()})
+        return bool(told == {one.user: secret.get_secret_value()})
     return site.vault.knows(_key(one), secret, _stamp(one, found))
 
 
@@ -190,12 +191,12 @@ def _canonical(found: Found) -> dict[str, Any]:
     }
 
 
-def _instance_body(one: Instance, secret: SecretText | None) -> dict[str, Any]:
-    auth = {"auth_info": {one.user: secret.reveal()}} if secret else {}
+def _instance_body(one: Instance, secret: SecretStr | None) -> dict[str, Any]:
+    auth = {"auth_info": {one.user: secret.get_secret_value()}} if secret else {}
     return {"name": one.name, **_wanted(one), **auth}
 
 
-def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
+def _create(site: Site, one: Instance, secret: SecretStr | None) -> None:
     def create() -> None:
         site.client.post(_key(one), PATH, _instance_body(one, secret))
         # Its location holds the name; policies want the number.
@@ -206,7 +207,7 @@ def _create(site: Site, one: Instance, secret: SecretText | None) -> None:
     make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found))
 
 
-def _update(site: Site, one: Instance, secret: SecretText | None, found: Found) -> None:
+def _update(site: Site, one: Instance, secret: SecretStr | None, found: Found) -> None:
     """By the name that it has. Harbor writes all that it is sent, and what it is not sent as nothing."""
     body = {
         "id": found["id"],

@@ -83,7 +83,7 @@ class Applied:
 def configure(site: Site, *, reading: bool = False) -> None:
     """What Harbor is set to, as far as it matters here.
 
-    Raises ClusterctlError (``registry.read-only``), but for those who are only ``reading``.
+    Raises ClusterctlError (``registry.read-only``), except those who are only ``reading``.
     """
     configuration = site.client.get("configuration", "/configurations") or {}
     site.robot_prefix = _value(configuration, "robot_name_prefix", "robot$")
@@ -181,7 +181,7 @@ def _never(site: Site, need: Subject) -> str:
 
 
 def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
-    """Do it. One object that fails does not keep others from being done, but for those that need it."""
+    """Do it. One object that fails does not keep others from being done, except those that need it."""
     applied = Applied(made)
     lacking: set[Subject] = set()
     lock, over = threading.Lock(), threading.Event()

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import SecretStr
+
 from clusterctl.registry.harbor import projects
 from clusterctl.registry.harbor.change import Subject
 from clusterctl.registry.harbor.declared import ALL_PROJECTS, SYSTEM, Robot
-from clusterctl.registry.harbor.secret_text import SecretText, new_secret
+from clusterctl.registry.harbor.secret_text import new_secret
 from clusterctl.registry.harbor.site import Found, Site, make
 from clusterctl.registry.harbor.vault import now
 
@@ -103,7 +105,7 @@ def _write(site: Site, one: Robot, found: Found, body: dict[str, Any] | None, fi
     user, number = found["name"], found["id"]
     secret = _secret(site, one, user) if SECRET in fields else None
     if KEPT in fields and secret is None:
-        site.hand_over(user, SecretText(site.vault.robot(one.key)[SECRET]))
+        site.hand_over(user, site.vault.robot(one.key)[SECRET])
     if body is not None:
         _put(site, one, number, body)
     if secret is not None:
@@ -111,10 +113,11 @@ def _write(site: Site, one: Robot, found: Found, body: dict[str, Any] | None, fi
     site.vault.done(one.key, user, number, keep=not site.secret_command)
 
 
-def _secret(site: Site, one: Robot, user: str) -> SecretText:
+def _secret(site: Site, one: Robot, user: str) -> SecretStr:
     """What was written down; a keeper has a fresh one in its hands before Harbor hears of it."""
     if not site.secret_command:
-        return SecretText(site.vault.robot(one.key)[SECRET])
+        kept: SecretStr = site.vault.robot(one.key)[SECRET]
+        return kept
     secret = new_secret()
     site.hand_over(user, secret)
     return secret
@@ -124,8 +127,8 @@ def _put(site: Site, one: Robot, number: int, body: dict[str, Any]) -> None:
     site.client.put(f"{KIND} {one.key}", f"{PATH}/{number}", body)
 
 
-def _patch(site: Site, one: Robot, number: int, secret: SecretText) -> None:
-    site.client.patch(f"secret of {KIND} {one.key}", f"{PATH}/{number}", {SECRET: secret.reveal()})
+def _patch(site: Site, one: Robot, number: int, secret: SecretStr) -> None:
+    site.client.patch(f"secret of {KIND} {one.key}", f"{PATH}/{number}", {SECRET: secret.get_secret_value()})
 
 
 def _days_to_write(site: Site, one: Robot, found: Found) -> int:

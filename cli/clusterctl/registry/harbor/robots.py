@@ -32,7 +32,6 @@ from clusterctl.registry.harbor.robot_accounts import (
     renew,
     update,
 )
-from clusterctl.registry.harbor.secret_text import SecretText
 from clusterctl.registry.harbor.site import Finding, Found, Site, each, surplus
 from clusterctl.registry.harbor.vault import now
 
@@ -142,7 +141,7 @@ def _proved(site: Site, declared: Iterable[Robot], found: dict[str, Found]) -> d
 
     def serves(key: str) -> bool:
         entry = site.vault.robot(key)
-        return site.client.knows(found[key]["name"], SecretText(entry[SECRET]))
+        return site.client.knows(found[key]["name"], entry[SECRET])
 
     return dict(zip(keys, each(site, serves, keys), strict=True))
 

@@ -1,4 +1,4 @@
-"""A secret that no message, log or traceback shows by mistake."""
+"""Secrets that are made, read from files, or asked of the site's own keeper."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from clusterctl.errors import ClusterctlError
 
 LENGTH = 40
@@ -15,29 +17,7 @@ COMMAND_LIMIT_S = 60
 OTHERS_MAY_READ = 0o077
 
 
-class SecretText:
-    """Text that prints as asterisks."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return "SecretText(*****)"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SecretText) and secrets.compare_digest(self._text, other._text)
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def reveal(self) -> str:
-        """The text itself, for the one who must send it."""
-        return self._text
-
-
-def new_secret() -> SecretText:
+def new_secret() -> SecretStr:
     """A secret as Harbor wants a robot's: 8 to 128 characters with upper, lower and digit."""
     alphabet = string.ascii_letters + string.digits
     while True:
@@ -47,10 +27,10 @@ def new_secret() -> SecretText:
             and any(c.islower() for c in text)
             and any(c.isdigit() for c in text)
         ):
-            return SecretText(text)
+            return SecretStr(text)
 
 
-def read_secret_file(path: Path, what: str) -> SecretText:
+def read_secret_file(path: Path, what: str) -> SecretStr:
     """The first line of a file that its owner alone may read.
 
     Raises ClusterctlError (``registry.secret-file``, exit 2).
@@ -66,23 +46,25 @@ def read_secret_file(path: Path, what: str) -> SecretText:
     line = text.partition("\n")[0].rstrip("\r")
     if not line:
         raise _bad_file(f"{what} is empty", path)
-    return SecretText(line)
+    return SecretStr(line)
 
 
-def secret_of_command(command: Sequence[str], what: str) -> SecretText:
+def secret_of_command(command: Sequence[str], what: str) -> SecretStr:
     """The first line that a program prints. Raises ClusterctlError (``registry.secret-command``, exit 2)."""
     lines = _run(command, what, "").splitlines()
     if not lines or not lines[0]:
         raise _bad_command(command, f"{what}: the secret command printed nothing")
-    return SecretText(lines[0])
+    return SecretStr(lines[0])
 
 
-def hand_to_command(command: Sequence[str], name: str, secret: SecretText) -> None:
+def hand_to_command(command: Sequence[str], name: str, secret: SecretStr) -> None:
     """Give a robot's secret to the site's own keeper: the name in its arguments, the secret on its input.
 
     Raises ClusterctlError (``registry.secret-command``, exit 2).
     """
-    _run([word.replace("{name}", name) for word in command], f"robot {name}", secret.reveal() + "\n")
+    _run(
+        [word.replace("{name}", name) for word in command], f"robot {name}", secret.get_secret_value() + "\n"
+    )
 
 
 def _run(command: Sequence[str], what: str, given: str) -> str:

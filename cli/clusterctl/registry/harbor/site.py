@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import SecretStr
+
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry import at_once
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
-    SecretText,
     hand_to_command,
     read_secret_file,
     secret_of_command,
@@ -71,7 +72,7 @@ class Site:
         self.blocked.add((kind, name))
         return Remark(kind, name, why, blocks=True)
 
-    def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretText | None:
+    def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretStr | None:
         """A declared secret from where it is kept; None where there is none."""
         if file:
             return read_secret_file(self.directory / Path(file).expanduser(), what)
@@ -82,7 +83,7 @@ class Site:
         if self._sealed.is_set():
             raise Deferred("the program that keeps secrets has failed before")
 
-    def hand_over(self, user: str, secret: SecretText) -> None:
+    def hand_over(self, user: str, secret: SecretStr) -> None:
         """Give a robot's secret to the site's own keeper, which is asked no more once it has failed.
 
         Raises ClusterctlError (``registry.secret-command``), and Deferred after such a failure.
@@ -100,7 +101,7 @@ def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
 
     Where one fails, or the person interrupts, none is begun any more, and none is tried again.
     """
-    return at_once.each(function, items, at_once=CONNECTIONS, stop=site.client.stop)
+    return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
 
 
 def by_name(found: Iterable[Found]) -> dict[str, Found]:

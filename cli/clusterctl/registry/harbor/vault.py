@@ -16,10 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
+
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ, SecretText
+from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ
 
 FILE = "registry-robots.json"
 # Beside it a file a robot with its secret alone, for what takes a password from a file.
@@ -34,7 +36,9 @@ class Vault:
         self._passwords = path.parent / PASSWORDS
         self._lock = threading.Lock()
         content = _read(path)
-        self._robots: dict[str, dict[str, Any]] = content.get("robots", {})
+        self._robots: dict[str, dict[str, Any]] = {
+            key: _hidden(entry) for key, entry in content.get("robots", {}).items()
+        }
         self._prints: dict[str, str] = content.get("fingerprints", {})
         self._key: str = content.get("key") or secrets.token_hex(32)
 
@@ -47,13 +51,13 @@ class Vault:
         entry = self.robot(key)
         return bool(entry.get("set")) and entry.get("id") == robot_id
 
-    def begin(self, key: str, secret: SecretText | None, *, now: datetime) -> None:
+    def begin(self, key: str, secret: SecretStr | None, *, now: datetime) -> None:
         """A secret that is about to be given to Harbor. None is one that is not kept here.
 
         What was kept before stays then, until whoever keeps the new one has it.
         """
         with self._lock:
-            kept = {"secret": secret.reveal()} if secret else {}
+            kept = {"secret": secret} if secret else {}
             before = self._robots.get(key, {})
             stays = {} if secret or "secret" not in before else {"secret": before["secret"]}
             self._robots[key] = {**stays, **kept, "made": _stamp(now), "set": False}
@@ -72,7 +76,7 @@ class Vault:
         if keep and "secret" in entry:
             with state_access():
                 self._passwords.mkdir(mode=0o700, exist_ok=True)
-            replace_file(self._password(key), f"{entry['secret']}\n")
+            replace_file(self._password(key), f"{entry['secret'].get_secret_value()}\n")
         else:
             entry.pop("secret", None)
             with state_access():
@@ -82,10 +86,11 @@ class Vault:
 
     def has_password_file(self, key: str) -> bool:
         """Whether the robot's own file holds the secret that is kept, for its owner alone."""
-        path = self._password(key)
+        path, secret = self._password(key), self.robot(key).get("secret")
         try:
             return (
-                path.read_text(encoding="utf-8") == f"{self.robot(key).get('secret')}\n"
+                secret is not None
+                and path.read_text(encoding="utf-8") == f"{secret.get_secret_value()}\n"
                 and not path.stat().st_mode & OTHERS_MAY_READ
             )
         except (OSError, UnicodeDecodeError):
@@ -103,11 +108,11 @@ class Vault:
         with state_access():
             self._password(key).unlink(missing_ok=True)
 
-    def knows(self, what: str, secret: SecretText, stamp: str) -> bool:
+    def knows(self, what: str, secret: SecretStr, stamp: str) -> bool:
         """Whether ``what`` was given this very secret by us, and by its ``stamp`` is as we left it."""
         return hmac.compare_digest(self._prints.get(what, ""), self._print(secret, stamp))
 
-    def given(self, what: str, secret: SecretText | None, stamp: str) -> None:
+    def given(self, what: str, secret: SecretStr | None, stamp: str) -> None:
         """Remember by a fingerprint what was given to Harbor; None forgets it."""
         with self._lock:
             self._prints.pop(what, None)
@@ -118,19 +123,25 @@ class Vault:
         """Write it, whole or not at all. Raises ClusterctlError (``cluster.state-not-writable``)."""
         with self._lock:
             content = {"robots": self._robots, "fingerprints": self._prints, "key": self._key}
-            replace_file(self.path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+            text = json.dumps(content, indent=1, sort_keys=True, default=SecretStr.get_secret_value)
+            replace_file(self.path, text + "\n")
 
     def _password(self, key: str) -> Path:
         return self._passwords / f"{key}.password"
 
-    def _print(self, secret: SecretText, stamp: str) -> str:
-        text = f"{stamp}\n{secret.reveal()}"
+    def _print(self, secret: SecretStr, stamp: str) -> str:
+        text = f"{stamp}\n{secret.get_secret_value()}"
         return hmac.new(self._key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def now() -> datetime:
     """The time, as it is written down."""
     return datetime.now(UTC)
+
+
+def _hidden(entry: dict[str, Any]) -> dict[str, Any]:
+    """A robot's entry as the file has it, with its secret where nothing prints it."""
+    return {**entry, "secret": SecretStr(entry["secret"])} if "secret" in entry else entry
 
 
 def _stamp(time: datetime) -> str:

@@ -1,7 +1,7 @@
 """Debian packages for a bundle: those that are named with all that they need, in a tree that apt reads.
 
 The tree holds the sources' own signed indexes as they are, and of their packages only the wanted ones: who
-trusts a source's key trusts the tree, and nothing is signed anew. apt itself resolves, fetches and verifies.
+trusts a source's key trusts the tree, and nothing is signed again. apt itself resolves, fetches and verifies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def tree(wanted: Wanted, work: Path) -> Path:
-    """Have the packages below ``work``: the tree's root, a directory a host. Goes on where it was cut off.
+    """Download the packages below ``work``: the tree's root, a directory per host. Resumes when interrupted.
 
     Raises ClusterctlError (``images.packages``).
     """

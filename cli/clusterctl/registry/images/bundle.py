@@ -133,7 +133,7 @@ class Media:
         if missing:
             some = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
             raise _refusal(
-                f"{len(missing)} of its parts are missing, or cut off: {some}", self._directories[0] / PARTS
+                f"{len(missing)} of its parts are missing, or truncated: {some}", self._directories[0] / PARTS
             )
 
     def pieces(self, item: Item) -> Iterator[bytes]:
@@ -175,7 +175,7 @@ def require_inside(path: str) -> PurePosixPath:
 
 
 def cut(source: Path, directory: Path, most: int) -> Item:
-    """Cut a file into parts below ``directory``, each on the disk for certain when this returns.
+    """Cut a file into parts below ``directory``, each on the disk when this returns.
 
     One that is there already is replaced: only what was just written is known to be right. The source stays.
     """

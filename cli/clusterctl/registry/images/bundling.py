@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
     INDEX,
     PARTS,
@@ -97,7 +97,7 @@ class Bundler:
         return outcomes
 
     def _each(self, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        return each(function, items, at_once=self._jobs, stop=self._stop)
+        return parallel_map(function, items, limit=self._jobs, stop=self._stop)
 
     def _recall(self) -> None:
         """Note the blobs of a bundle that was finished here: they need not come again."""

@@ -1,8 +1,8 @@
-"""The embedded registry's storage gives back what no manifest names, while nobody pushes."""
+"""The embedded registry's storage releases what no manifest names, while nobody pushes."""
 
 from __future__ import annotations
 
-from clustercheck.transport import NodeUnreachableError, Transport
+from clustercheck.launch.transport import NodeUnreachableError, Transport
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 
 COLLECT_S = 3600.0
@@ -26,7 +26,7 @@ exit $code
 
 
 def collect(transport: Transport, node: str) -> None:
-    """Have the embedded registry's storage give back what no manifest names.
+    """Have the embedded registry's storage release what no manifest names.
 
     Nothing may be pushed meanwhile, and a listener that goes on would say that it has what is gone. Raises
     ClusterctlError (``images.not-collected``).
@@ -38,7 +38,7 @@ def collect(transport: Transport, node: str) -> None:
         said = error.because
     if said:
         raise ClusterctlError(
-            f"the registry's space was not given back: {said}",
+            f"the registry's space was not freed: {said}",
             code="images.not-collected",
             where=node,
             hint="The images are removed. See that both services run: clusterctl apply --only registry",

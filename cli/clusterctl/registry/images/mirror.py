@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import Outcome, State
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Content, Registry
 from clusterctl.registry.oci.manifest import Blob, Manifest
-
-TICK_S = 0.5
 
 Opened = Callable[[LockedImage], Registry]
 
@@ -37,8 +35,8 @@ class Origin(Protocol):
     def manifests(self, image: LockedImage) -> list[Manifest]:
         """Its manifest with all that it lists, children first. Raises ClusterctlError."""
 
-    def content(self, errand: Errand) -> Content:
-        """The blob of an errand, to be read as often as is needed; reading raises BrokenOriginError."""
+    def content(self, transfer: BlobTransfer) -> Content:
+        """The blob of a transfer, to be read as often as is needed; reading raises BrokenOriginError."""
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """Nobody asks for the blob any more in this run; ``keep``: another run may."""
@@ -61,7 +59,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Errand:
+class BlobTransfer:
     """A blob, the repositories that lack it, and one that has it already (or none)."""
 
     blob: Blob
@@ -76,7 +74,7 @@ class Plan:
 
     there: list[LockedImage] = field(default_factory=list)
     wanted: list[Wanted] = field(default_factory=list)
-    errands: list[Errand] = field(default_factory=list)
+    transfers: list[BlobTransfer] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
@@ -86,7 +84,7 @@ class Plan:
     @property
     def to_fetch(self) -> tuple[Blob, ...]:
         """Blobs that the destination has nowhere."""
-        return tuple(errand.blob for errand in self.errands if not errand.home)
+        return tuple(transfer.blob for transfer in self.transfers if not transfer.home)
 
     @property
     def bytes(self) -> int:
@@ -111,10 +109,10 @@ def survey(
 
     A registry goes on naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
-    stop = destination.patience.stop
-    looked = each(lambda image: _looked(image, origin, destination), images, at_once=jobs, stop=stop)
+    stop = destination.retry.stop
+    looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)
     pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
-    there = each(lambda pair: _has(destination, *pair), pairs, at_once=jobs, stop=stop)
+    there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
     has = dict(zip(pairs, there, strict=True))
     if deep:
         _read_through(looked, has, destination, jobs)
@@ -127,7 +125,7 @@ def survey(
             plan.wanted.append(one)
     # Whoever lacks a blob may have it from where it lies, without sending it.
     homes = {digest: target for (target, digest), there in has.items() if there}
-    plan.errands = list(_errands(plan.wanted, has, homes))
+    plan.transfers = list(_transfers(plan.wanted, has, homes))
     return plan
 
 
@@ -146,38 +144,29 @@ def carry_out(
     ``on_writing`` hears of an image before its first manifest is written, in any thread; what it raises as
     ExplainedError is that image's failure.
     """
-    course = Course(len(plan.errands), 0, plan.bytes, 0)
-    lock, left = threading.Lock(), {id(w): _count(plan.errands, w) for w in plan.wanted}
-    pool = ThreadPoolExecutor(jobs, thread_name_prefix="mirror")
-    pending: set[Future[None]] = set()
+    course = Course(len(plan.transfers), 0, plan.bytes, 0)
+    lock, left = threading.Lock(), {id(w): _count(plan.transfers, w) for w in plan.wanted}
 
-    def done(errand: Errand) -> list[Wanted]:
+    def done(transfer: BlobTransfer) -> list[Wanted]:
         with lock:
             course.blobs_done += 1
-            course.bytes_done += 0 if errand.home else errand.blob.size
-            for image in errand.of:
+            course.bytes_done += 0 if transfer.home else transfer.blob.size
+            for image in transfer.of:
                 left[id(image)] -= 1
-            return [image for image in errand.of if left[id(image)] == 0]
+            return [image for image in transfer.of if left[id(image)] == 0]
 
-    def run(errand: Errand) -> None:
-        if any(image.error is None for image in errand.of):
-            _run(errand, origin, destination)
-        for image in done(errand):
+    def run(transfer: BlobTransfer) -> None:
+        if any(image.error is None for image in transfer.of):
+            _run(transfer, origin, destination)
+        for image in done(transfer):
             _finish(image, destination, on_writing)
 
-    try:
-        pending = {pool.submit(run, errand) for errand in plan.errands}
-        pending |= {pool.submit(_finish, w, destination, on_writing) for w in plan.wanted if left[id(w)] == 0}
-        while pending:
-            finished, pending = wait(pending, timeout=TICK_S, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
-            on_tick(course)
-    except BaseException:
-        stop.set()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    described = [image for image in plan.wanted if left[id(image)] == 0]
+    calls = [
+        *(partial(run, transfer) for transfer in plan.transfers),
+        *(partial(_finish, image, destination, on_writing) for image in described),
+    ]
+    parallel_map(lambda call: call(), calls, limit=jobs, stop=stop, on_tick=lambda: on_tick(course))
     return [
         *(Outcome(image, State.THERE) for image in plan.there),
         *(Outcome(w.image, State.FAILED if w.error else State.COPIED, w.error, w.moved) for w in plan.wanted),
@@ -213,8 +202,8 @@ def _read_through(
     """Read each blob that is said to be there: what does not come is not there, what is wrong is told."""
     blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
     read = {digest: (target, blobs[digest]) for (target, digest), there in has.items() if there}
-    found = each(
-        lambda one: damage(destination, *one), read.values(), at_once=jobs, stop=destination.patience.stop
+    found = parallel_map(
+        lambda one: damage(destination, *one), read.values(), limit=jobs, stop=destination.retry.stop
     )
     bad = {digest: error for digest, error in zip(read, found, strict=True) if error is not None}
     has |= {pair: False for pair in has if pair[1] in bad}
@@ -228,12 +217,12 @@ def _has(destination: Registry, repository: str, digest: str) -> bool:
     try:
         return destination.has_blob(repository, digest)
     except ExplainedError:
-        return False  # the errand will say it, with its own image
+        return False  # the transfer will say it, with its own image
 
 
-def _errands(
+def _transfers(
     wanted: Sequence[Wanted], has: Mapping[tuple[str, str], bool], homes: Mapping[str, str]
-) -> Iterator[Errand]:
+) -> Iterator[BlobTransfer]:
     """In the order of the images, the largest blobs first: the first image is whole early."""
     done: set[str] = set()
     for image in wanted:
@@ -245,40 +234,40 @@ def _errands(
             lacking = [one for one in of if not has[one.image.target, blob.digest]]
             targets = tuple(dict.fromkeys(one.image.target for one in lacking))
             if targets:
-                yield Errand(blob, targets, homes.get(blob.digest, ""), tuple(lacking))
+                yield BlobTransfer(blob, targets, homes.get(blob.digest, ""), tuple(lacking))
 
 
-def _count(errands: Sequence[Errand], image: Wanted) -> int:
-    return sum(any(one is image for one in errand.of) for errand in errands)
+def _count(transfers: Sequence[BlobTransfer], image: Wanted) -> int:
+    return sum(any(one is image for one in transfer.of) for transfer in transfers)
 
 
-def _run(errand: Errand, origin: Origin, destination: Registry) -> None:
-    """Bring one blob to every repository that lacks it; who waits for it in vain learns why."""
-    blob, home = errand.blob, errand.home
+def _run(transfer: BlobTransfer, origin: Origin, destination: Registry) -> None:
+    """Bring one blob to every repository that lacks it; who waits for it without success learns why."""
+    blob, home = transfer.blob, transfer.home
     failures: dict[str, ExplainedError] = {}
-    for number, target in enumerate(errand.targets):
+    for number, target in enumerate(transfer.targets):
         try:
             if home and destination.mount(target, blob.digest, home):
                 continue
-            _send(errand, origin, destination, target)
+            _send(transfer, origin, destination, target)
             home = home or target
         except ExplainedError as error:
             failures[target] = error
         except BrokenOriginError as broken:
-            failures |= dict.fromkeys(errand.targets[number:], broken.error)
+            failures |= dict.fromkeys(transfer.targets[number:], broken.error)
             break
-    for image in errand.of:
+    for image in transfer.of:
         image.error = image.error or failures.get(image.image.target)
     # What is not what its digest says, here or there, is not sent a second time.
     wrong = any(failure.code == "images.corrupt" for failure in failures.values())
     origin.settled(blob, keep=bool(failures) and not wrong)
 
 
-def _send(errand: Errand, origin: Origin, destination: Registry, target: str) -> None:
+def _send(transfer: BlobTransfer, origin: Origin, destination: Registry, target: str) -> None:
     """Send a blob as it comes, as often as its origin has another way. Raises BrokenOriginError, too."""
     while True:
         try:
-            return destination.put_blob(target, errand.blob, origin.content(errand))
+            return destination.put_blob(target, transfer.blob, origin.content(transfer))
         except BrokenOriginError as broken:
             if not broken.again:
                 raise

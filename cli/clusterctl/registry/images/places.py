@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from clustercheck.transport import NodeUnreachableError
+from clustercheck.launch.transport import NodeUnreachableError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.forward import forwarded
 from clusterctl.cluster.inventory import Host, Inventory
@@ -25,9 +25,9 @@ from clusterctl.registry.images.collecting import collect
 from clusterctl.registry.images.declared import asked_host, file_setting, registry_name
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials, credentials_for
-from clusterctl.registry.oci.patience import Patience
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 from clusterctl.registry.oci.reference import PLAIN, Reference, parse
-from clusterctl.registry.oci.way import Way
+from clusterctl.registry.oci.retry import RetryPolicy
 
 EMBEDDED = "embedded"
 FILESYSTEM = "filesystem"
@@ -38,7 +38,7 @@ DISK_S = 30.0
 class Destination:
     """The cluster's registry.
 
-    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` gives back the
+    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` releases the
     space of what was removed, where that is ours to do. ``not_as_nodes`` says as whom it is read where that
     is not as nodes do.
     """
@@ -54,9 +54,9 @@ class Destination:
 class Sources:
     """The registries that images come from, each opened once. Safe from many threads; a context manager."""
 
-    def __init__(self, inventory: Inventory, patience: Patience | None = None) -> None:
+    def __init__(self, inventory: Inventory, retry: RetryPolicy | None = None) -> None:
         self._inventory = inventory
-        self._patience = patience
+        self._retry = retry
         self._opened: dict[str, Registry] = {}
         self._lock = threading.Lock()
         self._stack = contextlib.ExitStack()
@@ -76,20 +76,20 @@ class Sources:
         with self._lock:
             key = reference.host
             if key not in self._opened:
-                way = source_way(self._inventory, reference)
-                self._opened[key] = self._stack.enter_context(Registry(way, self._patience))
+                endpoint = source_endpoint(self._inventory, reference)
+                self._opened[key] = self._stack.enter_context(Registry(endpoint, self._retry))
             return self._opened[key]
 
 
-def source_way(inventory: Inventory, reference: Reference) -> Way:
+def source_endpoint(inventory: Inventory, reference: Reference) -> RegistryEndpoint:
     """How a source is reached: through the site's proxy, with the site's credentials and authorities."""
     host = asked_host(inventory)
     # What was built here comes out of the cluster's own registry.
     if reference.registry == _name(inventory):
-        return own_way(inventory)
+        return own_endpoint(inventory)
     authority = file_setting(inventory, "images_ca_file")
     address = dict(setting(host, "images_source_addresses") or {}).get(reference.host)
-    return Way(
+    return RegistryEndpoint(
         host=str(address or reference.host),
         name=httpx.URL(f"https://{reference.host}").host if address else "",
         plain=reference.plain,
@@ -108,19 +108,19 @@ def proxy_for(host: Host, asked: str) -> str:
 
 @contextlib.contextmanager
 def writable(
-    inventory: Inventory, passwords: Passwords, to: str = "", patience: Patience | None = None
+    inventory: Inventory, passwords: Passwords, to: str = "", retry: RetryPolicy | None = None
 ) -> Iterator[Destination]:
     """The cluster's registry, or that named by ``to``, to write into.
 
     Raises ClusterctlError (``images.no-registry``, ``images.no-way``).
     """
     if to:
-        with Registry(named_way(inventory, to), patience) as registry:
+        with Registry(named_endpoint(inventory, to), retry) as registry:
             yield Destination(registry, to, unseen="it is not the cluster's own")
         return
     if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
         node = next((one for one in inventory.registry_hosts if one.quarantined is None), None)
-        with Registry(harbor_way(inventory), patience) as registry:
+        with Registry(harbor_endpoint(inventory), retry) as registry:
             found = Destination(registry, _name(inventory))
             if node is None:
                 yield replace(found, unseen="no host of it is in the inventory")
@@ -147,7 +147,8 @@ def writable(
         OpenSshTransport(inventory.directory, inventory.hosts, passwords) as transport,
         forwarded(transport, node.name, port) as socket,
         Registry(
-            Way(local, plain=True, socket=socket, credentials=credentials_for(file, local)), patience
+            RegistryEndpoint(local, plain=True, socket=socket, credentials=credentials_for(file, local)),
+            retry,
         ) as registry,
     ):
         directory = str(setting(node, "registry_data_dir"))
@@ -163,15 +164,15 @@ def writable(
 def readable(inventory: Inventory, to: str = "") -> Iterator[Destination]:
     """The cluster's registry as the nodes see it: over TLS, trusted by the cluster's authority."""
     if to:
-        with Registry(named_way(inventory, to)) as registry:
+        with Registry(named_endpoint(inventory, to)) as registry:
             yield Destination(registry, to)
         return
-    way, not_as_nodes = own_way(inventory), ""
+    endpoint, not_as_nodes = own_endpoint(inventory), ""
     if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
         robot = _pull_robot(inventory)
-        way = replace(way, credentials=robot) if robot else way
+        endpoint = replace(endpoint, credentials=robot) if robot else endpoint
         not_as_nodes = "" if robot else _who_writes(inventory)
-    with Registry(way) as registry:
+    with Registry(endpoint) as registry:
         yield Destination(registry, _name(inventory), not_as_nodes=not_as_nodes)
 
 
@@ -204,7 +205,7 @@ def _push_robot(inventory: Inventory) -> Credentials | None:
 
 
 def _who_writes(inventory: Inventory) -> str:
-    """As whom `harbor_way` asks, in words."""
+    """As whom `harbor_endpoint` asks, in words."""
     if name := str(setting(asked_host(inventory), "images_push_robot") or ""):
         return f"as the robot {name} (images_push_robot)"
     declared = file_setting(inventory, "images_push_auth_file")
@@ -214,19 +215,21 @@ def _who_writes(inventory: Inventory) -> str:
     return "as Harbor's administrator" if admin.is_file() else "as nobody"
 
 
-def own_way(inventory: Inventory) -> Way:
+def own_endpoint(inventory: Inventory) -> RegistryEndpoint:
     """How the cluster's registry is reached by those who read."""
     if setting(asked_host(inventory), "registry_kind") != EMBEDDED:
-        return harbor_way(inventory)
+        return harbor_endpoint(inventory)
     node, name = _registry_host(inventory), _name(inventory)
     pull = inventory.directory.secrets / "registry-pull.auth.json"
     file = pull if setting(node, "registry_auth") == "htpasswd" and pull.is_file() else None
     # This machine need not know the registry's name; its certificate is for the address, too.
     address = f"{setting(node, 'registry_address') or node.address}:{setting(node, 'registry_port')}"
-    return Way(address, authorities=_authorities(inventory), credentials=credentials_for(file, name))
+    return RegistryEndpoint(
+        address, authorities=_authorities(inventory), credentials=credentials_for(file, name)
+    )
 
 
-def harbor_way(inventory: Inventory) -> Way:
+def harbor_endpoint(inventory: Inventory) -> RegistryEndpoint:
     """How the cluster's Harbor is reached: by its address, as the declared robot, else as administrator.
 
     Raises ClusterctlError as `_push_robot` does.
@@ -239,7 +242,7 @@ def harbor_way(inventory: Inventory) -> Way:
         file = admin
     site = file_setting(inventory, "registry_api_ca_file")
     known = _push_robot(inventory) or credentials_for(file, f"{name}:{port}") or credentials_for(file, name)
-    return Way(
+    return RegistryEndpoint(
         f"{setting(host, 'registry_address')}:{port}",
         name=name,
         authorities=(*_authorities(inventory), *((site,) if site else ())),
@@ -251,7 +254,7 @@ def _name(inventory: Inventory) -> str:
     return registry_name(asked_host(inventory))
 
 
-def named_way(inventory: Inventory, to: str) -> Way:
+def named_endpoint(inventory: Inventory, to: str) -> RegistryEndpoint:
     """How a registry is reached that was named on the command line: host and port, no path."""
     host = parse(f"{to}/any").registry
     if not to.endswith(host):
@@ -263,7 +266,9 @@ def named_way(inventory: Inventory, to: str) -> Way:
     site = file_setting(inventory, "images_ca_file")
     authorities = (*_authorities(inventory), *((site,) if site else ()))
     credentials = credentials_for(file_setting(inventory, "images_push_auth_file"), host)
-    return Way(host, plain=to.startswith(PLAIN), authorities=authorities, credentials=credentials)
+    return RegistryEndpoint(
+        host, plain=to.startswith(PLAIN), authorities=authorities, credentials=credentials
+    )
 
 
 def _authorities(inventory: Inventory) -> tuple[Path, ...]:

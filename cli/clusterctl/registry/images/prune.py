@@ -45,7 +45,7 @@ def plan(
 
 
 def carry_out(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
-    """Remove what was planned, lists before what they list; those that are gone for certain."""
+    """Remove what was planned, lists before what they list; those that are gone certainly."""
     gone = []
     for pruning in prunings:
         if pruning.error is not None:
@@ -65,7 +65,7 @@ def _one(
     if image.repository in broken:
         return Pruning(image, error=broken[image.repository])
     try:
-        # Of a list that was cut off the top is missing: the record knows what it would have listed.
+        # Of a list that was interrupted the top is missing: the record knows what it would have listed.
         found = [manifest.digest for manifest in _closure(registry, image.repository, image.digest)]
         found = found or list(image.manifests)
     except ExplainedError as error:

@@ -77,7 +77,7 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> dict[str, 
         raise ClusterctlError(
             f"the configuration of an image cannot be read: {because}",
             code="images.manifest",
-            where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+            where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
             hint="What the registry holds under that name is no image; have it pushed again.",
             exit_code=EXIT_CLUSTER_BAD,
         )

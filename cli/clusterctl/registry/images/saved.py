@@ -47,7 +47,7 @@ class SavedImage:
 
 
 def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
-    """Read an archive to its end. ``known``: digests of the base's layers, unpacked and packed.
+    """Read all of an archive. ``known``: digests of the base's layers, unpacked and packed.
 
     Raises ClusterctlError (``images.build-archive``) where it is not what an engine writes.
     """

@@ -1,4 +1,4 @@
-"""Blobs on their way: a file for each, which goes on where it was cut off, and a journal of what happened.
+"""Blobs on their way: a file for each, resumed where it was interrupted, and a journal of what happened.
 
 `HEX.part` is a blob of which so much has come; `HEX` is one that is whole and verified. Whoever is killed in
 the middle leaves a part that the next run goes on with; its bytes are hashed again before they count.
@@ -132,7 +132,7 @@ class Spool:
                 self._coming_now = {k: one for k, one in self._coming_now.items() if k != blob.digest}
 
     def fetch(self, registry: Registry, repository: str, blob: Blob) -> Path:
-        """Have the blob here, whole, verified and on the disk for certain.
+        """Have the blob here, whole, verified and on the disk.
 
         Raises RegistryError (``images.corrupt``, ``images.unreachable``, ...), or ClusterctlError
         (``images.no-space``).
@@ -192,17 +192,17 @@ class Spool:
             part.unlink()
             self.note("corrupt", blob.digest, found=found.hexdigest())
             raise RegistryError(
-                f"{registry.way.host} gives other bytes than the digest says",
+                f"{registry.endpoint.host} gives other bytes than the digest says",
                 code="images.corrupt",
-                where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+                where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
                 hint="The source's storage is damaged, or something stands in between. Nothing was kept.",
             )
         part.replace(whole)
         self.note("come", blob.digest, bytes=blob.size)
 
     def _coming(self, registry: Registry, repository: str, blob: Blob, size: int) -> Iterator[bytes]:
-        """The rest from the source, asked for again where it was cut off."""
-        patience, failures = registry.patience, 0
+        """The rest from the source, asked for again where it was interrupted."""
+        retry, failures = registry.retry, 0
         while size < blob.size:
             before = size
             try:
@@ -217,10 +217,10 @@ class Spool:
                 raise _ended_early(registry, repository, blob)
             except RegistryError as error:
                 failures = 0 if size - before >= LEAST_PROGRESS else failures + 1
-                if error.lasting or failures >= patience.attempts:
+                if error.lasting or failures >= retry.attempts:
                     raise
                 self.note("cut-off", blob.digest, offset=size, because=error.what)
-                patience.pause(max(1, failures), error.after)
+                retry.pause(max(1, failures), error.after)
 
     def _go_on(self) -> None:
         if self.stop.is_set():
@@ -239,9 +239,9 @@ def _fast_enough(pieces: Iterator[bytes], registry: Registry, repository: str, b
         if waited >= RATE_SEEN_S:
             if got < LEAST_RATE * waited:
                 raise RegistryError(
-                    f"{registry.way.host} gives {got / waited:.0f} bytes a second",
+                    f"{registry.endpoint.host} gives {got / waited:.0f} bytes a second",
                     code="images.unreachable",
-                    where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+                    where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
                     hint="Is the way to it broken, or does it hold us back? Run it again: what came is kept.",
                     lasting=False,
                 )
@@ -259,9 +259,9 @@ def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:
 
 def _ended_early(registry: Registry, repository: str, blob: Blob) -> RegistryError:
     return RegistryError(
-        f"{registry.way.host} ended a blob too early",
+        f"{registry.endpoint.host} ended a blob too early",
         code="images.unreachable",
-        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+        where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
         lasting=False,
     )
 

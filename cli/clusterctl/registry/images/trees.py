@@ -19,7 +19,7 @@ class Tree:
     root: Path
 
     def files(self) -> list[tuple[str, Path]]:
-        """Every file, with its path in the bundle. Links are followed, but for those of `loops`.
+        """Every file, with its path in the bundle. Links are followed, except those of `loops`.
 
         Raises ClusterctlError (``images.bundle-tree``) for what leads nowhere, is no file, or cannot be read.
         """
@@ -67,5 +67,5 @@ def _refusal(because: str, path: object) -> ClusterctlError:
         f"what --include names cannot go along: {because}",
         code="images.bundle-tree",
         where=str(path),
-        hint="Mend or remove it; nothing was written.",
+        hint="Fix or remove it; nothing was written.",
     )

@@ -10,14 +10,14 @@ from pathlib import Path
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, require_inside
-from clusterctl.registry.images.mirror import BrokenOriginError, Errand
+from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.client import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 
-class Carried:
+class BundleOrigin:
     """An origin: the images of a bundle."""
 
     def __init__(self, media: Media, bundle: Bundle) -> None:
@@ -36,19 +36,19 @@ class Carried:
             raise _lacks(image.name)
         return found
 
-    def content(self, errand: Errand) -> Content:
+    def content(self, transfer: BlobTransfer) -> Content:
         """The blob's parts, one after the other."""
-        return partial(self._pieces, errand)
+        return partial(self._pieces, transfer)
 
-    def _pieces(self, errand: Errand) -> Iterator[bytes]:
-        item = self._blobs.get(errand.blob.digest)
-        if item is None or item.size != errand.blob.size:
-            raise BrokenOriginError(_lacks(", ".join(image.image.name for image in errand.of)))
+    def _pieces(self, transfer: BlobTransfer) -> Iterator[bytes]:
+        item = self._blobs.get(transfer.blob.digest)
+        if item is None or item.size != transfer.blob.size:
+            raise BrokenOriginError(_lacks(", ".join(image.image.name for image in transfer.of)))
         try:
             yield from self._media.pieces(item)
         except ClusterctlError as error:
             raise BrokenOriginError(error) from None
-        errand.of[0].moved += item.size
+        transfer.of[0].moved += item.size
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """The bundle stays as it is."""
@@ -91,7 +91,7 @@ def digest_of_file(path: Path) -> str:
 
 
 def check(media: Media, item: Item) -> ClusterctlError | None:
-    """Read a thing to its end: what is wrong with it, or None."""
+    """Read all of a thing: what is wrong with it, or None."""
     try:
         for _ in media.pieces(item):
             pass

@@ -8,7 +8,7 @@ from functools import partial
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.mirror import BrokenOriginError, Errand, Opened, Wanted
+from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, Wanted
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.oci.client import Content
@@ -31,30 +31,30 @@ class Upstream:
         """Asked of its source. Raises RegistryError."""
         return closure(self._opened(image), parse(image.source).repository, image.digest)
 
-    def content(self, errand: Errand) -> Content:
+    def content(self, transfer: BlobTransfer) -> Content:
         """The blob as it comes, from the first of its images' sources that gives it."""
-        return partial(self._pieces, errand)
+        return partial(self._pieces, transfer)
 
-    def _pieces(self, errand: Errand) -> Iterator[bytes]:
-        image = self._next(errand)
-        digest, repository = errand.blob.digest, parse(image.image.source).repository
-        before = self._spool.come(errand.blob)
+    def _pieces(self, transfer: BlobTransfer) -> Iterator[bytes]:
+        image = self._next(transfer)
+        digest, repository = transfer.blob.digest, parse(image.image.source).repository
+        before = self._spool.come(transfer.blob)
         try:
-            yield from self._spool.stream(self._opened(image.image), repository, errand.blob)
+            yield from self._spool.stream(self._opened(image.image), repository, transfer.blob)
         except ClusterctlError as error:
             self._spool.note("failed", digest, code=error.code, because=error.what)
             # Wrong bytes may have lain here since a power cut: the same source is asked once more for those.
             self._failed[digest, image.image.source] += 1 if error.code == WRONG else TRIES
-            raise BrokenOriginError(error, again=self._tries(errand) < TRIES) from None
-        image.moved += errand.blob.size - before
+            raise BrokenOriginError(error, again=self._tries(transfer) < TRIES) from None
+        image.moved += transfer.blob.size - before
 
-    def _next(self, errand: Errand) -> Wanted:
+    def _next(self, transfer: BlobTransfer) -> Wanted:
         """The image whose source has failed least; the first of those."""
-        return min(errand.of, key=lambda one: self._failed[errand.blob.digest, one.image.source])
+        return min(transfer.of, key=lambda one: self._failed[transfer.blob.digest, one.image.source])
 
-    def _tries(self, errand: Errand) -> int:
+    def _tries(self, transfer: BlobTransfer) -> int:
         """How often the best of its sources has failed."""
-        return self._failed[errand.blob.digest, self._next(errand).image.source]
+        return self._failed[transfer.blob.digest, self._next(transfer).image.source]
 
     def settled(self, blob: Blob, *, keep: bool) -> None:
         """What was sent on need lie here no longer."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.at_once import each
+from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import Outcome, State, looked_at
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.oci.client import Registry
@@ -26,21 +26,21 @@ def presence(images: Sequence[LockedImage], registry: Registry) -> list[Outcome]
             return Outcome(image, State.UNKNOWN, error)
         return Outcome(image, State.THERE if there else State.MISSING)
 
-    return each(look, images, at_once=LOOKS_AT_ONCE, stop=registry.patience.stop)
+    return parallel_map(look, images, limit=LOOKS_AT_ONCE, stop=registry.retry.stop)
 
 
 def verify(images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool) -> list[Outcome]:
     """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
-    stop = registry.patience.stop
-    found = each(lambda image: _blobs(image, registry), images, at_once=jobs, stop=stop)
+    stop = registry.retry.stop
+    found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)
     whole = [(image, blobs) for image, blobs in zip(images, found, strict=True) if isinstance(blobs, list)]
     wanted = {blob.digest: (image.target, blob) for image, blobs in whole for blob in blobs}
     looks = dict.fromkeys((image.target, blob.digest) for image, blobs in whole for blob in blobs)
-    missing = each(lambda look: _missing(registry, *look), looks, at_once=jobs, stop=stop)
+    missing = parallel_map(lambda look: _missing(registry, *look), looks, limit=jobs, stop=stop)
     looked = dict(zip(looks, missing, strict=True))
     read: dict[str, ExplainedError | None] = {}
     if deep:
-        damages = each(lambda one: damage(registry, *one), wanted.values(), at_once=jobs, stop=stop)
+        damages = parallel_map(lambda one: damage(registry, *one), wanted.values(), limit=jobs, stop=stop)
         read = dict(zip(wanted, damages, strict=True))
     outcomes = []
     for image, blobs in zip(images, found, strict=True):
@@ -56,7 +56,7 @@ def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
     """What is wrong with the tag that people look for, or None. Raises RegistryError where nobody can say."""
     if not image.tag:
         return None
-    where = f"{registry.way.host}: manifest {image.target}:{image.tag}"
+    where = f"{registry.endpoint.host}: manifest {image.target}:{image.tag}"
     hint = "clusterctl images mirror sets it again."
     try:
         tagged = registry.manifest(image.target, image.tag).digest
@@ -72,7 +72,7 @@ def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
 
 
 def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | None:
-    """Read a blob to its end: what is wrong with it, or None."""
+    """Read all of a blob: what is wrong with it, or None."""
     try:
         found, size = registry.hash_blob(repository, blob.digest)
     except ExplainedError as error:
@@ -82,7 +82,7 @@ def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | 
     return RegistryError(
         f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
         code="images.corrupt",
-        where=f"{registry.way.host}: blob {repository}@{blob.digest}",
+        where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
         hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "
         "(registry_data_dir; Harbor: harbor_data_dir/registry), then: clusterctl images mirror --deep",
     )
@@ -115,6 +115,6 @@ def _missing(registry: Registry, repository: str, digest: str) -> ExplainedError
     return RegistryError(
         "a blob of it is missing",
         code="images.not-found",
-        where=f"{registry.way.host}: blob {repository}@{digest}",
+        where=f"{registry.endpoint.host}: blob {repository}@{digest}",
         hint="The registry's storage has lost it: clusterctl images mirror brings it again.",
     )

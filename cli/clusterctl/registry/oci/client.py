@@ -1,4 +1,4 @@
-"""One registry, asked over HTTP: manifests and blobs, with patience, and errors that say who and what."""
+"""One registry, asked over HTTP: manifests and blobs, with retries, and errors that say who and what."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, Self
 import httpx
 
 from clusterctl.registry.oci import errors, manifest
+from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob, Manifest
-from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import DIGEST
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.tokens import Tokens
-from clusterctl.registry.oci.way import TAKING_S, Way, transport
 
 CONNECT_S = 15.0
 # Between two pieces of one answer.
@@ -36,15 +36,20 @@ Content = Callable[[], Iterator[bytes]]
 class Registry:
     """One registry. Safe from many threads; a context manager.
 
-    What it raises are RegistryErrors, and ClusterctlError (``images.stopped``) once patience is at its end.
+    What it raises are RegistryErrors, and ClusterctlError (``images.stopped``) after the last retry.
     """
 
-    def __init__(self, way: Way, patience: Patience | None = None) -> None:
-        self.way = way
-        self.patience = patience or Patience()
-        self._tokens = Tokens(way.host, way.credentials, plain=way.plain, towards=way.towards)
+    def __init__(self, endpoint: RegistryEndpoint, retry: RetryPolicy | None = None) -> None:
+        self.endpoint = endpoint
+        self.retry = retry or RetryPolicy()
+        self._tokens = Tokens(
+            endpoint.host,
+            endpoint.credentials,
+            plain=endpoint.plain,
+            resolve_redirect=endpoint.resolve_redirect,
+        )
         self._client = httpx.Client(
-            transport=transport(way),
+            transport=transport(endpoint),
             # The proxy is the one that the settings name, for the hosts that they name.
             trust_env=False,
             follow_redirects=True,
@@ -64,10 +69,10 @@ class Registry:
 
     def _call_by_name(self, request: httpx.Request) -> None:
         """Ask TLS for the registry's own name, and only there: a redirect may lead to another host."""
-        here = httpx.URL(self.way.base)
+        here = httpx.URL(self.endpoint.base)
         kept = {key: value for key, value in request.extensions.items() if key != "sni_hostname"}
-        if self.way.name and (request.url.host, request.url.port) == (here.host, here.port):
-            kept["sni_hostname"] = self.way.name
+        if self.endpoint.name and (request.url.host, request.url.port) == (here.host, here.port):
+            kept["sni_hostname"] = self.endpoint.name
         request.extensions = kept
 
     def _have_watched(self, request: httpx.Request) -> None:
@@ -75,7 +80,7 @@ class Registry:
 
         def note(event: str, about: dict[str, Any]) -> None:
             if event.endswith(CONNECTED):
-                self.patience.stop.watch(about["return_value"].get_extra_info("socket"))
+                self.retry.stop.watch(about["return_value"].get_extra_info("socket"))
 
         request.extensions = {**request.extensions, "trace": note}
 
@@ -86,7 +91,7 @@ class Registry:
             "GET", f"{repository}/manifests/{wanted}", _pull(repository), what,
             headers={"Accept": manifest.ACCEPTED},
         )  # fmt: skip
-        where = f"{self.way.host}: {what}"
+        where = f"{self.endpoint.host}: {what}"
         if len(response.content) > manifest.LARGEST:
             raise RegistryError("the manifest is too large to be one", code="images.manifest", where=where)
         if DIGEST.fullmatch(wanted) and manifest.digest_of(response.content) != wanted:
@@ -112,7 +117,7 @@ class Registry:
         if manifest.digest_of(content) != blob.digest:
             raise RegistryError(
                 "the blob is not that of its digest", code="images.corrupt",
-                where=f"{self.way.host}: {what}", hint="Run the same command again.", lasting=False,
+                where=f"{self.endpoint.host}: {what}", hint="Run the same command again.", lasting=False,
             )  # fmt: skip
         return content
 
@@ -124,21 +129,21 @@ class Registry:
         """
         what = f"blob {repository}@{digest}"
         headers = {"Range": f"bytes={offset}-"} if offset else {}
-        url = f"{self.way.base}{repository}/blobs/{digest}"
+        url = f"{self.endpoint.base}{repository}/blobs/{digest}"
         try:
             with contextlib.ExitStack() as opened:
                 response = self._once("GET", url, _pull(repository), opened=opened, headers=headers)
                 if response.status_code >= GOOD:
                     response.read()
-                    raise errors.refused(response, self.way.host, what)
+                    raise errors.refused(response, self.endpoint.host, what)
                 begins = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
                 # As they come: a piece that were filled up first would be lost with a connection that is cut.
                 yield begins, response.iter_raw()
         except httpx.HTTPError as error:
-            raise errors.not_reached(error, self.way.host, what) from None
+            raise errors.not_reached(error, self.endpoint.host, what) from None
 
     def hash_blob(self, repository: str, digest: str) -> tuple[str, int]:
-        """Read a blob to its end: the digest and size of what came. Asked again where it was cut off."""
+        """Read all of a blob: the digest and size of what came. Asked again where it was interrupted."""
         attempt = 1
         while True:
             found, size = hashlib.sha256(), 0
@@ -148,9 +153,9 @@ class Registry:
                         found.update(piece)
                         size += len(piece)
             except RegistryError as error:
-                if error.lasting or attempt >= self.patience.attempts:
+                if error.lasting or attempt >= self.retry.attempts:
                     raise
-                self.patience.pause(attempt, error.after)
+                self.retry.pause(attempt, error.after)
                 attempt += 1
             else:
                 return f"sha256:{found.hexdigest()}", size
@@ -170,16 +175,16 @@ class Registry:
         return False
 
     def put_blob(self, repository: str, blob: Blob, content: Content) -> None:
-        """Send a blob as a whole; the registry verifies it. Sent again, whole, where it was cut off."""
+        """Send a blob as a whole; the registry verifies it. Sent again, whole, where it was interrupted."""
         what = f"upload {repository}@{blob.digest}"
         attempt = 1
         while True:
             try:
                 return self._upload(repository, blob, content, what)
             except RegistryError as error:
-                if error.lasting or attempt >= self.patience.attempts:
+                if error.lasting or attempt >= self.retry.attempts:
                     raise
-                self.patience.pause(attempt, error.after)
+                self.retry.pause(attempt, error.after)
             attempt += 1
             if self.has_blob(repository, blob.digest):
                 return None
@@ -194,7 +199,9 @@ class Registry:
         got = response.headers.get("docker-content-digest", found.digest)
         if got != found.digest:
             raise RegistryError(
-                f"the registry keeps it as {got}", code="images.corrupt", where=f"{self.way.host}: {what}"
+                f"the registry keeps it as {got}",
+                code="images.corrupt",
+                where=f"{self.endpoint.host}: {what}",
             )
 
     def delete_manifest(self, repository: str, digest: str) -> bool:
@@ -225,12 +232,14 @@ class Registry:
                 timeout=httpx.Timeout(COMMIT_S, write=TAKING_S, connect=CONNECT_S, pool=None),
             )  # fmt: skip
         except httpx.HTTPError as error:
-            raise errors.not_reached(error, self.way.host, what) from None
+            raise errors.not_reached(error, self.endpoint.host, what) from None
         if response.status_code >= GOOD:
-            raise errors.refused(response, self.way.host, what)
+            raise errors.refused(response, self.endpoint.host, what)
 
     def _joined(self, location: str) -> httpx.URL:
-        return self.way.towards(httpx.URL(self.way.base).join(errors.place(location, self.way.host)))
+        return self.endpoint.resolve_redirect(
+            httpx.URL(self.endpoint.base).join(errors.place(location, self.endpoint.host))
+        )
 
     def _ask(
         self,
@@ -243,22 +252,24 @@ class Registry:
         content: bytes | None = None,
         also: tuple[int, ...] = (),
     ) -> httpx.Response:
-        """Ask until there is an answer that will not change, or patience ends."""
-        for attempt in range(1, self.patience.attempts + 1):
+        """Ask until there is an answer that will not change, or retries end."""
+        for attempt in range(1, self.retry.attempts + 1):
             try:
-                response = self._once(method, self.way.base + path, scope, headers=headers, content=content)
+                response = self._once(
+                    method, self.endpoint.base + path, scope, headers=headers, content=content
+                )
             except httpx.HTTPError as error:
-                failure = errors.not_reached(error, self.way.host, what)
+                failure = errors.not_reached(error, self.endpoint.host, what)
             except RegistryError as error:
                 failure = error  # of who gives tokens
             else:
                 if response.status_code < GOOD or response.status_code in also:
                     return response
-                failure = errors.refused(response, self.way.host, what)
+                failure = errors.refused(response, self.endpoint.host, what)
             if failure.lasting:
                 break
-            if attempt < self.patience.attempts:
-                self.patience.pause(attempt, failure.after)
+            if attempt < self.retry.attempts:
+                self.retry.pause(attempt, failure.after)
         raise failure from None
 
     def _once(
@@ -276,10 +287,12 @@ class Registry:
 
         Raises httpx.HTTPError, RegistryError of who gives tokens, and ClusterctlError (``images.stopped``).
         """
-        ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.way.base).copy_with(path="/")
+        ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.endpoint.base).copy_with(
+            path="/"
+        )
         for _ in range(2):
-            if self.patience.stop.is_set():
-                raise errors.stopped(self.way.host)
+            if self.retry.stop.is_set():
+                raise errors.stopped(self.endpoint.host)
             used = self._tokens.header(scope) if ours else ""
             sent = {**(headers or {}), **({"Authorization": used} if used else {})}
             request = self._client.build_request(

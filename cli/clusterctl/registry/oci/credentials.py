@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import DOCKER_HUB, HOSTS
@@ -15,15 +17,17 @@ HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", DOCKER_HUB, HOSTS[
 
 @dataclass(frozen=True)
 class Credentials:
-    """A user and a password; never shown."""
+    """A user and a password, which is never shown."""
 
     user: str
-    password: str = field(repr=False)
+    password: SecretStr
 
     @property
     def basic(self) -> str:
         """The header's value."""
-        return "Basic " + base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        return (
+            "Basic " + base64.b64encode(f"{self.user}:{self.password.get_secret_value()}".encode()).decode()
+        )
 
 
 def credentials_for(file: Path | None, registry: str) -> Credentials | None:
@@ -50,7 +54,7 @@ def credentials_for(file: Path | None, registry: str) -> Credentials | None:
     except (ValueError, LookupError, TypeError, AttributeError):
         # No word of what stands there: it is a secret.
         raise _refusal(file, f"has no credentials that can be read for {registry}") from None
-    return Credentials(user, password)
+    return Credentials(user, SecretStr(password))
 
 
 def _refusal(file: Path, because: str) -> ClusterctlError:

@@ -9,7 +9,7 @@ import httpx
 
 from clusterctl.console import printable
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.patience import may_pass, retry_after
+from clusterctl.registry.oci.retry import may_pass, retry_after
 
 LONGEST_MESSAGE = 300
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
@@ -54,7 +54,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     status, said = response.status_code, message(response)
     where = f"{host}: {what}"
     after = retry_after(response.headers.get("retry-after", ""))
-    # Harbor says 403 of a quota, too, of which no credentials are to blame.
+    # Harbor answers 403 for a quota, too, which no credentials change.
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in said.lower():
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(

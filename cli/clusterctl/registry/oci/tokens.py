@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
@@ -42,19 +43,19 @@ class Tokens:
         credentials: Credentials | None,
         *,
         plain: bool,
-        towards: Callable[[httpx.URL], httpx.URL] = lambda url: url,
+        resolve_redirect: Callable[[httpx.URL], httpx.URL] = lambda url: url,
     ) -> None:
         self._host = host
         self._credentials = credentials
         self._plain = plain
-        self._towards = towards
-        self._headers: dict[str, str] = {}
+        self._resolve_redirect = resolve_redirect
+        self._headers: dict[str, SecretStr] = {}
         self._lock = threading.Lock()
 
     def header(self, scope: str) -> str:
         """What to send now; empty where nothing is known yet."""
         with self._lock:
-            return self._headers.get(scope, "")
+            return self._known(scope)
 
     def renew(self, client: httpx.Client, answer: httpx.Response, scope: str, used: str) -> bool:
         """After a 401: get what it asks for. False where there is nothing better than what was sent.
@@ -62,26 +63,29 @@ class Tokens:
         Raises RegistryError where the realm refuses, or is not to be trusted.
         """
         with self._lock:
-            known = self._headers.get(scope, "")
-            if known != used:
+            if self._known(scope) != used:
                 return True  # another thread has just renewed it
             asked = challenge(answer.headers.get("www-authenticate", ""))
             if asked.scheme == "basic" and self._credentials is not None and used != self._credentials.basic:
-                self._headers[scope] = self._credentials.basic
+                self._headers[scope] = SecretStr(self._credentials.basic)
                 return True
             if asked.scheme == "bearer":
-                self._headers[scope] = f"Bearer {self._token(client, asked, scope)}"
-                return self._headers[scope] != used
+                self._headers[scope] = SecretStr(f"Bearer {self._token(client, asked, scope)}")
+                return self._known(scope) != used
             return False
 
+    def _known(self, scope: str) -> str:
+        kept = self._headers.get(scope)
+        return kept.get_secret_value() if kept else ""
+
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = self._towards(place(asked.realm, self._host))
+        realm = self._resolve_redirect(place(asked.realm, self._host))
         if realm.scheme != "https" and not (self._plain and realm.scheme == "http"):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
                 code="images.login-refused",
                 where=asked.realm,
-                hint="Credentials go over TLS alone; mend the registry's realm.",
+                hint="Credentials go over TLS alone; fix the registry's realm.",
             )
         headers = {"Authorization": self._credentials.basic} if self._credentials else {}
         parameters: dict[str, str | list[str]] = {"scope": scope.split()}

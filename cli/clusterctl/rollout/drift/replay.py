@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clustercheck.bounded import run_all
+from clustercheck.launch.bounded import run_all
+from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clustercheck.parse.document import read_answer
 from clustercheck.parse.reading import CannotReadError
-from clustercheck.transport import Completed, NodeUnreachableError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.content import content_root

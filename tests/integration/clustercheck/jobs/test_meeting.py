@@ -17,15 +17,16 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import rdma_write, seeding
+from clustercheck.checks import rdma_write
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import GROUP, evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.jobs import meeting
 from clustercheck.jobs import rdma_write as rdma_job
 from clustercheck.model import Subject, Verdict
-from clustercheck.sample_nccl_tests import table
-from clustercheck.sample_rdma import write_text
+from clustercheck.samples import sample
+from clustercheck.samples.nccl_tests import table
+from clustercheck.samples.rdma import write_text
 
 JOBS = Path(meeting.__file__).parent
 ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two nodes, as far as addresses go
@@ -56,7 +57,7 @@ def test_every_rank_hears_what_every_rank_gives() -> None:
     assert found == [[[[n, word] for n in range(3)] for word in ("one", "two")]] * 3
 
 
-def test_a_stranger_is_not_heard_and_holds_nobody_up() -> None:
+def test_a_peer_without_the_secret_is_refused_without_delay() -> None:
     listener = meeting.listen(ADDRESSES[0], 0)
     port = listener.getsockname()[1]
     heard: list[Any] = []
@@ -71,7 +72,7 @@ def test_a_stranger_is_not_heard_and_holds_nobody_up() -> None:
 
 def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "CONNECT_S", 0.3)
-    with pytest.raises(meeting.MeetingError, match="rank 1 did not come"):
+    with pytest.raises(meeting.MeetingError, match="rank 1 did not connect"):
         meeting.Meeting(0, 2, (ADDRESSES[0], free_port()), "s3cret")
     with pytest.raises(meeting.MeetingError, match="cannot be reached"):
         meeting.Meeting(1, 2, (ADDRESSES[0], free_port()), "s3cret")
@@ -81,7 +82,7 @@ def test_what_was_started_for_a_peer_ends_with_the_starter(tmp_path: Path) -> No
     port, said = free_port(), tmp_path / "said"
     os.mkfifo(said)
     hears = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
-    starter = meeting.Starter(ADDRESSES[0], port, "s3cret")
+    starter = meeting.CommandServer(ADDRESSES[0], port, "s3cret")
     line = meeting.connect(ADDRESSES[0], port, "s3cret", f"echo $$ > {said}; sleep 600; exit 3")
     assert select.select([hears], [], [], 60)[0], "it was not started"
     process = int(os.read(hears, 32))
@@ -151,7 +152,7 @@ def test_the_programs_run_within_each_node_and_across_both(tmp_path: Path) -> No
     assert (tmp_path / "seen").read_text(encoding="utf-8") == "asked node1\n"
 
 
-def test_an_image_without_them_says_so_and_runs_nothing(tmp_path: Path) -> None:
+def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path) -> None:
     for verdict in ranks(tmp_path, {"nvidia-smi": "exit 0"}):
         assert "has no nccl-tests" in verdict["without"]
         assert verdict["within"] == verdict["across"] == {}
@@ -217,7 +218,7 @@ def test_a_server_that_fails_is_not_waited_for_and_a_client_that_hangs_is_ended(
     assert [(entry["exit_code"], entry["text"]) for entry in second["writes"]] == [(1, "no device\n")] * 2
 
 
-def test_an_image_without_perftest_says_so(tmp_path: Path) -> None:
+def test_an_image_without_perftest_is_reported(tmp_path: Path) -> None:
     _, asked = perftest(tmp_path)
     for verdict in ranks(tmp_path, {"true": "true"}, asked, job="rdma_write"):
         assert "no ib_write_bw (package perftest)" in verdict["without"]
@@ -234,7 +235,7 @@ def test_ports_are_named_in_order_and_roce_by_the_address_that_can_be_routed() -
     assert rdma_write.with_ports(evidence, ["gpu01", "gpu02"]) == ["gpu01", "gpu02"]
 
 
-def test_what_a_rank_says_of_writes_may_be_anything() -> None:
+def test_any_verdict_about_writes_is_read_safely() -> None:
     for entry in ({}, {"role": "client"}, {"role": "client", "peer": 7, "rail": 0},
                   {"role": "client", "peer": 1, "rail": 9}, 3):  # fmt: skip
 
@@ -278,7 +279,7 @@ def test_a_file_that_cannot_be_read_is_made_up_for_by_what_was_printed() -> None
 def test_one_node_is_judged_by_itself_and_has_nothing_to_cross() -> None:
     one = sample.healthy(nodes=1)
     outcome = one.jobs["nccl_tests"]
-    said = {**(outcome.ranks[0].verdict or {}), "without_mpi": "one node: there is nothing to cross"}
+    said = {**(outcome.ranks[0].verdict or {}), "without_mpi": "only one node takes part"}
     one = seeding.with_job(one, replace(outcome, ranks=(replace(outcome.ranks[0], verdict=said),)))
     results = {r.subject: r.verdict for r in evaluate(BY_ID["nccl-tests-all-reduce"], one)}
     assert results == {Subject("gpu01"): Verdict.PASS, GROUP: Verdict.EXCLUDED}

@@ -36,18 +36,18 @@ class distributed:
 
 PROGRAMS = {
     "good": "def run(world, arguments):\n    return {'ok': True, 'because': '', 'seen': arguments['seed']}\n",
-    "raises": "def run(world, arguments):\n    world.at('adding', collective=True)\n"
+    "raises": "def run(world, arguments):\n    world.set_phase('adding', collective=True)\n"
     "    raise RuntimeError('Connection reset by peer')\n",
-    "dies": "import os, signal\ndef run(world, arguments):\n    world.at('dying')\n"
+    "dies": "import os, signal\ndef run(world, arguments):\n    world.set_phase('dying')\n"
     "    if world.rank == 0:\n        os.kill(os.getpid(), signal.SIGKILL)\n"
     "    return {'ok': True, 'because': ''}\n",
     "hangs": "import time\ndef run(world, arguments):\n"
-    "    world.at('sleeping for ever')\n    time.sleep(600)\n",
+    "    world.set_phase('sleeping for ever')\n    time.sleep(600)\n",
     "dawdles": "import time\ndef run(world, arguments):\n    while True:\n"
-    "        world.at('dawdling')\n        time.sleep(0.05)\n",
+    "        world.set_phase('dawdling')\n        time.sleep(0.05)\n",
     "ends_when_looked_at": "import os, signal, time\ndef run(world, arguments):\n"
     "    signal.signal(signal.SIGUSR1, lambda *_: os._exit(1))\n"
-    "    world.at('about to end')\n    time.sleep(600)\n",
+    "    world.set_phase('about to end')\n    time.sleep(600)\n",
     "says_nan": "def run(world, arguments):\n    return {'ok': True, 'because': '', 'value': float('nan')}\n",
 }
 
@@ -92,7 +92,7 @@ def test_a_rank_that_ends_well_leaves_its_verdict(directory):
     assert left(directory, 0, "end") == {"exit_code": 0, "order": 0, "killed": "", "state": ""}
 
 
-def test_an_exception_becomes_a_verdict_that_says_where(directory):
+def test_an_exception_becomes_a_verdict_with_the_phase(directory):
     assert start(directory, "raises").wait(20) == 1
     verdict = left(directory, 0, "verdict.json")
     assert verdict["ok"] is False
@@ -124,7 +124,7 @@ def test_ranks_that_stand_still_are_not_waited_for_until_the_time_is_up(director
     assert "hangs.py" in (directory / "rank-0.stack").read_text()
 
 
-def test_being_told_to_stop_shows_stacks_too(directory):
+def test_a_stop_request_dumps_stacks_too(directory):
     process = start(directory, "hangs")
     wait_for(directory / "rank-0.progress", "sleeping")
     process.send_signal(signal.SIGTERM)
@@ -165,7 +165,7 @@ def test_a_moment_in_the_kernel_is_not_taken_for_a_hang(directory, monkeypatch, 
     monkeypatch.setattr(signal, "SIGUSR1", signal.SIGCONT)
     rank = supervise.Rank(directory, "hangs", spec)
     try:
-        assert rank.seen() == told
+        assert rank.dump_stack() == told
     finally:
         rank.process.kill()
         rank.process.wait()

@@ -52,7 +52,7 @@ def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     assert nodes(Free(OURS, ("gpu01", "gpu02"))) == dict.fromkeys(("gpu01", "gpu02"), Answer(freed=True))
     refused = carry_out(taking(THEIRS, HOSTS), do)
     assert refused.refused == {"gpu03": OURS}
-    assert holders(nodes) == ["", "", "n1"], "what it had was given back"
+    assert holders(nodes) == ["", "", "n1"], "what it had was released"
 
 
 @pytest.mark.drawn("leases by a playbook")

@@ -235,6 +235,49 @@ def test_a_node_that_prints_without_end_fails_and_the_others_go_on(
     assert "Log in to dead01 by hand" in failure.remedy
 
 
+UNPACK = """\
+    - name: Unpack
+      clusterctl.cluster.harbor_installer:
+        archive: "{{ site }}/none.tgz"
+        sha256: "0"
+        version: v2.15.2
+        directory: "{{ site }}/opt"
+"""
+WAIT = """\
+      async: 60
+      poll: 0
+      register: job
+    - name: Wait for it
+      ansible.builtin.async_status: {jid: "{{ job.ansible_job_id }}"}
+      register: polled
+      until: polled is finished
+      retries: 100
+      delay: 1
+"""
+TASK = """\
+    - name: Require
+      ansible.builtin.fail: {msg: No space left on device}
+      vars: {clusterctl_failure_code: harbor.installer}
+"""
+
+
+@pytest.mark.parametrize("tasks", [UNPACK, UNPACK + '      loop: ["1"]\n', UNPACK + WAIT, TASK],
+                         ids=["module", "loop", "job", "task"])  # fmt: skip
+def test_the_code_of_a_failure_reaches_the_ledger(site: Path, tasks: str) -> None:
+    outcome, events = run(request(site, textwrap.dedent(tasks), ("gpu01",)))
+    assert outcome.states == {"gpu01": HostState.FAILED}
+    failure = outcome.ledger.hosts["gpu01"].failure
+    assert failure is not None
+    assert failure.code == "harbor.installer"
+    jobs = [event.code for event in events if isinstance(event, JobFinished)]
+    assert jobs == (["harbor.installer"] if "async" in tasks else [])
+    if jobs:
+        from ansible_collections.clusterctl.cluster.plugins.modules import async_jobs
+
+        (job,) = (event.job_id for event in events if isinstance(event, JobStarted))
+        assert async_jobs.look([job], site / "async")[0]["code"] == "harbor.installer"
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 90
     while not condition():
@@ -294,7 +337,14 @@ run_playbook(
     wait_for(lambda: async_jobs.look([job.job_id], site / "async")[0]["state"] != "running")
     (ended,) = async_jobs.look([job.job_id], site / "async")
     assert "non-zero return code" in ended.pop("msg")
-    assert ended == {"id": job.job_id, "state": "finished", "failed": True, "changed": True, "rc": 4}
+    assert ended == {
+        "id": job.job_id,
+        "state": "finished",
+        "failed": True,
+        "changed": True,
+        "rc": 4,
+        "code": "",
+    }
 
 
 def test_no_setting_of_the_inventory_comes_before_our_checks_of_host_keys(site: Path) -> None:
@@ -347,8 +397,8 @@ def test_a_host_that_falls_silent_ends_the_playbook_and_is_named_with_its_task(s
     outcome, _ = run(request(site, tasks, ("gpu01", "gpu02"), silence_limit_s=3.0))
     assert time.monotonic() - begun < 40
     assert outcome.states == {"gpu01": HostState.INTERRUPTED, "gpu02": HostState.SILENT}
-    assert outcome.reasons["gpu02"] == "no word for 0.05 min in: Hang on one host"
-    assert outcome.reasons["gpu01"].startswith("broken off, since gpu02 fell silent")
+    assert outcome.reasons["gpu02"] == "no result for 0.05 min in: Hang on one host"
+    assert outcome.reasons["gpu01"].startswith("aborted because gpu02 stopped responding")
     assert not outcome.interrupted
 
 

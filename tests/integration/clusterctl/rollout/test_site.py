@@ -21,7 +21,7 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
-from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, run_playbook
+from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.progress import PlainLines
 from clusterctl.engine.recovery import _ask, left_behind, recover
 from clusterctl.errors import ClusterctlError
@@ -129,7 +129,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
         extra_vars=ours.extra_vars,
     )
     assert [(job.host, job.failed, job.rc, job.lost) for job in found] == [("gpu01", True, 4, False)]
-    assert "waiting for the earlier run's job on gpu01; no second one is begun" in said
+    assert "waiting for the earlier run's job on gpu01; no second job is started" in said
     assert open_jobs(dead.run.journal) == []
     (written,) = [e for e in read(dead.run.journal) if isinstance(e, JobFinished)]
     assert written.recovered
@@ -141,10 +141,10 @@ def test_a_silent_or_dead_host_is_a_finding_of_its_own():
     ledger = Ledger(("gpu01", "gpu03", "dead01"))
     ledger.record(TaskResult(1.0, "dead01", "t", "unreachable", "Connection refused"))
     states = dict(zip(ledger.hosts, (HostState.GOOD, HostState.SILENT, HostState.UNREACHABLE), strict=True))
-    reasons = {"gpu01": "", "gpu03": "nothing was heard of it", "dead01": "refused"}
+    reasons = {"gpu01": "", "gpu03": "no result was received from it", "dead01": "refused"}
     report = preflight.report_of(PlaybookOutcome(states, reasons, ledger, 4, False, False, 1.0))
     assert [(f.host, f.subject, f.severity, f.found) for f in report.findings] == [
-        ("gpu03", "answer", Severity.ERROR, "nothing was heard of it"),
+        ("gpu03", "answer", Severity.ERROR, "no result was received from it"),
         ("dead01", "reach", Severity.ERROR, "it cannot be reached: Connection refused"),
     ]
 
@@ -165,7 +165,13 @@ def begun(cluster: ClusterDirectory, host: str, summary: dict | None = None) -> 
     return store
 
 
-def settle(cluster: ClusterDirectory, store: RunStore, hosts: tuple[str, ...], declared: tuple[str, ...]):
+def settle(
+    cluster: ClusterDirectory,
+    store: RunStore,
+    hosts: tuple[str, ...],
+    declared: tuple[str, ...],
+    runner: Runner = run_playbook,
+):
     ours = session(cluster)
     return recover(
         store,
@@ -177,6 +183,7 @@ def settle(cluster: ClusterDirectory, store: RunStore, hosts: tuple[str, ...], d
         run_directory=ours.run.directory,
         say=lambda _: None,
         extra_vars=ours.extra_vars,
+        runner=runner,
     )
 
 
@@ -222,10 +229,8 @@ def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_nam
     outcome = run_playbook(request, lambda _event, _ledger: None)
     jobs = [{"id": pipe, "state": "running"}, 7, {"id": "j1.2"}, {"id": "j1.2", "state": "running"}]
     outcome.ledger.hosts["gpu01"].facts["jobs"] = jobs
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("clusterctl.engine.recovery.run_playbook", lambda *_: outcome)
-        said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
-                    extra_vars={}, forks=1)  # fmt: skip
+    said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
+                extra_vars={}, forks=1, runner=lambda *_: outcome)  # fmt: skip
     assert said == {"gpu01": [{"id": "j1.2", "state": "running"}]}
     asked = {"clusterctl_jobs": {"gpu01": [pipe]}, **ours.extra_vars}
     _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
@@ -233,7 +238,7 @@ def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_nam
     assert not pwned.exists()
 
 
-def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):
+def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster):
     store = begun(cluster, "gpu01")
     broken = json.dumps({"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.fail": {}}]})
     path = playbook(cluster, f"[{broken}]")
@@ -243,10 +248,9 @@ def test_a_host_that_cannot_say_what_runs_on_it_stops_us(cluster, monkeypatch):
         asked.append(request)
         return run_playbook(replace(request, playbook=path), on_event)
 
-    monkeypatch.setattr("clusterctl.engine.recovery.run_playbook", ask)
     with pytest.raises(ClusterctlError) as caught:
-        settle(cluster, store, ("gpu01",), ("gpu01",))
+        settle(cluster, store, ("gpu01",), ("gpu01",), runner=ask)
     assert (caught.value.code, caught.value.exit_code) == ("engine.job-unknown", 3)
-    assert caught.value.what.startswith("gpu01 cannot say whether a job of an earlier run still runs")
+    assert caught.value.what.startswith("gpu01 cannot determine whether a job of an earlier run still runs")
     assert asked[0].forks == 1
     assert len(left_behind(store, store.create("apply", []))[0].jobs) == 1

@@ -37,7 +37,7 @@ datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 question = "000101000001000000000000036465620664656269616e036f72670000010001"
 datagram.sendto(bytes.fromhex(question), ("10.9.0.4", 53))
 datagram.sendto(b"x", ("9.9.9.9", 123))
-# Who has gone already is looked for in vain.
+# Who has gone already is looked for without success.
 record = pathlib.Path(sys.argv[1])
 bell = os.open(record.with_name("bell"), os.O_RDWR)
 while "9.9.9.9" not in record.read_text() and select.select([bell], [], [], 60)[0]:

@@ -75,7 +75,7 @@ def test_a_whole_backup_is_verified_without_asking_harbor(harbor: Played) -> Non
 def test_harbor_is_writable_again_where_the_dump_fails_and_no_backup_is_left(harbor: Played) -> None:
     (harbor.root / "asked.cut").touch()
     answer = harbor.backup()
-    assert "the database's dump was cut off" in answer["msg"]
+    assert "the database's dump was interrupted" in answer["msg"]
     assert "STILL READ-ONLY" not in answer["msg"]
     assert harbor.history == [True, False]
     assert kept.backups(harbor.backups) == []

@@ -15,12 +15,10 @@ from typing import Any
 
 import bcrypt
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import skopeo_words
+from ansible_collections.clusterctl.cluster.plugins.module_utils import image_digest, skopeo_words
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, registry_image
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, push_tiny, registry
-
-from clusterctl.engine.failure_kinds import kind_of
 
 needs_programs = pytest.mark.needs("docker-registry", "skopeo")
 PATH = "library/tiny"
@@ -84,8 +82,7 @@ def site(
 def code(said: dict[str, Any]) -> str:
     """What the operator's machine knows the failure by."""
     assert said["failed"]
-    kind = kind_of(said["msg"])
-    return kind.code if kind else ""
+    return str(said["code"])
 
 
 @needs_programs
@@ -237,4 +234,4 @@ def test_the_side_is_told_by_what_skopeo_was_doing(reason: str, side: str, cure:
     said = skopeo_words.explain_copy(err, options)
     assert reason.strip() in said
     assert cure in said.removeprefix(f"depot:5000/p@{DIGEST} could not be copied: {reason.strip()}")
-    assert code({"failed": True, "msg": said}) == f"registry.{known_as}"
+    assert image_digest.code_of(err) == f"registry.{known_as}"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
-from clustercheck.checks.alike import ALONE
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.alike import ALONE
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.machine import virtual
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe.firmware import firmware
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
 
@@ -50,7 +50,9 @@ def test_more_than_half_of_the_nodes_are_right(versions: list[str], verdicts: li
     assert [result.verdict for result in results] == verdicts
     majority = PASS in verdicts
     for result in results:
-        assert ("cannot tell which is meant" in result.because) is (result.verdict is FAIL and not majority)
+        assert ("cannot determine which is intended" in result.because) is (
+            result.verdict is FAIL and not majority
+        )
 
 
 def test_the_odd_one_is_told_what_the_others_have() -> None:

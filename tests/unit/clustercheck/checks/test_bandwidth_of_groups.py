@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.bandwidth import failed_sizes
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_nccl import HEARD
-from clustercheck.document import Document
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.nccl import HEARD
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
 from clustercheck.expect.baseline import Baseline, from_result
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.ledger import count
 from clustercheck.model import Result, Verdict
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import count_coverage
+from clustercheck.samples import sample
 
 GIB = 1 << 30
 
@@ -128,7 +128,15 @@ def saved_from(good: Evidence) -> Baseline:
     """A baseline with this bandwidth."""
     whole = (judged(good), *evaluate(BY_ID["node-reachable"], good))
     document = Document(
-        "r1", "2026-11-20T10:00:00Z", "2026-11-20T10:10:00Z", "c", "quick", count(whole), (), whole, {}
+        "r1",
+        "2026-11-20T10:00:00Z",
+        "2026-11-20T10:10:00Z",
+        "c",
+        "quick",
+        count_coverage(whole),
+        (),
+        whole,
+        {},
     )
     return from_result({**document.as_json(), "environment": {"nodes": {}}}, where="here")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankOutcome
 from clustercheck.model import Subject, Verdict
+from clustercheck.samples import sample
 
 
 def verdicts(check: str, evidence: Evidence) -> dict[Subject, Verdict]:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
 from clustercheck.checks import clock
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
 from clustercheck.model import Subject, Verdict
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.samples import sample
 
 # Seconds before and after the probe that a log-in took, and how far the clock is ahead.
 delays = st.floats(0, 12)

@@ -1,4 +1,4 @@
-"""GPUs in containers whose user is not root, and after systemd read its units anew."""
+"""GPUs in containers whose user is not root, and after systemd read its units again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_docker import START
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.docker import START
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Verdict
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN
 BY_HOOK, BY_CDI = ("--gpus", "all"), ("--device", "nvidia.com/gpu=all")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Verdict
 from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe.cpu import cpu
+from clustercheck.samples import sample
 
 
 def tree(root: Path, files: dict[str, str]) -> str:

@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample, suites
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.diagnose import diagnose
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clustercheck.model import Verdict
 from clustercheck.probe import dcgm as probe
-from clustercheck.sample_dcgm import dcgm4_text
-from clustercheck.transport import Completed, NodeUnreachableError
+from clustercheck.running import suites
+from clustercheck.running.diagnose import run_dcgm_diagnostic
+from clustercheck.samples import sample
+from clustercheck.samples.dcgm import dcgm4_text
 
 SUITE = suites.load("standard")
 
@@ -59,7 +60,7 @@ def verdicts(evidence: Evidence) -> dict[str | None, set[Verdict]]:
 
 def test_idle_nodes_with_dcgm_get_it_at_the_suites_level() -> None:
     nodes = Nodes(gpu02=dict(sample.program(dcgm4_text(8, memory={1: "Fail"})), rc=226))
-    found = diagnose(SUITE, before(), nodes)
+    found = run_dcgm_diagnostic(SUITE, before(), nodes)
     assert nodes.asked["gpu01"]["dcgm"] == {"level": 2, "limit_s": 300}
     assert nodes.asked["gpu01"]["parts"] == ["dcgm"]
     assert verdicts(found) == {
@@ -73,7 +74,7 @@ def test_busy_nodes_and_those_without_it_are_left_alone_and_said() -> None:
     evidence = replace(before(), left_out={"gpu01": "the node is busy: Slurm job(s): 7"})
     evidence = seeding.edit("gpu02", lambda raw: raw["dcgm"]["version"].update(missing=True))(evidence)
     nodes = Nodes()
-    found = diagnose(SUITE, evidence, nodes)
+    found = run_dcgm_diagnostic(SUITE, evidence, nodes)
     assert set(nodes.asked) == {"gpu03"}
     assert verdicts(found) == {
         "gpu01": {Verdict.NOT_RUN},
@@ -83,7 +84,9 @@ def test_busy_nodes_and_those_without_it_are_left_alone_and_said() -> None:
 
 
 def test_a_node_that_is_lost_meanwhile_is_not_run_and_keeps_what_it_said_before() -> None:
-    found = diagnose(SUITE, before(), Nodes(gpu02=NodeUnreachableError("gpu02", "no route to host")))
+    found = run_dcgm_diagnostic(
+        SUITE, before(), Nodes(gpu02=NodeUnreachableError("gpu02", "no route to host"))
+    )
     assert verdicts(found)["gpu02"] == {Verdict.NOT_RUN}
     because = [r.because for r in evaluate(BY_ID["dcgm-diag"], found) if r.subject.node == "gpu02"]
     assert "no route to host" in because[0]
@@ -92,14 +95,14 @@ def test_a_node_that_is_lost_meanwhile_is_not_run_and_keeps_what_it_said_before(
 
 def test_a_suite_without_it_asks_nobody_and_is_not_green() -> None:
     nodes = Nodes()
-    found = diagnose(SUITE.model_copy(update={"dcgm": None}), before(), nodes)
+    found = run_dcgm_diagnostic(SUITE.model_copy(update={"dcgm": None}), before(), nodes)
     assert nodes.asked == {}
     assert set.union(*verdicts(found).values()) == {Verdict.NOT_RUN}
 
 
 def test_what_every_gpu_skipped_is_no_pass() -> None:
     text = dcgm4_text(8).replace('"status": "Pass"', '"status": "Skip"')
-    found = diagnose(SUITE, before(), Nodes(gpu01=sample.program(text)))
+    found = run_dcgm_diagnostic(SUITE, before(), Nodes(gpu01=sample.program(text)))
     assert verdicts(found)["gpu01"] == {Verdict.NOT_RUN}
 
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.launch.model import RankState
-from clustercheck.messages import fitting
 from clustercheck.model import Result, Subject, Verdict
+from clustercheck.running.sizes import limit_sizes
+from clustercheck.samples import sample
 
 GPU = Subject("gpu02", 1)
 GIB = 1 << 30
-MEMORY, IMAGE = "nvidia-smi, and containers", "compute capability"
+MEMORY, IMAGE = "nvidia-smi, forgotten containers", "compute capability"
 
 
 def said(raised: str, because: str) -> Result:
@@ -110,5 +110,5 @@ def test_no_message_is_larger_than_the_smallest_gpu_can_hold(memory: str | None,
                 if (node, gpu) != ("gpu02", 3):
                     evidence = seeding.smi(node, gpu, "fb_memory_usage/total", None)(evidence)
     asked = {"sizes_bytes": [GIB, 4 * GIB, 8 * GIB], "seed": 1}
-    assert fitting(asked, evidence, ["gpu01", "gpu02"]) == {"sizes_bytes": sizes, "seed": 1}
-    assert fitting({"seed": 1}, evidence, ["gpu01"]) == {"seed": 1}
+    assert limit_sizes(asked, evidence, ["gpu01", "gpu02"]) == {"sizes_bytes": sizes, "seed": 1}
+    assert limit_sizes({"seed": 1}, evidence, ["gpu01"]) == {"seed": 1}

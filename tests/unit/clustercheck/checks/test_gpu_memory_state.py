@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 PARTS = ("device_memory", "register_file", "l1_cache", "l2_cache", "cbu")
 ABSENT = ("texture_memory", "texture_shm")

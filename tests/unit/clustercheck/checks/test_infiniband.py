@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import INFINIBAND_CLASS, edit_port, lose_adapter, without_drivers
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.flow_control import parse_flow_control, words
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.probe import flow_control as probe
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
 CHECKS = (
@@ -233,7 +233,7 @@ def test_of_two_versions_of_firmware_nobody_can_tell_which_is_meant() -> None:
     two = seeding.edit("gpu02", older)(sample.healthy(2))
     results = judged("infiniband-firmware", two)
     assert [result.verdict for result in results] == [FAIL, FAIL]
-    assert "cannot tell which is meant" in results[0].because
+    assert "cannot determine which is intended" in results[0].because
 
 
 def test_an_adapter_without_its_like_has_nothing_to_compare_with() -> None:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_rdma import edit_port, lose_adapter
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.rdma import edit_port, lose_adapter
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 PASS, FAIL, NOT_RUN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN
 
@@ -68,7 +68,7 @@ def test_what_grew_is_a_fault_whatever_loaded_it() -> None:
 
 
 def stopped(counter: str, count: str) -> seeding.Inject:
-    """A counter that had come to its end before the jobs."""
+    """A counter that had complete before the jobs."""
     end = edit_port("gpu01", 0, counters={counter: count})
     return seeding.chain(end, seeding.later(end))
 
@@ -77,7 +77,7 @@ def test_a_counter_at_its_end_hides_no_growth_and_is_missed_only_where_it_is_nee
     evidence = sample.healthy(2)
     (result, _) = judged(stopped("port_xmit_discards", "65535")(evidence))
     assert result.verdict is PASS
-    assert result.evidence["not_told"] == {"mlx5_0/1 port_xmit_discards": "it had counted to its end before"}
+    assert result.evidence["not_told"] == {"mlx5_0/1 port_xmit_discards": "it had been saturated before"}
     needed = stopped("symbol_error", "65535")(evidence)
     (result, _) = judged(needed)
     assert result.verdict is NOT_RUN and "symbol_error cannot be told" in result.because

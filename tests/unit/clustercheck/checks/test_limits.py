@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Verdict
 from clustercheck.probe.limits import limits, may_lock, of_process
+from clustercheck.samples import sample
 
 # As Linux writes it; the values are those of Docker's service on Debian 12.
 LIMITS = """\

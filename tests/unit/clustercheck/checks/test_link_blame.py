@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Verdict
+from clustercheck.samples import sample
 
 
 def topology(*apart: tuple[int, int]) -> dict[int | None, Verdict]:

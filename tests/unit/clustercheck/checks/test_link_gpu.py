@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample, sample_smi
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.expect import profiles
 from clustercheck.model import Result, Subject, Verdict
+from clustercheck.samples import sample, smi
 
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED
 
@@ -77,7 +77,7 @@ def test_with_mig_or_alone_a_gpu_has_no_peers() -> None:
     mig = seeding.smi("gpu01", 0, "mig_mode/current_mig", "Enabled")(sample.healthy(1))
     assert (peers(mig)[0].verdict, peers(mig)[1].verdict) == (EXCLUDED, PASS)
     alone = sample.healthy(1)
-    raw = dict(sample.probe_record(1), nvidia_smi=sample.program(sample_smi.smi_xml(1, gpus=1)))
+    raw = dict(sample.probe_record(1), nvidia_smi=sample.program(smi.smi_xml(1, gpus=1)))
     spec = replace(alone.spec, nodes=(replace(alone.spec.nodes[0], gpu_count=1),))
     alone = replace(alone, spec=spec, nodes={"gpu01": replace(alone.nodes["gpu01"], raw=raw)})
     assert peers(alone)[0].verdict is EXCLUDED

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from tests.support.validation_in_memory import records, run
 
-from clustercheck import sample, sample_smi
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Scope, Verdict
 from clustercheck.parse.nvidia_smi import parse_smi
+from clustercheck.samples import sample, smi
 
 
 @pytest.mark.parametrize("said", ["GPU is lost", "GPU requires reset", "ERR!", "Unknown Error"])
@@ -51,7 +51,7 @@ def instead_of(said: str, part: str, **how: object) -> Callable[[seeding.Raw], N
     return change
 
 
-HEADER = f"GPU 3: {sample_smi.MODEL} (UUID: {sample_smi.uuid(2, 3)})\n"
+HEADER = f"GPU 3: {smi.MODEL} (UUID: {smi.uuid(2, 3)})\n"
 WAYS = {
     "exit code": [field],
     "left out": [instead_of("", "nvlink"), instead_of("", "nvlink_errors")],
@@ -97,7 +97,7 @@ def test_a_process_may_have_any_name() -> None:
     processes = (
         "<processes><process_info><process_name>Unknown Error</process_name></process_info></processes>"
     )
-    text = sample_smi.smi_xml(1).replace("</gpu>", f"{processes}</gpu>", 1)
+    text = smi.smi_xml(1).replace("</gpu>", f"{processes}</gpu>", 1)
     assert [gpu.lost for gpu in parse_smi(text).gpus] == [""] * 8
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Verdict
 from clustercheck.probe.pages import huge_pages, memory_errors
+from clustercheck.samples import sample
 
 PASS, FAIL, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.EXCLUDED
 GIB = 1 << 20

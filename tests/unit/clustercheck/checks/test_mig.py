@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
-from clustercheck.checks import gpu_mig, seeding
+from clustercheck.checks import gpu_mig
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
-from clustercheck.model import Result, Verdict, mig_layout
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Result, Verdict
 from clustercheck.parse.gpu_list import parse_gpu_list
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.samples import sample
+from clustercheck.spec import mig_layout
 
 # As a driver 550 prints it on an A100 of the MIG User Guide's examples; UUIDs are made up.
 SPLIT = """GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.mounts import NONE_DECLARED
-from clustercheck.model import Mount, Result, Verdict
+from clustercheck.checks.support import seeding
+from clustercheck.model import Result, Verdict
 from clustercheck.probe import mounts as probe
-from clustercheck.session import _probe_options
+from clustercheck.running.session import _probe_options
+from clustercheck.samples import sample
+from clustercheck.spec import Mount
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 # As /proc/self/mountinfo has it: an automounter's place with what it mounted there, and a name with a space.

@@ -11,16 +11,16 @@ import pytest
 from tests.support.validation_in_memory import FakeLauncher, run, verdicts
 from tests.unit.clustercheck.launch.test_placement import report
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.of_nccl import HEARD
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.nccl import HEARD
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch import on_node
 from clustercheck.launch.model import JobOutcome, JobSpec
-from clustercheck.launch.placement import place
+from clustercheck.launch.placement import place_ranks
 from clustercheck.model import Verdict
+from clustercheck.samples import sample
 
 CHECK = BY_ID["nccl-transport"]
 SAYS = "gpu01:1:2 [0] NCCL INFO "
@@ -42,10 +42,10 @@ def changed(change: Callable[[str, str], str], *, job: str = HEARD) -> Evidence:
 
 
 def test_a_rank_on_a_gpu_writes_what_nccl_says_where_it_runs() -> None:
-    over_nccl = place([report("gpu01", cuda=True, gpus=2)]).ranks
+    over_nccl = place_ranks([report("gpu01", cuda=True, gpus=2)]).ranks
     said = [(p.environment["NCCL_DEBUG"], p.environment["NCCL_DEBUG_FILE"]) for p in over_nccl]
     assert said == [("INFO", "rank-0.nccl"), ("INFO", "rank-1.nccl")]
-    assert "NCCL_DEBUG" not in place([report("gpu01")]).ranks[0].environment
+    assert "NCCL_DEBUG" not in place_ranks([report("gpu01")]).ranks[0].environment
 
 
 def test_of_the_log_comes_what_is_read_and_nothing_else(tmp_path: Path) -> None:
@@ -54,17 +54,17 @@ def test_of_the_log_comes_what_is_read_and_nothing_else(tmp_path: Path) -> None:
     lines = [*kept, f"{SAYS}ncclConfig token=hunter2\n", "AWS_SECRET=hunter2\n", warned]
     (tmp_path / "rank-0.nccl").write_text("".join(lines), encoding="utf-8")
     (tmp_path / "rank-0.log").write_text("last words\n", encoding="utf-8")
-    left = on_node.gather(tmp_path, [0, 1], nccl_log=True)
+    left = on_node.read_rank_files(tmp_path, [0, 1], nccl_log=True)
     assert left["0"]["nccl_log"] == "".join([*kept, warned])
     assert left["0"]["log_tail"] == f"{warned}last words\n"
     assert left["1"]["nccl_log"] == ""
-    assert "nccl_log" not in on_node.gather(tmp_path, [0])["0"]
+    assert "nccl_log" not in on_node.read_rank_files(tmp_path, [0])["0"]
 
 
 def test_a_log_without_end_is_cut_off_and_says_so(tmp_path: Path) -> None:
     line = f"{SAYS}Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
     (tmp_path / "rank-0.nccl").write_text(line * (2 * on_node.NCCL_LOG_BYTES // len(line)), encoding="utf-8")
-    (text,) = (left["nccl_log"] for left in on_node.gather(tmp_path, [0], nccl_log=True).values())
+    (text,) = (left["nccl_log"] for left in on_node.read_rank_files(tmp_path, [0], nccl_log=True).values())
     assert len(text) <= on_node.NCCL_LOG_BYTES + 100
     assert text.endswith(f"{on_node.NCCL_LOG_CUT}\n")
 

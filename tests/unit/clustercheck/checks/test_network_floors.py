@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.clustercheck.checks.test_bandwidth_of_groups import across, hdr, judged, over, topology
 
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.expect import network
 from clustercheck.model import Result, Verdict
 

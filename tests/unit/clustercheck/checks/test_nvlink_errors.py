@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.checks.seeding_gpus import Seeds
-from clustercheck.evidence import Evidence
+from clustercheck.checks.support import seeding
+from clustercheck.checks.support.seeding_gpus import Seeds
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 
 def counted(replays: int) -> seeding.Inject:

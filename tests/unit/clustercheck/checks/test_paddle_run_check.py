@@ -1,4 +1,4 @@
-"""Paddle's own check: started outside of any group, read, and judged."""
+"""Paddle's run_check: started outside of any group, read, and judged."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.paddle_run_check import CHECK, INSTALLED, JOB
+from clustercheck.checks.support import seeding
 from clustercheck.jobs import run_check
 from clustercheck.model import Result, Verdict
 from clustercheck.parse.paddle_check import PaddleCheck, parse_run_check
 from clustercheck.parse.reading import CannotReadError
+from clustercheck.samples import sample
 
 # Printed by Paddle 3.3.1 on a processor, 2026-11-22.
 ON_CPU = (
@@ -31,7 +31,7 @@ ON_CPU = (
 class World(SimpleNamespace):
     """What the program needs of a rank."""
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
         self.phase = phase
 
 
@@ -116,7 +116,7 @@ def test_one_node_is_judged_by_itself_and_on_every_gpu() -> None:
 
 
 def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where GPUs took no part, what passed on the CPU proves nothing of them: as for every job."""
+    """Where GPUs were not used, what passed on the CPU proves nothing of them: as for every job."""
     evidence = sample.healthy(1)
     evidence = seeding.with_facts(evidence, JOB, backend="gloo")
 
@@ -125,4 +125,4 @@ def test_a_processor_is_no_gpu_and_said(monkeypatch: pytest.MonkeyPatch) -> None
 
     result = evaluate(CHECK, seeding.verdicts(JOB, change)(evidence))[0]
     assert result.verdict is Verdict.NOT_RUN
-    assert "GPUs took no part" in result.because
+    assert "GPUs not used" in result.because

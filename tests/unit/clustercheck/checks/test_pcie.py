@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.model import Result, Verdict
 from clustercheck.probe.pcie import acs_of, pcie, port_of
+from clustercheck.samples import sample
 
 ROOT, UP, DOWN0, DOWN1 = "0000:00:01.1", "0000:01:00.0", "0000:02:00.0", "0000:02:01.0"
 PASS, FAIL, NOT_RUN, EXCLUDED = Verdict.PASS, Verdict.FAIL, Verdict.NOT_RUN, Verdict.EXCLUDED

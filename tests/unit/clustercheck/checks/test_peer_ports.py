@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.validation_in_memory import FakeLauncher, blamed, records, run, verdicts
 
-from clustercheck import sample
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.peer_ports import (
     CHECK,
@@ -31,7 +30,8 @@ from clustercheck.checks.peer_ports import (
 from clustercheck.jobs import meeting, peer_ports, supervise
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
 from clustercheck.model import Verdict
-from clustercheck.suites import load, suites
+from clustercheck.running.suites import load, suites
+from clustercheck.samples import sample
 
 JOBS = Path(meeting.__file__).parent
 SAID = "10.77.0.2:41000 cannot be reached: timed out"
@@ -94,7 +94,7 @@ def test_who_cannot_be_connected_to_is_named_by_all_others_and_connects_itself(t
 
 @given(st.integers(2, 200), st.integers(1, 40))
 def test_who_connects_to_a_rank_is_known_to_it(size: int, most: int) -> None:
-    pairs = [peer_ports.partners(rank, size, most) for rank in range(size)]
+    pairs = [peer_ports.list_partners(rank, size, most) for rank in range(size)]
     for rank, (after, before) in enumerate(pairs):
         assert len(set(after)) == len(after) == min(most, size - 1)
         assert rank not in after
@@ -126,7 +126,7 @@ def outcome(size: int, failed: Ways, most: int = 32) -> JobOutcome:
             "ok": True,
             "reached": {
                 str(peer): SAID if (rank, peer) in failed else ""
-                for peer in peer_ports.partners(rank, size, most)[0]
+                for peer in peer_ports.list_partners(rank, size, most)[0]
             },
         }
         for rank in range(size)
@@ -200,7 +200,7 @@ def test_a_firewall_is_blamed_on_its_node_and_the_others_go_on(closed: int) -> N
     of_node = next(
         r for r in document["results"] if (r["check"], r["subject"]["node"]) == ("all-reduce", node)
     )
-    assert of_node["because"].startswith("left out after peer-ports: 3 of 3 nodes cannot connect to it")
+    assert of_node["because"].startswith("dropped after peer-ports: 3 of 3 nodes cannot connect to it")
 
 
 def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:
@@ -210,7 +210,7 @@ def test_with_one_other_node_its_outgoing_rules_are_named_too() -> None:
 
 
 def test_what_lies_between_two_nodes_is_blamed_on_the_link_and_one_of_them_is_left_out() -> None:
-    """A ring that went by this way would wait in vain, and blame who waited."""
+    """A ring that went by this way would wait without success, and blame who waited."""
     document = run(launcher=Network([(2, 1)]))
     assert blamed(document) == [("link", "gpu02", None, "gpu03")]
     assert document["culprits"][0]["remedy"] == ON_THE_WAY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import date
@@ -10,14 +11,16 @@ from typing import Any
 import pytest
 from tests.support.validation_in_memory import run
 
-from clustercheck import sample, suites
 from clustercheck.checks import base
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import GROUP, Check, evaluate
-from clustercheck.evidence import Evidence
-from clustercheck.exclusions import Exclusion
-from clustercheck.ledger import complete
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Subject, Verdict
+from clustercheck.result import reading
+from clustercheck.running import suites
+from clustercheck.running.coverage import add_missing_results
+from clustercheck.samples import sample
+from clustercheck.spec import Exclusion
 from clusterctl.report import files
 from clusterctl.runs.store import Run
 
@@ -74,7 +77,7 @@ def test_a_subject_that_is_named_twice_is_the_check_that_fails() -> None:
     results = evaluate(twice, sound)
     assert len(results) == 24 and {result.verdict for result in results} == {Verdict.NOT_RUN}
     assert "more than once" in results[0].because
-    assert complete([twice], sound, results) == results
+    assert add_missing_results([twice], sound, results) == results
 
 
 def test_what_is_excluded_by_name_stays_so() -> None:
@@ -122,7 +125,7 @@ def test_a_job_on_a_node_that_nobody_declared_is_not_run() -> None:
 def test_the_ledger_is_whole_whichever_check_raises(check: Check) -> None:
     evidence = sample.healthy()
     broken = replace(check, subjects=explode)
-    results = complete([broken], evidence, evaluate(broken, evidence))
+    results = add_missing_results([broken], evidence, evaluate(broken, evidence))
     assert {(result.verdict, result.because) for result in results} == {(Verdict.NOT_RUN, SAID)}
 
 
@@ -138,5 +141,5 @@ def test_a_whole_validation_with_such_a_check_is_incomplete_and_reported(
     assert {r["check"] for r in document["results"] if r["verdict"] == "not_run"} == ids
     assert {r["because"] for r in document["results"] if r["verdict"] == "not_run"} == {SAID}
     kept = Run(document["run"], "validate", (), document["started"], "", "", 3, tmp_path)
-    files.write_all(kept, document)
+    files.write_all(kept, reading.read(json.dumps(document)))
     assert all(check in (tmp_path / "report.html").read_text() for check in ids)

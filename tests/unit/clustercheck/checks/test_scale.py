@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from clustercheck import sample
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
-from clustercheck.launch.blame import RankEvidence, judge
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.launch.first_failure import RankEvidence, judge_group
 from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
-from clustercheck.locate.culprits import culprits
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope
-from clustercheck.node_evidence import NodeEvidence
+from clustercheck.samples import sample
 
 
 def looks(work: Callable[[], object], *kinds: type, names: tuple[str, ...] = ()) -> int:
@@ -77,7 +77,7 @@ def test_what_is_said_of_a_node_grows_not_with_those_that_failed_beside_it() -> 
 def test_whom_results_blame_is_told_in_a_time_that_grows_with_them() -> None:
     def asked(nodes: int) -> int:
         results = judged(broken(nodes, RankState.CRASHED))
-        return looks(lambda: culprits(results, None, group_is_slow=True), Result)
+        return looks(lambda: find_culprits(results, None, group_is_slow=True), Result)
 
     assert asked(48) <= 2 * asked(24)
 
@@ -96,7 +96,7 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
             for n in range(ranks - 1)
         ]
         evidence.append(RankEvidence(ranks - 1, "gone", missing="no route to host"))
-        return looks(lambda: judge(evidence, timed_out=True), RankEvidence, RankOutcome)
+        return looks(lambda: judge_group(evidence, timed_out=True), RankEvidence, RankOutcome)
 
     # Sorting is n log n.
     assert asked(256) <= 2.1 * asked(128)

@@ -6,17 +6,17 @@ import importlib
 from dataclasses import replace
 
 import pytest
-import yaml
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.errors import ExplainedError
 from clustercheck.expect import network, physics, profiles
 from clustercheck.expect.profiles import Metric
 from clustercheck.model import Subject, Verdict
-from clustercheck.suites import load, suites
+from clustercheck.running.suites import load, suites
+from clustercheck.samples import sample
+from clustercheck.tables import read_table
 
 CONTRACT = {
     "hgx-a100-80gb", "hgx-a100-40gb", "a100-pcie-40gb", "a100-pcie-80gb", "v100-sxm2-16gb", "h100-sxm5-80gb",
@@ -140,7 +140,7 @@ def test_the_quick_suite_measures_a_size_that_has_a_floor(name: str) -> None:
 
 
 def a100() -> dict[str, object]:
-    document: dict[str, object] = yaml.safe_load((profiles.DIRECTORY / "hgx-a100-80gb.yml").read_text())
+    document: dict[str, object] = read_table(profiles.DIRECTORY / "hgx-a100-80gb")
     return document
 
 
@@ -164,15 +164,29 @@ def test_a_profile_with_an_impossible_or_ungrounded_number_is_refused(
 ) -> None:
     floor = {"unit": "GB/s", "tolerance": 0, "method": "by eye", "source": "a public gate", **change}
     with pytest.raises(ExplainedError) as error:
-        profiles.parse(yaml.safe_dump({**a100(), "floors": [floor]}), where="mine.yml")
+        profiles.build({**a100(), "floors": [floor]}, where="mine.yml")
     assert error.value.code == "profile.invalid" and error.value.where == "mine.yml"
     assert says in error.value.what
 
 
-@pytest.mark.parametrize("text", ["", "[]", "a: [", "\t", "name: x"])
-def test_a_profile_that_is_none_is_refused_with_a_sentence(text: str) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""}, {"gpu_models": []}, {"memory_gib": 0}, {"memory_gib": "80"}, {"memory_gib": True},
+        {"memory_bandwidth": 5}, {"memory_bandwidth": {"value": -1, "source": "x"}}, {"peak_tflops": [1]},
+        {"pcie": {}}, {"nvlink": {"links": 12}}, {"floors": [{}]}, {"floors": 3}, {"wheels": 4},
+    ],
+)  # fmt: skip
+def test_a_profile_with_a_value_that_is_none_is_refused_with_a_sentence(change: dict[str, object]) -> None:
     with pytest.raises(ExplainedError) as error:
-        profiles.parse(text, where="mine.yml")
+        profiles.build({**a100(), **change}, where="mine.yml")
+    assert error.value.code == "profile.invalid" and "Traceback" not in error.value.what
+
+
+@pytest.mark.parametrize("table", [None, [], "x", {"name": "x"}])
+def test_a_profile_that_is_none_is_refused_with_a_sentence(table: object) -> None:
+    with pytest.raises(ExplainedError) as error:
+        profiles.build(table, where="mine.yml")
     assert error.value.code == "profile.invalid"
 
 
@@ -229,7 +243,7 @@ def test_suites() -> None:
         suite = load(name)
         at_most_s = sum(job.timeout_s for job in suite.jobs.values())
         assert at_most_s <= 60 * (suite.limit_min - suite.repeat_min)
-    with pytest.raises(ExplainedError, match="there is no suite 'x'"):
+    with pytest.raises(ExplainedError, match="unknown suite 'x'"):
         load("x")
 
 

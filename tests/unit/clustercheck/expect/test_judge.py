@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustercheck.expect.effects import effects
-from clustercheck.expect.figures import Better, Effect, Figure, Judged, Limit, Part
-from clustercheck.expect.judge import Before, judge, judge_all
+from clustercheck.expect.judge import BaselineValue, judge, judge_all
 from clustercheck.expect.peers import Equals
-from clustercheck.model import Verdict
+from clustercheck.model import Direction, Effect, Figure, Judged, Limit, Part, Verdict
 from clustercheck.parse.reading import CannotReadError
 
 A100 = Figure(
@@ -32,7 +31,7 @@ def part(judged: Judged, which: Part) -> Verdict | None:
 
 
 def test_each_question_is_answered_by_itself() -> None:
-    judged = judge(A100, Before(300.0, "run 1"), Equals(24, 276.0, 0.5))
+    judged = judge(A100, BaselineValue(300.0, "run 1"), Equals(24, 276.0, 0.5))
     assert {each.part: each.verdict for each in judged.parts} == {
         Part.CEILING: Verdict.PASS,
         Part.FLOOR: Verdict.PASS,
@@ -49,12 +48,12 @@ def test_each_question_is_answered_by_itself() -> None:
 def test_what_cannot_be_asked_is_not_answered() -> None:
     judged = judge(replace(A100, ceiling=None, floor=None))
     assert judged.parts == () and judged.verdict is Verdict.PASS and judged.shown is None
-    noisy = judge(replace(A100, effect=None), Before(300.0, "run 1"), Equals(24, 400.0, 0.5))
+    noisy = judge(replace(A100, effect=None), BaselineValue(300.0, "run 1"), Equals(24, 400.0, 0.5))
     assert {each.part for each in noisy.parts} == {Part.CEILING, Part.FLOOR}
 
 
 def test_beyond_physics_nothing_is_judged_though_another_part_fails() -> None:
-    judged = judge(replace(A100, measured=400.0), Before(900.0, "run 1"))
+    judged = judge(replace(A100, measured=400.0), BaselineValue(900.0, "run 1"))
     assert judged.verdict is Verdict.NOT_RUN and "physics" in judged.because
     assert part(judged, Part.BASELINE) is Verdict.FAIL and "run 1" not in judged.because
     assert replace(A100, measured=400.0).efficiency is None
@@ -62,12 +61,12 @@ def test_beyond_physics_nothing_is_judged_though_another_part_fails() -> None:
 
 def test_a_latency_is_bad_where_it_is_high() -> None:
     launch = Figure(
-        "launch", 9.0, "us", better=Better.LOWER, floor=Limit(8.0, "profile"), effect=Effect(0.05, "test")
+        "launch", 9.0, "us", better=Direction.LOWER, floor=Limit(8.0, "profile"), effect=Effect(0.05, "test")
     )
     assert part(judge(launch), Part.FLOOR) is Verdict.FAIL
     assert judge(launch).because == "9 us, 8 expected at most"
-    assert part(judge(launch, Before(7.0, "r")), Part.BASELINE) is Verdict.FAIL
-    assert part(judge(launch, Before(12.0, "r")), Part.BASELINE) is Verdict.PASS
+    assert part(judge(launch, BaselineValue(7.0, "r")), Part.BASELINE) is Verdict.FAIL
+    assert part(judge(launch, BaselineValue(12.0, "r")), Part.BASELINE) is Verdict.PASS
     assert part(judge(launch, equals=Equals(8, 7.0, 0.0)), Part.PEERS) is Verdict.FAIL
 
 
@@ -77,9 +76,9 @@ def test_what_is_no_number_is_no_figure(value: float) -> None:
         replace(A100, measured=value)
 
 
-@given(measured=POSITIVE, reference=POSITIVE, tolerance=st.floats(0, 0.9), better=st.sampled_from(Better))
+@given(measured=POSITIVE, reference=POSITIVE, tolerance=st.floats(0, 0.9), better=st.sampled_from(Direction))
 def test_a_part_passes_where_its_margin_is_not_below_zero(
-    measured: float, reference: float, tolerance: float, better: Better
+    measured: float, reference: float, tolerance: float, better: Direction
 ) -> None:
     judged = judge(Figure("m", measured, "", better=better, floor=Limit(reference, "s", "m", tolerance)))
     (floor,) = judged.parts
@@ -95,7 +94,7 @@ def test_a_better_measurement_below_the_ceiling_never_turns_a_pass(
         figure = Figure(
             "m", value, "", floor=Limit(50, "s"), ceiling=Limit(1e9, "s"), effect=Effect(0.05, "test")
         )
-        return judge(figure, Before(then, "r"), Equals(8, middle, middle / 100))
+        return judge(figure, BaselineValue(then, "r"), Equals(8, middle, middle / 100))
 
     if asked(measured).verdict is Verdict.PASS:
         assert asked(measured * better_by).verdict is Verdict.PASS

@@ -35,7 +35,7 @@ def ranked(tmp_path: Path, program: str, *, environment: dict, **arguments) -> t
     return done.returncode, json.loads((directory / "rank-3.verdict.json").read_text())
 
 
-def test_a_backend_plugs_in_by_the_environment_and_says_that_it_is_simulated(tmp_path):
+def test_a_backend_is_selected_by_the_environment_and_reports_simulation(tmp_path):
     environment = {"CLUSTERCTL_DEVICE_BACKEND": str(PLAYED), "NVIDIA_TF32_OVERRIDE": "0"}
     code, found = ranked(tmp_path, "gpu_transfer", environment=environment)
     assert (code, found["ok"]) == (0, True)
@@ -53,7 +53,7 @@ def test_a_backend_plugs_in_by_the_environment_and_says_that_it_is_simulated(tmp
     assert found["framework"] == "played 1"
 
 
-def test_a_device_that_raises_is_a_verdict_that_says_where(tmp_path):
+def test_an_exception_of_a_device_becomes_a_verdict_with_the_phase(tmp_path):
     environment = {"PLAYED_FAULT": "raises"}
     code, found = ranked(tmp_path, "gpu_burn", environment=environment, backend=str(PLAYED))
     assert (code, found["ok"]) == (1, False)
@@ -66,7 +66,7 @@ def test_a_device_that_raises_is_a_verdict_that_says_where(tmp_path):
 def test_a_missing_framework_is_a_verdict_too(tmp_path):
     code, found = ranked(tmp_path, "gpu_gemm", environment={}, framework="jax")
     assert (code, found["ok"]) == (1, False)
-    assert "there is no backend for the framework jax: paddle, torch" in found["because"]
+    assert "no backend for the framework jax; available: paddle, torch" in found["because"]
 
 
 @pytest.mark.parametrize("fault", ["", "raises"])
@@ -104,9 +104,9 @@ def test_backends_that_do_not_keep_the_contract_are_refused(tmp_path):
         f"import sys\nsys.path.insert(0, {str(PLAYED.parent)!r})\nfrom played_device import PlayedDevice\n"
     )
     silent += "def open_device(place):\n    return PlayedDevice(simulated=None)\n"
-    with pytest.raises(BackendError, match="does not say whether it is simulated"):
+    with pytest.raises(BackendError, match="does not report whether it is simulated"):
         load("gpu:0", {"backend": write(tmp_path / "silent.py", silent)}, {})
-    with pytest.raises(BackendError, match=r"there is no backend at /nowhere/b\.py"):
+    with pytest.raises(BackendError, match=r"no backend at /nowhere/b\.py"):
         load("gpu:0", {}, {"CLUSTERCTL_DEVICE_BACKEND": "/nowhere/b.py"})
     with pytest.raises(BackendError, match="cannot be imported"):
         load("gpu:0", {"backend": "no_such_module"}, {})
@@ -123,11 +123,11 @@ def test_a_processor_does_not_pass_for_the_gpu_that_was_asked_for(monkeypatch):
     monkeypatch.setenv("CLUSTERCTL_GPU", "0")
     monkeypatch.setenv("PADDLE_TRAINER_ID", "0")
     monkeypatch.setattr(played_device, "open_device", lambda _: PlayedDevice(kind="cpu", name="a CPU"))
-    with pytest.raises(BackendError, match="asked for gpu:0, the backend gave a CPU: a cpu"):
+    with pytest.raises(BackendError, match="requested gpu:0, but the backend opened a CPU: a cpu"):
         benches.open_bench(Phases(), {"backend": "tests.support.played_device"}, simulated=False)
 
 
-def test_a_driver_that_says_it_is_simulated_is_believed(monkeypatch):
+def test_a_simulated_driver_makes_the_verdict_simulated(monkeypatch):
     device = PlayedDevice(simulated=False)
     assert benches.Bench(device, Phases(), place="gpu:0", simulated=True).describe()["simulated"] is True
     assert benches.Bench(device, Phases(), place="gpu:0").describe()["simulated"] is False

@@ -58,7 +58,7 @@ def test_one_wrong_element_of_a_sum_is_found_beyond_the_repeated_block_too():
     assert (wrong["correct"], wrong["max_abs_error"], wrong["bytes"]) == (False, 1.0, 4 * elements)
 
 
-def test_what_the_backend_cannot_do_is_said_and_the_rest_is_measured():
+def test_unsupported_collectives_are_reported_and_the_others_measured():
     class Less(World):
         def all_to_all(self, output, tensor):
             raise NotImplementedError
@@ -69,5 +69,5 @@ def test_what_the_backend_cannot_do_is_said_and_the_rest_is_measured():
     world.size = 2
     meeting.exchange = lambda rank, tensor: [tensor, tensor]
     found = collectives.run(world, {"sizes_bytes": [8], "collectives": ["all_to_all"]})
-    assert found["not_done"] == {"all_to_all": "numpy has no all-to-all over threads"}
+    assert found["not_done"] == {"all_to_all": "numpy does not support all-to-all over threads"}
     assert (found["ok"], found["points"]) == (True, [])

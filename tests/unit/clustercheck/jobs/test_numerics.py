@@ -56,7 +56,7 @@ def test_what_is_no_number_is_wrong_wherever_it_stands(bad):
         assert found.wrong == 1
         assert found.largest_error is None
         assert found.largest_part is None
-        assert "where 1 is right" in found.first
+        assert "where 1 is expected" in found.first
 
 
 def test_of_a_product_of_zeros_nothing_but_zero_is_right():
@@ -66,17 +66,17 @@ def test_of_a_product_of_zeros_nothing_but_zero_is_right():
 
 
 def test_samples_have_the_corners_and_never_leave_the_matrix():
-    rows, columns = numerics.sampled(8192, 100, 5)
+    rows, columns = numerics.pick_samples(8192, 100, 5)
     assert {0, 8191} <= set(rows)
     assert {0, 99} <= set(columns)
     assert len(rows) >= numerics.ROWS
-    assert numerics.sampled(1, 2, 5) == ([0], [0, 1])
-    assert numerics.sampled(8192, 100, 5) == (rows, columns)
-    assert numerics.sampled(8192, 100, 6) != (rows, columns)
+    assert numerics.pick_samples(1, 2, 5) == ([0], [0, 1])
+    assert numerics.pick_samples(8192, 100, 5) == (rows, columns)
+    assert numerics.pick_samples(8192, 100, 6) != (rows, columns)
 
 
 def test_any_element_of_a_large_product_may_differ_by_less_than_a_few_of_its_terms():
-    assert numerics.bound_of_any(numerics.PRECISIONS["fp64"], 8192) < 1e-8
-    assert numerics.bound_of_any(numerics.PRECISIONS["fp32"], 8192) < 1.0
-    assert numerics.bound_of_any(numerics.PRECISIONS["fp16"], 8192) < 3.0
-    assert numerics.bound_of_any(numerics.PRECISIONS["bf16"], 8192) < 8.0
+    assert numerics.bound_any_error(numerics.PRECISIONS["fp64"], 8192) < 1e-8
+    assert numerics.bound_any_error(numerics.PRECISIONS["fp32"], 8192) < 1.0
+    assert numerics.bound_any_error(numerics.PRECISIONS["fp16"], 8192) < 3.0
+    assert numerics.bound_any_error(numerics.PRECISIONS["bf16"], 8192) < 8.0

@@ -14,16 +14,16 @@ import pytest
 from tests.support.phases import Phases
 from tests.support.played_device import PlayedDevice
 
-from clustercheck import sample
 from clustercheck.checks import gpu_peer_bandwidth
 from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
+from clustercheck.evidence.cluster import Evidence
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_peers
 from clustercheck.jobs.backends.peers import CudaPeers, PeerError
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Result, Verdict
+from clustercheck.samples import sample
 
 ADDRESSES = ["0000:07:00.0", "0000:0f:00.0", "0000:47:00.0"]
 SMALL = {"samples": 2, "peer_bytes": 1 << 20}
@@ -135,7 +135,7 @@ class Cuda:
         ctypes.memmove(back, bytes(self.memory[address.value]), size.value)
 
     def is_tidy(self) -> bool:
-        """Whether all that was taken was given back."""
+        """Whether all that was taken was released."""
         return not self.alive and not self.current and not any(self.retained.values())
 
 
@@ -168,7 +168,7 @@ def test_devices_without_access_to_each_other_copy_through_the_host_and_say_so()
     "name",
     ["cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuStreamCreate", "cuEventCreate", "cuCtxEnablePeerAccess"],
 )
-def test_what_the_driver_refuses_is_said_and_nothing_stays_behind(name: str) -> None:
+def test_a_driver_error_is_reported_and_resources_are_released(name: str) -> None:
     cuda = Cuda(refuses=name, code=OUT_OF_MEMORY)
     with pytest.raises(PeerError, match=f"{name}: CUDA error 2"), CudaPeers(0, cuda).link(ADDRESSES[1], 64):
         pass
@@ -197,12 +197,12 @@ def test_the_program_tells_every_link_and_the_worst_of_them() -> None:
     figures = {each["metric"]: each for each in said["figures"]}
     assert figures["peer_to_peer"]["value"] == pytest.approx((1 << 20) / 0.020 / 1e9)
     assert figures["peer_latency"]["value"] == pytest.approx(20.0)  # 20 ms for a thousand
-    assert "straight" in figures["peer_to_peer"]["method"]
+    assert "direct" in figures["peer_to_peer"]["method"]
 
 
-def test_the_program_says_which_bytes_were_lost_and_refuses_a_time_of_nothing() -> None:
+def test_corrupted_bytes_are_reported_and_a_zero_time_is_refused() -> None:
     said = run(Joined(Cuda(loses=4096)))
-    assert said["ok"] is False and f"bytes reached {ADDRESSES[1]} otherwise" in said["because"]
+    assert said["ok"] is False and f"bytes arrived corrupted at {ADDRESSES[1]}" in said["because"]
     with pytest.raises(benches.MeasurementError):
         run(Joined(Cuda(ms=0.0)))
 
@@ -220,7 +220,7 @@ def failed(evidence: Evidence) -> list[tuple[str, int]]:
     return [place for place, result in judged(evidence).items() if result.verdict is Verdict.FAIL]
 
 
-def test_a_slow_gpu_is_blamed_alone_and_its_peers_are_judged_by_their_other_links() -> None:
+def test_only_the_slow_gpu_fails_and_its_peers_are_judged_by_their_other_links() -> None:
     evidence = gpu_peer_bandwidth._of_gpu("gpu02", 3, gbps=90.0)(sample.healthy())
     assert failed(evidence) == [("gpu02", 3)]
     other = judged(evidence)["gpu02", 0]
@@ -235,12 +235,12 @@ def test_one_bad_link_is_both_ends() -> None:
     assert "GPU 5 (7 bytes)" in judged(lost)["gpu01", 2].because
 
 
-def test_a_gpu_that_gets_wrong_bytes_from_all_is_blamed_alone() -> None:
+def test_only_the_gpu_that_gets_wrong_bytes_from_all_fails() -> None:
     evidence = gpu_peer_bandwidth._of_gpu("gpu03", 6, wrong_bytes=12)(sample.healthy())
     assert failed(evidence) == [("gpu03", 6)]
 
 
-def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None:
+def test_a_gpu_with_unknown_peers_is_not_run_with_the_reason() -> None:
     sound = sample.healthy()
 
     def alone(rank: RankOutcome) -> RankOutcome:
@@ -257,24 +257,24 @@ def test_a_gpu_whose_peers_are_not_known_is_not_run_and_it_is_said_why() -> None
     assert judged(evidence)["gpu02", 0].verdict is Verdict.PASS
 
 
-def test_the_node_is_taken_when_all_others_have_ended_and_is_nobody_elses_then(tmp_path: Path) -> None:
+def test_the_node_is_taken_exclusively_after_all_others_finished(tmp_path: Path) -> None:
     order: list[str] = []
     at_work, end = threading.Event(), threading.Event()
     first, second = (benches.Bench(PlayedDevice(), Phases(), place=f"gpu:{n}") for n in (0, 1))  # type: ignore[arg-type]
 
     @contextmanager
-    def told(name: str) -> Iterator[None]:
+    def note(name: str) -> Iterator[None]:
         order.append(f"{name} begins")
         yield
         order.append(f"{name} ends")
 
     def busy() -> None:
-        with first.in_use(tmp_path), told("own work"):
+        with first.use_device(tmp_path), note("own work"):
             at_work.set()
             assert end.wait(30)
 
     def whole() -> None:
-        with second.whole_node(tmp_path), told("whole node"):
+        with second.take_node(tmp_path), note("whole node"):
             pass
 
     threads = [threading.Thread(target=busy), threading.Thread(target=whole)]

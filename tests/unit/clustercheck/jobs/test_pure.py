@@ -10,26 +10,26 @@ from clustercheck.jobs import data_parallel, operation, pairs
 
 
 def test_bus_bandwidth_is_that_of_nccl_tests():
-    algorithm, bus = operation.bandwidths_gbps("all_reduce", 8_000_000_000, 2.0, 8)
+    algorithm, bus = operation.compute_bandwidths("all_reduce", 8_000_000_000, 2.0, 8)
     assert algorithm == pytest.approx(4.0)
     assert bus == pytest.approx(4.0 * 2 * 7 / 8)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(2, 1024))
 def test_the_expected_sum_is_exact_in_float32_and_misses_no_rank(seed, ranks):
-    each = operation.coefficients(seed, ranks)
+    each = operation.draw_coefficients(seed, ranks)
     assert all(a != 0 for a, _ in each)
-    total_a, total_b = operation.expected_coefficients(seed, ranks, range(ranks))
+    total_a, total_b = operation.sum_coefficients(seed, ranks, range(ranks))
     assert (total_a, total_b) == (sum(a for a, _ in each), sum(b for _, b in each))
     assert total_a * 8 + abs(total_b) < 2**24
     for left_out in {0, ranks - 1}:
         members = [rank for rank in range(ranks) if rank != left_out]
-        assert operation.expected_coefficients(seed, ranks, members)[0] != total_a
+        assert operation.sum_coefficients(seed, ranks, members)[0] != total_a
 
 
 def test_every_rank_computes_the_same_coefficients():
-    assert operation.coefficients(7, 16) == operation.coefficients(7, 16)
-    assert operation.coefficients(7, 16) != operation.coefficients(8, 16)
+    assert operation.draw_coefficients(7, 16) == operation.draw_coefficients(7, 16)
+    assert operation.draw_coefficients(7, 16) != operation.draw_coefficients(8, 16)
 
 
 def test_only_small_messages_on_a_gpu_are_timed_together():
@@ -47,11 +47,11 @@ def test_only_small_messages_on_a_gpu_are_timed_together():
     ],
 )
 def test_rounds_that_would_hang_are_refused(rounds, problem):
-    assert problem in pairs.problems(rounds, 4)
+    assert problem in pairs.find_problems(rounds, 4)
 
 
 def test_good_rounds_have_no_problems():
-    assert pairs.problems([[[0, 1], [2, 3]], [[0, 2], [1, 3]]], 4) == []
+    assert pairs.find_problems([[[0, 1], [2, 3]], [[0, 2], [1, 3]]], 4) == []
 
 
 @given(st.integers(1, 4096), st.integers(1, 64))
@@ -70,14 +70,14 @@ def test_a_nan_loss_is_no_agreement():
     assert data_parallel.max_difference([1.0, 3.0], [1.0, 2.5]) == 0.5
 
 
-def test_training_is_right_only_where_all_three_are():
+def test_training_is_correct_only_if_all_three_conditions_hold():
     good, reference = [1.0, 0.5], [1.0, 0.5]
-    assert data_parallel.verdict(good, reference, 0.0, 1e-5) == (True, "")
-    assert "parameters differ" in data_parallel.verdict(good, reference, 1e-9, 1e-5)[1]
-    assert "off a single process" in data_parallel.verdict([1.0, 0.51], reference, 0.0, 1e-5)[1]
-    assert "did not fall" in data_parallel.verdict([1.0, 1.0], [1.0, 1.0], 0.0, 1e-5)[1]
-    assert data_parallel.verdict([float("nan")] * 2, reference, 0.0, 1e-5)[0] is False
-    assert data_parallel.verdict(good, reference, float("nan"), 1e-5)[0] is False
+    assert data_parallel.judge_training(good, reference, 0.0, 1e-5) == (True, "")
+    assert "parameters differ" in data_parallel.judge_training(good, reference, 1e-9, 1e-5)[1]
+    assert "from a single process" in data_parallel.judge_training([1.0, 0.51], reference, 0.0, 1e-5)[1]
+    assert "did not fall" in data_parallel.judge_training([1.0, 1.0], [1.0, 1.0], 0.0, 1e-5)[1]
+    assert data_parallel.judge_training([float("nan")] * 2, reference, 0.0, 1e-5)[0] is False
+    assert data_parallel.judge_training(good, reference, float("nan"), 1e-5)[0] is False
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_training_is_right_only_where_all_three_are():
     [("all_gather", 7 / 8), ("reduce_scatter", 7 / 8), ("all_to_all", 7 / 8), ("broadcast", 1.0)],
 )
 def test_each_collective_has_its_own_factor(collective, factor):
-    algorithm, bus = operation.bandwidths_gbps(collective, 8_000_000_000, 2.0, 8)
+    algorithm, bus = operation.compute_bandwidths(collective, 8_000_000_000, 2.0, 8)
     assert (algorithm, bus) == (pytest.approx(4.0), pytest.approx(4.0 * factor))

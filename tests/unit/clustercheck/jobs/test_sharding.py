@@ -15,10 +15,10 @@ from clustercheck.jobs import sharding
 
 @pytest.mark.parametrize(("ranks", "shards"), [(2, 2), (3, 3), (16, 8), (24, 8), (12, 6), (11, 1), (1, 1)])
 def test_states_are_sharded_among_as_many_as_divide_the_group(ranks: int, shards: int) -> None:
-    assert sharding.shards(ranks) == shards
+    assert sharding.count_shards(ranks) == shards
 
 
-def groups_of(rank: int, ranks: int, degree: int) -> tuple[sharding.Places, list[list[int]]]:
+def groups_of(rank: int, ranks: int, degree: int) -> tuple[sharding.ShardingGroups, list[list[int]]]:
     """The places of a rank, and the groups that it had a part in making; a group is its list of ranks."""
     made: list[list[int]] = []
 
@@ -28,7 +28,7 @@ def groups_of(rank: int, ranks: int, degree: int) -> tuple[sharding.Places, list
 
     world: Any = SimpleNamespace(rank=rank, size=ranks, group=group)
     whole = SimpleNamespace(distributed=SimpleNamespace(get_group=lambda _: list(range(ranks))))
-    return sharding.Places(world, whole, degree), made
+    return sharding.ShardingGroups(world, whole, degree), made
 
 
 def test_shards_are_neighbours_and_copies_are_across_them() -> None:
@@ -64,15 +64,15 @@ def test_the_parts_make_up_all_parameters_once(
         wrap(SimpleNamespace(parameters=lambda: [SimpleNamespace(size=size) for size in (6, 4)]), None)
         return {"ok": True, "because": ""}
 
-    def sharded(world: Any, paddle: Any, optimiser: Any, places: sharding.Places) -> Any:
+    def sharded(world: Any, paddle: Any, optimiser: Any, places: sharding.ShardingGroups) -> Any:
         parts = own[places.get_sharding_parallel_rank()]
         return SimpleNamespace(own=[SimpleNamespace(size=size) for size in parts])
 
     framework = SimpleNamespace(to_tensor=tensor, distributed=SimpleNamespace(get_group=lambda _: None))
     monkeypatch.setitem(sys.modules, "paddle", framework)
-    monkeypatch.setattr(sharding, "Sharded", sharded)
+    monkeypatch.setattr(sharding, "ShardedOptimizer", sharded)
     monkeypatch.setattr(sharding.data_parallel, "compare", compare)
     for verdict in run_ranks(lambda world: sharding.run(world, {}), 2):
         assert verdict["ok"] is ok
-        assert ("do not make up all parameters" in verdict["because"]) is not ok
+        assert ("do not add up to all parameters" in verdict["because"]) is not ok
         assert (verdict["shards"], verdict["copies"], verdict["parameters"]["all"]) == (2, 1, 10)

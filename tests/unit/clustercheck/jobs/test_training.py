@@ -8,7 +8,7 @@ from tests.support.rank_processes import run_job
 from clustercheck.jobs import training
 
 
-def test_an_image_without_pytorch_says_so(tmp_path):
+def test_an_image_without_pytorch_is_reported(tmp_path):
     hidden = (
         "import importlib.util\nimport training_torch\nfind = importlib.util.find_spec\n"
         "training_torch.importlib.util.find_spec = lambda name: None if name == 'torch' else find(name)\n"
@@ -29,11 +29,11 @@ CASE = {"losses": [2.0, 1.0], "parameters_spread": 0.0, "repeat_difference": 0.0
         ({"losses": [2.0, 2.0]}, "did not fall"),
         ({"parameters_spread": 1e-9}, "parameters differ"),
         ({"parameters_spread": None}, "parameters differ"),
-        ({"repeat_difference": 0.1}, "computed twice"),
-        ({"fp32_difference": None}, "in float32"),
+        ({"repeat_difference": 0.1}, "from a second computation"),
+        ({"fp32_difference": None}, "from float32's"),
     ],
 )
-def test_a_case_is_right_only_where_all_of_it_is(change, problem):
+def test_a_case_is_correct_only_if_every_part_is(change, problem):
     said = training.case_problem({**CASE, **change})
     assert problem in said if problem else said == ""
 

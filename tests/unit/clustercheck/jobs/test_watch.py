@@ -19,7 +19,7 @@ SMI = """<?xml version="1.0" ?><nvidia_smi_log><gpu id="00000000:07:00.0">
 </gpu_power_readings><clocks><sm_clock>1245 MHz</sm_clock></clocks></gpu></nvidia_smi_log>"""
 
 
-def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_and_after(tmp_path):
+def test_samples_are_summarized_as_extremes_and_errors_before_and_after(tmp_path):
     for number, (generation, errors) in enumerate(((1, 0), (4, 2)), 1):
         (tmp_path / f"{number}.xml").write_text(SMI.format(generation=generation, errors=errors))
     script = tmp_path / "nvidia-smi"
@@ -27,9 +27,9 @@ def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_an
         f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncat {tmp_path}/$(wc -l < {tmp_path}/asked).xml\n'
     )
     script.chmod(0o755)
-    with watch.Watch("0000:07:00.0", str(script)) as watching:
+    with watch.GpuWatch("0000:07:00.0", str(script)) as watching:
         pass
-    told = watching.told()
+    told = watching.summarize()
     assert (told["samples"], told["because"]) == (2, "")
     assert (told["pcie_generation"], told["pcie_generation_possible"], told["pcie_width"]) == (4, 4, 16)
     assert (told["uncorrected_before"], told["uncorrected_after"]) == (0, 2)
@@ -42,20 +42,20 @@ def test_what_nvidia_smi_says_meanwhile_is_kept_as_extremes_and_errors_before_an
     ("script", "words"),
     [
         ("echo 'No devices were found'; exit 6", "No devices were found"),
-        ("echo '<nvidia_smi_log><gpu>'", "no whole XML"),
+        ("echo '<nvidia_smi_log><gpu>'", "incomplete XML"),
         ("echo '<nvidia_smi_log/>'", "shows 0 GPUs"),
         ("exec sleep 60", "did not answer"),
     ],
 )
-def test_a_watch_that_sees_nothing_says_why_and_holds_nobody_up(tmp_path, monkeypatch, script, words):
+def test_a_watch_without_samples_gives_the_reason_without_delay(tmp_path, monkeypatch, script, words):
     monkeypatch.setattr(watch, "LIMIT_S", 0.5)
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    with watch.Watch("0000:07:00.0", str(program)) as watching:
+    with watch.GpuWatch("0000:07:00.0", str(program)) as watching:
         pass
-    assert watching.told()["samples"] == 0
-    assert words in watching.told()["because"]
-    with watch.Watch(None) as blind:
+    assert watching.summarize()["samples"] == 0
+    assert words in watching.summarize()["because"]
+    with watch.GpuWatch(None) as blind:
         pass
-    assert blind.told() == {"samples": 0, "because": "the device's PCI address is not known"}
+    assert blind.summarize() == {"samples": 0, "because": "the device's PCI address is not known"}

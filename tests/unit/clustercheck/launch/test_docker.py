@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from clustercheck.errors import ExplainedError
-from clustercheck.launch.docker import DockerLauncher, operator
+from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.model import JobSpec, RankState
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clustercheck.launch.requests import name_operator
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 NODES = ("gpu01", "gpu02", "gpu03")
 IMAGE = "registry01:5000/library/paddle@sha256:" + "0" * 64
@@ -105,7 +106,7 @@ def raises(error: Exception) -> Callable[[dict], dict]:
     return answer
 
 
-def test_a_good_job_is_told_before_it_is_waited_for_and_leaves_nothing():
+def test_a_good_job_reports_its_start_and_leaves_nothing():
     nodes = Nodes()
     outcome, events = launch(nodes)
     assert outcome.good
@@ -137,7 +138,7 @@ def test_the_programs_and_their_arguments_are_shipped_whole():
         "clusterctl.run": "r",
         "clusterctl.job": "all-reduce",
         "clusterctl.rank": str(job["ranks"][0]["rank"]),
-        "clusterctl.by": operator(),
+        "clusterctl.by": name_operator(),
     }
 
 
@@ -160,7 +161,7 @@ def test_the_first_failure_ends_all_the_others():
 
 
 def test_of_more_nodes_than_are_waited_for_at_once_all_are_ended_by_a_failure(monkeypatch):
-    monkeypatch.setattr("clustercheck.launch.docker.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("clustercheck.launch.docker.MAX_PARALLEL", 2)
     nodes, order = Nodes(), itertools.count()
 
     def second_dies(node: str) -> Callable[[dict], dict]:
@@ -229,7 +230,7 @@ def test_an_image_is_asked_what_it_is_only_once():
     assert asked == [None, {"version": "3.3.1", "cuda": False, "gpus": 0}]
 
 
-def test_an_interrupt_stops_every_container_before_it_goes_on():
+def test_an_interrupt_stops_every_container_before_it_is_raised():
     nodes = Nodes()
     for node in NODES:
         nodes.special[node, "wait"] = nodes.waits_until_stopped(node)
@@ -253,12 +254,12 @@ def test_an_interrupt_stops_every_container_before_it_goes_on():
     assert launcher.abort() == []
 
 
-def test_a_node_where_another_run_is_at_work_is_nobodys_fault():
-    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head is at work on it"}
+def test_a_node_held_by_another_run_is_an_error_of_the_request():
+    said = {"ok": False, "busy": True, "because": "the node is busy: run r9 of ops@head holds it"}
     with pytest.raises(ExplainedError) as caught:
         launch(Nodes({("gpu02", "prepare"): lambda _: said}))
     assert caught.value.code == "launch.busy"
-    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head is at work on it"
+    assert caught.value.what == "gpu02: the node is busy: run r9 of ops@head holds it"
 
 
 def test_an_interrupt_does_not_wait_for_a_pull():
@@ -292,7 +293,7 @@ def test_a_program_that_was_interrupted_ends_though_a_node_does_not():
         "from clustercheck.launch.workers import Workers\n"
         "pool = Workers(1)\n"
         "stuck = [pool.submit(threading.Event().wait) for _ in range(2)]\n"
-        "pool.leave()\n"
+        "pool.abandon()\n"
     )
     subprocess.run([sys.executable, "-c", source], check=True, timeout=20)
 
@@ -355,7 +356,7 @@ def test_alone_a_rank_a_gpu_runs_and_neither_rank_nor_node_ends_another():
         ("gpu02", None, RankState.FAILED),
     ]
     assert [rank.rank for rank in outcome.ranks] == [0, 1, 2, 3]
-    assert "sees no GPU: its torch 3.3.1 has no CUDA" in outcome.ranks[3].because
+    assert "sees no GPU: its torch 3.3.1 lacks CUDA" in outcome.ranks[3].because
     assert outcome.first_failure.rank == 1
     assert (nodes.actions("gpu02"), nodes.actions("gpu03")) == (
         ["prepare"],

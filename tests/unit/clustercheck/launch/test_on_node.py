@@ -88,14 +88,14 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     assert "--device" not in call
 
 
-def test_infiniband_devices_go_into_the_container_where_there_are_some(docker, capsys):
+def test_infiniband_devices_of_the_node_go_into_the_container(docker, capsys):
     (docker / "answer-run").write_text("abc123\n")
     ask(capsys, **{**START, "infiniband": True})
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])
     assert call[call.index("--device") + 1] == "/dev/infiniband"
 
 
-def test_dockers_refusal_is_said_without_its_chain(docker, capsys):
+def test_dockers_refusal_is_reported_without_its_prefixes(docker, capsys):
     (docker / "refuse-run").write_text(
         "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: "
         "runc create failed: unable to start: error running hook #0: exit status 1, stdout: , stderr: "
@@ -108,7 +108,7 @@ def test_dockers_refusal_is_said_without_its_chain(docker, capsys):
     )
 
 
-def test_a_node_without_docker_says_so(capsys, monkeypatch, tmp_path):
+def test_a_node_without_docker_is_reported(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     answer = ask(capsys, action="stop", container="abc")
     assert answer == {"ok": False, "because": "docker is not installed"}
@@ -163,11 +163,11 @@ PROBED = {"run": "r1", "image": "i", "framework_name": "paddle"}
 
 def test_the_image_is_asked_what_its_paddle_is(docker):
     (docker / "answer-run").write_text('a banner\n{"version": "3.3.1", "cuda": false, "gpus": 0}\n')
-    found = on_node.probe({**PROBED, "container_arguments": ["--gpus", "all"]})
+    found = on_node.inspect_framework({**PROBED, "container_arguments": ["--gpus", "all"]})
     assert found == {"version": "3.3.1", "cuda": False, "gpus": 0}
     (docker / "answer-run").write_text("nothing of use\n")
-    with pytest.raises(on_node.ActionError, match="did not say what it is"):
-        on_node.probe({**PROBED, "container_arguments": []})
+    with pytest.raises(on_node.ActionError, match="did not report its version"):
+        on_node.inspect_framework({**PROBED, "container_arguments": []})
 
 
 def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch):
@@ -179,8 +179,8 @@ def test_the_interface_is_the_one_that_carries_the_address(tmp_path, monkeypatch
     )
     (tmp_path / "ip").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert on_node.interface_of("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
-    interface, address, how = on_node.interface_of("10.9.9.9")
+    assert on_node.find_interface("198.51.100.7")[:2] == ("ib0", "198.51.100.7")
+    interface, address, how = on_node.find_interface("10.9.9.9")
     assert (interface, address) == ("eth0", "192.0.2.7")
     assert "no interface carries 10.9.9.9" in how
 
@@ -200,7 +200,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     request = {"action": "prepare", "run": "r1", "image": "i", "address": "192.0.2.1", "framework": None}
     answer = ask(capsys, **request)
     assert answer["ok"] is False and answer["busy"] is True
-    assert "run r9 of eve@other is at work on it" in answer["because"]
+    assert "run r9 of eve@other holds it" in answer["because"]
     assert not [call for call in calls(docker) if call[0] == "rm"]
     assert (tmp_path / "jobs" / "r8").is_dir()
     assert on_node.remove_leftovers("r1", ["r9"])[:2] == [
@@ -213,7 +213,7 @@ def test_a_run_that_is_at_work_is_left_alone_and_named(docker, capsys, tmp_path)
     assert on_node.remove_leftovers("r1")[:2] == ["container aaa of run r8", "container bbb of run r9"]
 
 
-def test_a_container_says_until_when_it_may_be_there(docker, capsys):
+def test_a_container_has_its_deadline_as_a_label(docker, capsys):
     (docker / "answer-run").write_text("abc123\n")
     ask(capsys, **START)
     call = next(call for call in calls(docker) if call[:2] == ["run", "-d"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustercheck.launch.model import RankState
-from clustercheck.launch.placement import NodeReport, RankPlace, place, refusals
+from clustercheck.launch.placement import NodeReport, RankPlace, find_unfit_nodes, place_ranks
 
 
 def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.3.1") -> NodeReport:
@@ -26,11 +26,11 @@ def report(node: str, *, cuda: bool = False, gpus: int = 0, framework: str = "3.
     )
 
 
-def test_without_cuda_a_rank_a_node_over_gloo_and_it_is_said():
-    placement = place([report("gpu01"), report("gpu02")])
+def test_without_cuda_one_rank_per_node_over_gloo_and_the_method_says_so():
+    placement = place_ranks([report("gpu01"), report("gpu02")])
     assert placement.backend == "gloo"
     assert [(p.rank, p.node, p.gpu) for p in placement.ranks] == [(0, "gpu01", None), (1, "gpu02", None)]
-    assert "no CUDA" in placement.method
+    assert "lacks CUDA" in placement.method
     first, second = (place.environment for place in placement.ranks)
     assert first["PADDLE_MASTER"] == second["PADDLE_MASTER"] == "192.0.2.1:4100"
     assert first["PADDLE_TRAINER_ENDPOINTS"] == "192.0.2.1:4101,192.0.2.2:4201"
@@ -41,7 +41,7 @@ def test_without_cuda_a_rank_a_node_over_gloo_and_it_is_said():
 
 
 def test_with_cuda_a_rank_a_gpu_over_nccl():
-    placement = place([report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=1)])
+    placement = place_ranks([report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=1)])
     assert placement.backend == "nccl"
     assert [(p.node, p.gpu) for p in placement.ranks] == [("gpu01", 0), ("gpu01", 1), ("gpu02", 0)]
     assert {p.environment["PADDLE_TRAINERS_NUM"] for p in placement.ranks} == {"3"}
@@ -50,41 +50,44 @@ def test_with_cuda_a_rank_a_gpu_over_nccl():
     endpoints = [p.environment["PADDLE_CURRENT_ENDPOINT"] for p in placement.ranks]
     assert len(set(endpoints)) == 3
     assert placement.master not in endpoints
-    assert [p.rank for p in placement.on("gpu02")] == [2]
+    assert [p.rank for p in placement.ranks_on("gpu02")] == [2]
 
 
 def test_a_rank_gets_what_a_job_asks_for_it_and_no_other_does():
     reports = [report("gpu01", cuda=True, gpus=2), report("gpu02", cuda=True, gpus=2)]
     held = {("gpu02", 1): {"NCCL_IB_HCA": "=mlx5_3:1"}}
     found = {
-        (p.node, p.gpu): p.environment.get("NCCL_IB_HCA") for p in place(reports, environment=held).ranks
+        (p.node, p.gpu): p.environment.get("NCCL_IB_HCA")
+        for p in place_ranks(reports, environment=held).ranks
     }
     assert found.pop(("gpu02", 1)) == "=mlx5_3:1"
     assert set(found.values()) == {None} and len(found) == 3
 
 
 def test_a_cuda_image_that_sees_no_gpu_is_a_failure_of_that_node():
-    refused = refusals([report("gpu01", cuda=True, gpus=8), report("gpu02", cuda=True, gpus=0)])
+    refused = find_unfit_nodes([report("gpu01", cuda=True, gpus=8), report("gpu02", cuda=True, gpus=0)])
     assert [(r.node, r.state) for r in refused] == [("gpu02", RankState.FAILED)]
     assert "sees no GPU" in refused[0].because
 
 
 def test_different_frameworks_do_not_train_together():
-    refused = refusals([report("gpu01"), report("gpu02", framework="2.6.2")])
+    refused = find_unfit_nodes([report("gpu01"), report("gpu02", framework="2.6.2")])
     assert {r.node for r in refused} == {"gpu01", "gpu02"}
     assert "2.6.2, 3.3.1" in refused[0].because
 
 
 @pytest.mark.parametrize("reports", [[report("gpu01")], [report("gpu01", cuda=True, gpus=8)]])
 def test_nodes_that_fit_are_not_refused(reports):
-    assert refusals(reports) == []
+    assert find_unfit_nodes(reports) == []
 
 
-def test_whose_ranks_are_whose_is_told_in_a_time_that_grows_with_the_nodes(
+def test_finding_a_nodes_ranks_takes_time_linear_in_the_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def asked(nodes: int) -> int:
-        placed = place([replace(report("gpu01", cuda=True, gpus=2), node=f"n{n}") for n in range(nodes)])
+        placed = place_ranks(
+            [replace(report("gpu01", cuda=True, gpus=2), node=f"n{n}") for n in range(nodes)]
+        )
         count = 0
 
         def counted(rank: RankPlace, name: str) -> object:
@@ -94,8 +97,8 @@ def test_whose_ranks_are_whose_is_told_in_a_time_that_grows_with_the_nodes(
 
         with monkeypatch.context() as patch:
             patch.setattr(RankPlace, "__getattribute__", counted)
-            numbers = [len(placed.on(f"n{n}")) for n in range(nodes)]
-        assert numbers == [2] * nodes and placed.on("other") == ()
+            numbers = [len(placed.ranks_on(f"n{n}")) for n in range(nodes)]
+        assert numbers == [2] * nodes and placed.ranks_on("other") == ()
         return count
 
     assert asked(64) <= 2 * asked(32)

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 
 from clustercheck.locate.conclusion import ALL_FAST
-from clustercheck.locate.culprits import culprits, two_nodes
-from clustercheck.locate.located import CANNOT_TELL, Located, Named
-from clustercheck.locate.pairs import Pair, better_gbps, in_order
+from clustercheck.locate.culprits import find_culprits, make_two_node_result
+from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
+from clustercheck.locate.pairs import Pair, find_better_gbps, sort_pair
 from clustercheck.locate.rounds import round_robin
 from clustercheck.locate.search import Search
-from clustercheck.locate.trials import FEW, Layout, Limits
+from clustercheck.locate.trials import MAX_ALL_PAIRS_NODES, GroupLayout, TrialLimits
 from clustercheck.model import Result, Scope, Subject, Verdict
 
 
 @given(st.integers(2, 60))
 @examples(30)
-def test_in_a_round_robin_everyone_meets_everyone_once_and_nobody_twice_a_round(count: int) -> None:
+def test_a_round_robin_has_every_pair_once_and_no_member_twice_per_round(count: int) -> None:
     rounds = round_robin(count)
     assert len(rounds) == count - 1 + count % 2
     for pairs in rounds:
@@ -37,23 +37,23 @@ def test_of_one_there_is_no_round_and_of_many_the_first_ones() -> None:
     assert len(round_robin(64, 20)) == 20
 
 
-def told(nodes: list[str], slow_nodes: set[str], slow_links: set[Pair]) -> Located:
+def told(nodes: list[str], slow_nodes: set[str], slow_links: set[Pair]) -> IsolationResult:
     """What a search of these nodes ends with; every measure is up to 15 % from the middle."""
     noise = random.Random(7)  # noqa: S311
-    search = Search(Layout(tuple(nodes)))
-    while search.verdict is None:
+    search = Search(GroupLayout(tuple(nodes)))
+    while search.result is None:
         found = {}
         for trial in search.next_round():
-            pairs = {in_order(a, b) for a, b in combinations(trial.nodes, 2)}
+            pairs = {sort_pair(a, b) for a, b in combinations(trial.nodes, 2)}
             slow = bool(set(trial.nodes) & slow_nodes or pairs & slow_links)
             found[trial] = (0.1 if slow else 1.0) * noise.uniform(0.85, 1.15)
-        search.tell(found)
-    return search.verdict
+        search.add_results(found)
+    return search.result
 
 
-def named(located: Located) -> set[tuple[str, tuple[str, ...]]]:
-    """Who is named for certain."""
-    return {(one.scope, one.nodes) for one in located.sure}
+def named(isolated: IsolationResult) -> set[tuple[str, tuple[str, ...]]]:
+    """Who is named certainly."""
+    return {(one.scope, one.nodes) for one in isolated.sure}
 
 
 def names(count: int) -> list[str]:
@@ -62,21 +62,21 @@ def names(count: int) -> list[str]:
 
 @given(st.integers(4, 24), st.data())
 @examples(80)
-def test_slow_nodes_are_found_and_nobody_else_is_blamed(count: int, data: st.DataObject) -> None:
+def test_only_the_slow_nodes_are_found(count: int, data: st.DataObject) -> None:
     nodes = names(count)
     slow = set(
         data.draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=min(3, count - 3), unique=True))
     )
-    located = told(nodes, slow, set())
-    assert named(located) == {("node", (node,)) for node in slow}
-    assert len(located.named) == len(slow)
+    isolated = told(nodes, slow, set())
+    assert named(isolated) == {("node", (node,)) for node in slow}
+    assert len(isolated.faults) == len(slow)
 
 
-@given(st.integers(4, FEW), st.data())
+@given(st.integers(4, MAX_ALL_PAIRS_NODES), st.data())
 @examples(80)
-def test_a_slow_link_beside_a_slow_node_wherever_both_are_among_few(count: int, data: st.DataObject) -> None:
+def test_a_slow_link_and_a_slow_node_among_few_are_both_found(count: int, data: st.DataObject) -> None:
     node, a, b = data.draw(st.permutations(names(count)))[:3]
-    link = in_order(a, b)
+    link = sort_pair(a, b)
     assert named(told(names(count), {node}, {link})) == {("node", (node,)), ("link", link)}
 
 
@@ -86,32 +86,30 @@ def test_three_nodes_tell_a_node_from_a_link() -> None:
     assert named(told(names(3), set(), {link})) == {("link", link)}
 
 
-def test_where_it_cannot_be_told_it_is_said() -> None:
-    search = Search(Layout(tuple(names(3))), Limits(0.5))
-    while search.verdict is None:
-        search.tell(dict.fromkeys(search.next_round(), 0.1))
-    (everyone,) = search.verdict.named
+def test_an_undecided_fault_is_reported_as_such() -> None:
+    search = Search(GroupLayout(tuple(names(3))), TrialLimits(0.5))
+    while search.result is None:
+        search.add_results(dict.fromkeys(search.next_round(), 0.1))
+    (everyone,) = search.result.faults
     assert everyone.nodes == tuple(names(3)) and not everyone.sure
     assert "every pair is slow" in everyone.because
     fine = told(names(3), set(), set())
-    assert fine.named == () and fine.because == ALL_FAST
+    assert fine.faults == () and fine.because == ALL_FAST
 
 
 def test_what_the_better_pairs_reach_is_not_what_most_do() -> None:
-    assert better_gbps({}) == 0.0
-    assert better_gbps({("a", "b"): 2.0, ("a", "c"): 0.1, ("b", "c"): 0.1}) == 2.0
+    assert find_better_gbps([]) == 0.0
+    assert find_better_gbps([2.0, 0.1, 0.1]) == 2.0
 
 
 def result(
     check: str, scope: Scope, node: str | None, gpu: int | None = None, verdict: Verdict = Verdict.FAIL
 ) -> Result:
-    return Result(
-        check, scope, Subject(node, gpu), verdict, because=f"{check} is bad", remedy=f"mend {check}"
-    )
+    return Result(check, scope, Subject(node, gpu), verdict, because=f"{check} is bad", remedy=f"fix {check}")
 
 
 def test_each_culprit_is_named_once_with_every_reason() -> None:
-    found = culprits(
+    found = find_culprits(
         [
             result("xid", Scope.GPU, "gpu02", 3),
             result("nvlink", Scope.LINK, "gpu02", 3),
@@ -129,34 +127,34 @@ def test_each_culprit_is_named_once_with_every_reason() -> None:
         ("node", "gpu03", None), ("gpu", "gpu02", 3), ("link", "gpu01", 0),
     ]  # fmt: skip
     assert found[0].because == "node-reachable: node-reachable is bad; all-reduce: all-reduce is bad"
-    assert found[1].remedy == "mend xid"
+    assert found[1].remedy == "fix xid"
 
 
 def test_what_fails_on_every_gpu_of_a_node_is_the_nodes() -> None:
-    (found,) = culprits([result("nvlink", Scope.LINK, "gpu01", gpu) for gpu in range(8)], None, False)
+    (found,) = find_culprits([result("nvlink", Scope.LINK, "gpu01", gpu) for gpu in range(8)], None, False)
     assert (found.scope, found.node, found.gpu) == ("node", "gpu01", None)
     assert "on every GPU" in found.because
 
 
 def test_pairs_speak_only_of_a_group_that_is_slow() -> None:
-    nobody = Located(because=ALL_FAST)
-    assert culprits([], nobody, group_is_slow=False) == []
-    (switch,) = culprits([], nobody, group_is_slow=True)
+    nobody = IsolationResult(because=ALL_FAST)
+    assert find_culprits([], nobody, group_is_slow=False) == []
+    (switch,) = find_culprits([], nobody, group_is_slow=True)
     assert (switch.scope, switch.node) == ("switch", "")
     assert switch.because.startswith(CANNOT_TELL)
-    both = culprits([], two_nodes(("gpu01", "gpu02")), group_is_slow=True)
+    both = find_culprits([], make_two_node_result(("gpu01", "gpu02")), group_is_slow=True)
     assert [c.node for c in both] == ["gpu01", "gpu02"]
-    assert all("cannot be told" in c.because and "third node" in c.remedy for c in both)
+    assert all("either may be slow" in c.because and "third, known-good node" in c.remedy for c in both)
 
 
 def test_a_part_that_a_search_names_has_its_own_remedy_and_a_node_that_of_the_pairs() -> None:
-    located = Located((
-        Named("node", ("gpu01",), "slow with every partner (gpu02, gpu03)"),
-        Named("gpu", ("gpu02",), "GPU 3 is slow, the others are not", gpu=3),
-        Named("rail", ("gpu03",), "rail 5 is slow", rail=5),
+    isolated = IsolationResult((
+        LocatedFault("node", ("gpu01",), "slow with every partner (gpu02, gpu03)"),
+        LocatedFault("gpu", ("gpu02",), "GPU 3 is slow, the others are not", gpu=3),
+        LocatedFault("rail", ("gpu03",), "rail 5 is slow", rail=5),
     ))  # fmt: skip
     pair = Result("pair-bandwidth", Scope.PAIR, Subject("gpu01", None, "gpu02"), Verdict.FAIL, because="slow")
-    found = culprits([replace(pair, remedy="Check the cable.")], located, group_is_slow=True)
+    found = find_culprits([replace(pair, remedy="Check the cable.")], isolated, group_is_slow=True)
     assert [(c.scope, c.node, c.gpu, c.peer) for c in found] == [
         ("node", "gpu01", None, None), ("gpu", "gpu02", 3, None), ("rail", "gpu03", None, "rail 5"),
     ]  # fmt: skip
@@ -167,7 +165,7 @@ def test_a_part_that_a_search_names_has_its_own_remedy_and_a_node_that_of_the_pa
 
 @pytest.mark.parametrize("verdict", [Verdict.PASS, Verdict.NOT_RUN, Verdict.EXCLUDED])
 def test_only_failures_have_culprits(verdict: Verdict) -> None:
-    assert culprits([result("xid", Scope.GPU, "gpu01", 0, verdict)], None, False) == []
+    assert find_culprits([result("xid", Scope.GPU, "gpu01", 0, verdict)], None, False) == []
 
 
 def registry_results(**because: str) -> list[Result]:
@@ -196,10 +194,8 @@ def registry_results(**because: str) -> list[Result]:
         ({"gpu01": "refused"}, ["gpu01", "registry01"]),
     ],
 )
-def test_a_server_that_answers_nobody_is_blamed_and_not_those_who_ask(
-    said: dict[str, str], blamed: list[str]
-) -> None:
-    found = culprits(registry_results(**said), None, group_is_slow=False)
+def test_a_server_that_answers_no_node_is_the_culprit(said: dict[str, str], blamed: list[str]) -> None:
+    found = find_culprits(registry_results(**said), None, group_is_slow=False)
     assert sorted(culprit.node for culprit in found) == blamed
     assert all(culprit.remedy and culprit.because for culprit in found)
 
@@ -213,8 +209,8 @@ def test_two_faults_of_one_node_have_both_remedies_and_their_effects_none_of_the
             ("all-reduce", Scope.GROUP, "Look at the log."),
         )
     ]
-    (culprit,) = culprits(failed, None, group_is_slow=False)
+    (culprit,) = find_culprits(failed, None, group_is_slow=False)
     assert culprit.remedy == "Name a server. Free space."
     assert culprit.because == "name-service: bad; disk-space: bad; all-reduce: bad"
-    (alone,) = culprits(failed[2:], None, group_is_slow=False)
+    (alone,) = find_culprits(failed[2:], None, group_is_slow=False)
     assert alone.remedy == "Look at the log."

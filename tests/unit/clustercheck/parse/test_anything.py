@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck import sample, sample_smi
 from clustercheck.checks.container_gpus import listed
 from clustercheck.jobs import watch
 from clustercheck.parse.cpu import cpu_list
@@ -22,6 +21,7 @@ from clustercheck.parse.pcie import parse_pcie
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.parse.room import parse_room
 from clustercheck.probe.limits import default_ulimits, of_process
+from clustercheck.samples import sample, smi
 
 FUZZ = examples(30)
 ANY = st.recursive(
@@ -35,7 +35,7 @@ RECORD = sample.probe_record(1)
 def mapping(part: Any) -> dict[str, Any]:
     """As the node's record hands parts out."""
     if not isinstance(part, dict):
-        raise CannotReadError("it is not what it should be")
+        raise CannotReadError("it has an unexpected form")
     return part
 
 
@@ -49,7 +49,7 @@ OF_RECORDS: dict[str, tuple[Callable[[Any], object], Any]] = {
 OF_TEXTS: dict[str, tuple[Callable[[str], object], str]] = {
     "cpu_list": (lambda text: cpu_list(text, "the list"), "0-63,128-191"),
     "container_gpus": (listed, str(RECORD["container_gpus"]["stdout"])),
-    "watch": (watch.read, sample_smi.smi_xml(1, gpus=1)),
+    "watch": (watch.parse_gpu, smi.smi_xml(1, gpus=1)),
     "limits": (of_process, "Max open files            1048576              1048576              files\n"),
     "ulimits": (
         default_ulimits,
@@ -66,7 +66,7 @@ def reads(reader: Callable[[Any], object], given_: Any) -> None:
     except CannotReadError:
         pass
     except ValueError:
-        assert reader is watch.read
+        assert reader is watch.parse_gpu
 
 
 @pytest.mark.parametrize("name", OF_RECORDS)

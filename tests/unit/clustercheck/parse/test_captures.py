@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.examples import examples
 
-from clustercheck import sample_smi
 from clustercheck.parse.kernel_log import parse_kernel_log, parse_line
 from clustercheck.parse.nvidia_smi import parse_smi
 from clustercheck.parse.nvlink import parse_nvlink, parse_nvlink_errors
 from clustercheck.parse.reading import CannotReadError, bus_address, program_output, whole_number
 from clustercheck.parse.topology import parse_topology
+from clustercheck.samples import smi
 
 FUZZ = examples(40)
 
@@ -69,20 +69,20 @@ def test_the_captured_kernel_log_of_a_silent_gsp(fixtures_dir: Path) -> None:
 
 
 def test_the_sample_is_read() -> None:
-    assert len(parse_smi(sample_smi.smi_xml(1)).gpus) == 8
-    assert len(parse_nvlink(sample_smi.nvlink_text(1))) == 8
-    assert parse_topology(sample_smi.topology_text()).nvlinks("GPU1", "GPU2") == 12
+    assert len(parse_smi(smi.smi_xml(1)).gpus) == 8
+    assert len(parse_nvlink(smi.nvlink_text(1))) == 8
+    assert parse_topology(smi.topology_text()).nvlinks("GPU1", "GPU2") == 12
 
 
 def test_a_driver_that_says_it_is_simulated() -> None:
-    text = sample_smi.smi_xml(1)
+    text = smi.smi_xml(1)
     said = text.replace("<attached_gpus>", "<simulated>clusterlab</simulated><attached_gpus>")
     assert parse_smi(said).simulated
     assert not parse_smi(text).simulated
 
 
 def test_throttle_reasons_under_their_older_name() -> None:
-    text = sample_smi.smi_xml(1).replace("clocks_event_reason", "clocks_throttle_reason")
+    text = smi.smi_xml(1).replace("clocks_event_reason", "clocks_throttle_reason")
     reasons = parse_smi(text).gpus[0].reasons
     assert reasons is not None and reasons["clocks_throttle_reason_hw_slowdown"] == "Not Active"
 
@@ -95,12 +95,12 @@ def test_throttle_reasons_under_their_older_name() -> None:
         "No devices were found",
         "<nvidia_smi_log></nvidia_smi_log>",
         "<log><driver_version>580.95.05</driver_version></log>",
-        sample_smi.smi_xml(1)[:-20],
-        sample_smi.smi_xml(1).replace("<attached_gpus>8", "<attached_gpus>7"),
-        sample_smi.smi_xml(1).replace("<attached_gpus>8</attached_gpus>", ""),
-        sample_smi.smi_xml(1).replace("00000000:0F:00.0", "00000000:07:00.0"),
-        sample_smi.smi_xml(1).replace("product_name", "Produktname"),
-        sample_smi.smi_xml(1).replace("00000000:0F:00.0", "somewhere"),
+        smi.smi_xml(1)[:-20],
+        smi.smi_xml(1).replace("<attached_gpus>8", "<attached_gpus>7"),
+        smi.smi_xml(1).replace("<attached_gpus>8</attached_gpus>", ""),
+        smi.smi_xml(1).replace("00000000:0F:00.0", "00000000:07:00.0"),
+        smi.smi_xml(1).replace("product_name", "Produktname"),
+        smi.smi_xml(1).replace("00000000:0F:00.0", "somewhere"),
         '<!DOCTYPE a [<!ENTITY b "c">]><nvidia_smi_log>&b;</nvidia_smi_log>',
         "<nvidia_smi_log>" * 5000,
     ],
@@ -251,10 +251,10 @@ READERS = pytest.mark.parametrize(
     "reader", [parse_smi, parse_nvlink, parse_nvlink_errors, parse_topology, parse_line]
 )
 GOOD = {
-    parse_smi: sample_smi.smi_xml(1, gpus=2),
-    parse_nvlink: sample_smi.nvlink_text(1, gpus=2),
-    parse_nvlink_errors: sample_smi.nvlink_errors_text(1, gpus=2),
-    parse_topology: sample_smi.topology_text(gpus=3),
+    parse_smi: smi.smi_xml(1, gpus=2),
+    parse_nvlink: smi.nvlink_text(1, gpus=2),
+    parse_nvlink_errors: smi.nvlink_errors_text(1, gpus=2),
+    parse_topology: smi.topology_text(gpus=3),
 }
 TEXTS = pytest.mark.parametrize("reader", list(GOOD))
 
@@ -305,4 +305,4 @@ def test_lines_out_of_order_are_read_or_refused(reader: Callable[[str], object],
 def test_huge_output_is_refused_or_read_quickly() -> None:
     assert reads(parse_smi, "<nvidia_smi_log>" + "x" * (65 << 20)) is None
     assert reads(parse_nvlink, "GPU 0: A (UUID: x)\n" + "\t Link 1: 25 GB/s\n" * 100_000) is None
-    assert len(parse_smi(sample_smi.smi_xml(1)).gpus) == 8
+    assert len(parse_smi(smi.smi_xml(1)).gpus) == 8

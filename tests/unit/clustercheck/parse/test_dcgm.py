@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 
-from clustercheck.parse.dcgm import Diag, Said, parse_dcgm
+from clustercheck.parse.dcgm import Diag, DiagStatus, parse_dcgm
 from clustercheck.parse.reading import CannotReadError
 
 
@@ -96,7 +96,7 @@ def read(text: str) -> Diag:
     return parse_dcgm(text, 2)
 
 
-def words(diag: Diag) -> dict[tuple[str, int | None], Said]:
+def words(diag: Diag) -> dict[tuple[str, int | None], DiagStatus]:
     return {(result.test, result.gpu): result.said for result in diag.results}
 
 
@@ -111,12 +111,12 @@ def test_dcgm_4_is_read_by_gpu_and_test() -> None:
     diag = read(FORMS["DCGM 4"])
     assert (diag.version, diag.driver_version) == ("4.2.3", "580.95.05")
     assert words(diag) == {
-        ("software", 0): Said.PASS, ("software", 1): Said.PASS,
-        ("memory", 0): Said.PASS, ("memory", 1): Said.FAIL,
-        ("diagnostic", 0): Said.SKIP, ("diagnostic", 1): Said.SKIP,
-        ("nvbandwidth", None): Said.NOT_RUN,
+        ("software", 0): DiagStatus.PASS, ("software", 1): DiagStatus.PASS,
+        ("memory", 0): DiagStatus.PASS, ("memory", 1): DiagStatus.FAIL,
+        ("diagnostic", 0): DiagStatus.SKIP, ("diagnostic", 1): DiagStatus.SKIP,
+        ("nvbandwidth", None): DiagStatus.NOT_RUN,
     }  # fmt: skip
-    assert [result.messages for result in diag.of_gpu(1) if result.said is Said.FAIL] == [
+    assert [result.messages for result in diag.of_gpu(1) if result.said is DiagStatus.FAIL] == [
         ("Uncorrectable ECC error on GPU 1",)
     ]
 
@@ -124,8 +124,8 @@ def test_dcgm_4_is_read_by_gpu_and_test() -> None:
 def test_dcgm_3_is_read_by_gpu_and_test() -> None:
     diag = read("Successfully ran diagnostic for group.\n" + FORMS["DCGM 3"])
     assert words(diag) == {
-        ("Denylist", None): Said.PASS, ("Persistence Mode", None): Said.FAIL,
-        ("GPU Memory", 0): Said.PASS, ("GPU Memory", 1): Said.FAIL,
+        ("Denylist", None): DiagStatus.PASS, ("Persistence Mode", None): DiagStatus.FAIL,
+        ("GPU Memory", 0): DiagStatus.PASS, ("GPU Memory", 1): DiagStatus.FAIL,
     }  # fmt: skip
     assert [result.messages for result in diag.results if result.test == "Persistence Mode"] == [
         ("GPU 1 has none",)
@@ -134,17 +134,17 @@ def test_dcgm_3_is_read_by_gpu_and_test() -> None:
 
 def test_a_gpu_that_a_test_passes_over_in_silence_is_not_run() -> None:
     diag = parse_dcgm(FORMS["DCGM 4"], 3)
-    assert words(diag)["memory", 2] is Said.NOT_RUN
+    assert words(diag)["memory", 2] is DiagStatus.NOT_RUN
 
 
 def test_a_pass_that_warns_is_a_warning() -> None:
     diag = read(json.dumps(dcgm4(second="Pass")))
-    assert words(diag)["memory", 1] is Said.WARN
+    assert words(diag)["memory", 1] is DiagStatus.WARN
 
 
 def test_what_no_gpu_is_blamed_for_is_the_nodes() -> None:
     diag = read(json.dumps(dcgm4(second="Pass", overall="Fail")))
-    assert words(diag)["memory", None] is Said.FAIL
+    assert words(diag)["memory", None] is DiagStatus.FAIL
 
 
 @pytest.mark.parametrize(
@@ -183,10 +183,10 @@ def test_after_a_mishap_no_failure_becomes_a_pass(text: str, data: st.DataObject
     found = read_or_refused(read, data.draw(st.one_of(meddled(text), misprinted(text))))
     if found is not None:
         said, before = words(found), words(read(text))
-        assert set(said.values()) >= {Said.PASS, Said.FAIL}
+        assert set(said.values()) >= {DiagStatus.PASS, DiagStatus.FAIL}
         for (test, gpu), word in said.items():
-            if word is Said.PASS and (test, gpu) in before:
-                assert before[test, gpu] is Said.PASS
+            if word is DiagStatus.PASS and (test, gpu) in before:
+                assert before[test, gpu] is DiagStatus.PASS
 
 
 @EVERY

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 
-from clustercheck.parse.nccl_findings import REMEDIES, Site, findings
+from clustercheck.parse.nccl_findings import REMEDIES, NcclSite, findings
 from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
 from clustercheck.parse.reading import CannotReadError
 
@@ -78,8 +78,10 @@ def read(text: str) -> NcclLog:
     return parse_nccl_log(text, 4)
 
 
-def site(adapters: Any = ADAPTERS, *, gpus_reach_each_other: bool = True, gpudirect: Any = ADAPTERS) -> Site:
-    return Site(
+def site(
+    adapters: Any = ADAPTERS, *, gpus_reach_each_other: bool = True, gpudirect: Any = ADAPTERS
+) -> NcclSite:
+    return NcclSite(
         adapters=adapters,
         rdma=adapters,
         interfaces=dict.fromkeys(ADAPTERS, "eth0"),

@@ -212,7 +212,7 @@ def test_wrong_elements_are_counted_in_rows_and_below_them() -> None:
         ("values : 0 OK", "values : 3 FAILED", "do not fit the rows"),
         ("values : 0 OK", "values : 0 FAILED", "out of order or twice"),
         ("57.98       0", "57.98     N/A", "a row says that they were not"),
-        ("validation: 1", "validation: 0", "not to be looked at"),
+        ("validation: 1", "validation: 0", "not to be checked"),
         ("134217728      33554432", "134217728      33554431", "are not 134217728 bytes"),
         ("maxBytes 536870912", "maxBytes 134217728", "where one of"),
         ("maxBytes 536870912 step: 4", "maxBytes 536870912 step: 2", "where one of"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 
 from clustercheck.parse.perftest import (
-    Asked,
+    PerftestRequest,
     WriteBandwidth,
     parse_write_bandwidth,
 )
@@ -54,7 +54,7 @@ cuMemAlloc() of a 33554432 bytes GPU buffer
 allocated GPU buffer address at 00007f2418000000 pointer=0x7f2418000000
 """
 SIZES = (2 << 20, 4 << 20, 8 << 20)
-ASKED = Asked("mlx5_0", SIZES)
+ASKED = PerftestRequest("mlx5_0", SIZES)
 
 
 def read(text: str) -> WriteBandwidth:
@@ -62,7 +62,7 @@ def read(text: str) -> WriteBandwidth:
 
 
 def read_of_gpu(text: str) -> WriteBandwidth:
-    return parse_write_bandwidth(text, Asked("mlx5_0", SIZES, gpu=0))
+    return parse_write_bandwidth(text, PerftestRequest("mlx5_0", SIZES, gpu=0))
 
 
 READERS = {read: TEXT, read_of_gpu: GPU + TEXT}
@@ -92,7 +92,7 @@ def test_gpu_memory_is_told_from_host_memory() -> None:
         GPU + "using DMA-BUF for GPU buffer address at 0x7f24 aligned at 0x7f24 with aligned size 33554432\n"
     )
     assert read_of_gpu(by_dma_buf + TEXT).dma_buf
-    for asked, text in ((ASKED, GPU + TEXT), (Asked("mlx5_0", SIZES, gpu=0), TEXT)):
+    for asked, text in ((ASKED, GPU + TEXT), (PerftestRequest("mlx5_0", SIZES, gpu=0), TEXT)):
         with pytest.raises(CannotReadError, match="memory"):
             parse_write_bandwidth(text, asked)
     host_after_all = GPU.replace("allocated GPU", "Host allocation, no")

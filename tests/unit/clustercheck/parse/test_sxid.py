@@ -10,7 +10,7 @@ from tests.support.mutations import FUZZ, meddled, misprinted, read_or_refused
 from clustercheck.checks.kernel_log import catalogue, of_switches
 from clustercheck.model import Verdict
 from clustercheck.parse.kernel_log import parse_line
-from clustercheck.parse.sxid import Severity, Sxid, switch_errors
+from clustercheck.parse.sxid import Sxid, SxidSeverity, switch_errors
 
 # In the words of the driver, as public issues quote them.
 KERNEL = """\
@@ -36,16 +36,16 @@ def verdict(*lines: str) -> Verdict | None:
 
 def test_the_lines_of_one_error_count_as_one() -> None:
     assert [(error.address, error.code, error.severity, error.link) for error in read(KERNEL)] == [
-        ("0000:06:00.0", 22013, Severity.NON_FATAL, 57),
-        ("0000:05:00.0", 20034, Severity.FATAL, 63),
-        ("0000:05:00.0", 10003, Severity.FATAL, None),
+        ("0000:06:00.0", 22013, SxidSeverity.NON_FATAL, 57),
+        ("0000:05:00.0", 20034, SxidSeverity.FATAL, 63),
+        ("0000:05:00.0", 10003, SxidSeverity.FATAL, None),
     ]
     assert read(KERNEL)[1].message == "LTSSM Fault Up"
 
 
 def test_what_is_left_of_an_error_whose_first_line_is_gone_is_kept() -> None:
     (error,) = read(KERNEL.splitlines()[3])
-    assert (error.code, error.severity) == (20034, Severity.UNSAID)
+    assert (error.code, error.severity) == (20034, SxidSeverity.UNSAID)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from clustercheck.bounded import Ended, run_all
-from clustercheck.collect import evidence_of, read_output
+from clustercheck.evidence.collect import evidence_of, read_output
+from clustercheck.evidence.shipment import shipment, sources
+from clustercheck.launch.bounded import CallEnd, run_all
+from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
 from clustercheck.parse.kernel_log import parse_kernel_log
 from clustercheck.probe import name_service, registry
-from clustercheck.shipment import shipment, sources
-from clustercheck.transport import Completed, NodeTimeoutError, NodeUnreachableError
 
 
 def probe(programs: Path | None = None, *, timeout: float = 20, **options: Any) -> dict[str, Any]:
@@ -196,9 +196,9 @@ def test_answers_of_nodes() -> None:
     for stdout in ("", "motd", '{"probe": 1, "host', "{}", "[1]"):
         node = read_output("a", Completed(127, stdout, "sh: python3: not found"))
         assert "python3: not found" in node.unreachable
-    assert "within 9 s" in evidence_of(Ended("a", error=NodeTimeoutError("a", "slow")), 9).unreachable
-    assert evidence_of(Ended("a", error=NodeUnreachableError("a", "refused")), 9).unreachable == "refused"
-    assert "KeyError" not in evidence_of(Ended("a", error=OSError("broken pipe")), 9).unreachable
+    assert "within 9 s" in evidence_of(CallEnd("a", error=NodeTimeoutError("a", "slow")), 9).unreachable
+    assert evidence_of(CallEnd("a", error=NodeUnreachableError("a", "refused")), 9).unreachable == "refused"
+    assert "KeyError" not in evidence_of(CallEnd("a", error=OSError("broken pipe")), 9).unreachable
 
 
 def test_calls_are_bounded_in_number_and_in_time() -> None:

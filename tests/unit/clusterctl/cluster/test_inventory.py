@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from clustercheck.model import Mount
+from clustercheck.spec import Mount
 from clusterctl.cluster import inventory, quarantine, spec
-from clusterctl.cluster.access import Password, Passwords, ansible_variables, read_password
+from clusterctl.cluster.access import Passwords, ansible_variables, read_password
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory, from_listing, load
 from clusterctl.errors import ClusterctlError
@@ -277,16 +278,16 @@ def test_ansible_itself_reads_the_inventory_once_a_process(
 
 
 def test_passwords_are_shown_to_nobody(tmp_path: Path) -> None:
-    given = Passwords(become=Password("a{{ b"))
+    given = Passwords(become=SecretStr("a{{ b"))
     assert "{{" not in repr(given)
     assert ansible_variables(given) == b'{"ansible_become_password": {"__ansible_unsafe": "a{{ b"}}'
     assert ansible_variables(Passwords()) == b""
 
     source = tmp_path / "word"
     source.write_text("hunter2\nmore\n")
-    assert read_password(str(source)).reveal() == "hunter2"
+    assert read_password(str(source)).get_secret_value() == "hunter2"
     descriptor = os.open(source, os.O_RDONLY)
-    assert read_password(str(descriptor)).reveal() == "hunter2"
+    assert read_password(str(descriptor)).get_secret_value() == "hunter2"
     os.close(descriptor)
     source.write_text("\n")
     for bad in (str(source), str(tmp_path / "absent"), "987654"):

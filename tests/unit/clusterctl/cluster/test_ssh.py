@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
-from clustercheck.transport import NodeTimeoutError, NodeUnreachableError
-from clusterctl.cluster.access import Password, Passwords
+from clustercheck.launch.transport import NodeTimeoutError, NodeUnreachableError
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError, reason, remote_command
@@ -177,7 +178,7 @@ class TestSudo:
         assert (ssh / "sudo-calls").read_text().startswith("-n -- ")
 
     def test_the_password_goes_by_input_and_never_into_the_commands(self, ssh, tmp_path):
-        passwords = Passwords(become=Password("open sesame"))
+        passwords = Passwords(become=SecretStr("open sesame"))
         with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
             done = transport.run("gpu01", ["cat"], stdin="line 1\nline 2\n", timeout_s=10)
         assert done.stdout == "line 1\nline 2\n"
@@ -185,14 +186,14 @@ class TestSudo:
 
     def test_where_sudo_wants_no_password_the_command_does_not_get_it(self, ssh, tmp_path):
         (ssh / "sudo").write_text('#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done; shift; exec "$@"\n')
-        passwords = Passwords(become=Password("open sesame"))
+        passwords = Passwords(become=SecretStr("open sesame"))
         with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
             assert transport.run("gpu01", ["cat"], stdin="mine\n", timeout_s=10).stdout == "mine\n"
 
     def test_a_wrong_password_is_said_plainly(self, ssh, tmp_path):
         with (
             OpenSshTransport(
-                ClusterDirectory(tmp_path), [host()], Passwords(become=Password("wrong"))
+                ClusterDirectory(tmp_path), [host()], Passwords(become=SecretStr("wrong"))
             ) as transport,
             pytest.raises(PasswordRefusedError, match="sudo refuses us: 1 incorrect password attempt"),
         ):
@@ -200,7 +201,7 @@ class TestSudo:
 
     def test_a_wrong_password_is_tried_once_and_nothing_else_passes_for_one(self, ssh, tmp_path):
         """Three attempts lock an account: neither our mark nor the command's input may be the next one."""
-        passwords = Passwords(become=Password("wrong"))
+        passwords = Passwords(become=SecretStr("wrong"))
         with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
             for _ in range(3):
                 with pytest.raises(PasswordRefusedError):
@@ -209,7 +210,7 @@ class TestSudo:
 
     def test_one_host_that_refuses_the_password_is_the_only_one_that_is_asked(self, ssh, tmp_path):
         names = [f"gpu{number:02d}" for number in range(12)]
-        passwords = Passwords(become=Password("wrong"))
+        passwords = Passwords(become=SecretStr("wrong"))
 
         def ask(name):
             with pytest.raises(PasswordRefusedError) as caught:
@@ -225,7 +226,7 @@ class TestSudo:
         assert sum("was not tried: sudo refused it on gpu" in one for one in said) == 11
 
     def test_where_one_host_has_taken_it_another_that_refuses_stands_for_itself(self, ssh, tmp_path):
-        passwords = Passwords(become=Password("open sesame"))
+        passwords = Passwords(become=SecretStr("open sesame"))
         with OpenSshTransport(
             ClusterDirectory(tmp_path), [host(), host("gpu02"), host("gpu03")], passwords
         ) as transport:
@@ -241,7 +242,7 @@ class TestSudo:
             assert transport.run("gpu03", ["echo", "x"], timeout_s=10).stdout == "x\n"
 
     def test_a_commands_own_exit_code_and_output_are_no_refusal(self, ssh, tmp_path):
-        passwords = Passwords(become=Password("open sesame"))
+        passwords = Passwords(become=SecretStr("open sesame"))
         with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
             done = transport.run("gpu01", ["sh", "-c", "echo oh >&2; exit 1"], timeout_s=10)
         assert (done.exit_code, done.stdout, done.stderr) == (1, "", "oh\n")
@@ -253,7 +254,7 @@ class TestSudo:
 
 
 def test_the_ssh_password_is_handed_over_and_lies_nowhere(ssh, tmp_path):
-    passwords = Passwords(ssh=Password("hunter2"))
+    passwords = Passwords(ssh=SecretStr("hunter2"))
     with OpenSshTransport(ClusterDirectory(tmp_path), [host()], passwords) as transport:
         transport.run("gpu01", ["true"], timeout_s=10)
         program = transport._environment["SSH_ASKPASS"]

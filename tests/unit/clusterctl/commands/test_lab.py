@@ -11,8 +11,8 @@ from clusterlab import docker, lab, nodes
 from clusterlab.images.training import TrainingImage
 from clusterlab.lab import Artifacts, Request
 from clusterlab.packages import Packages
-from clusterlab.progress import Progress
-from clusterlab.state import LabDirectory, Node, State
+from clusterlab.progress import LabProgress
+from clusterlab.state import LabDirectory, LabNode, LabState
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_unknown_hardware_names_the_known(tmp_path: Path, capsys: pytest.Capture
 )
 def test_a_lab_does_not_turn_into_another_by_itself(tmp_path: Path, request_: Request) -> None:
     where = LabDirectory(tmp_path)
-    nodes = [Node(name=f"gpu0{n}", role="gpu", address=f"10.87.1.1{n}", image="i") for n in (1, 2)]
-    where.save(State(suffix=where.names.suffix, system="debian12", hardware="hgx-a100-80gb", nodes=nodes))
+    nodes = [LabNode(name=f"gpu0{n}", role="gpu", address=f"10.87.1.1{n}", image="i") for n in (1, 2)]
+    where.save(LabState(suffix=where.names.suffix, system="debian12", hardware="hgx-a100-80gb", nodes=nodes))
     with pytest.raises(lab.ClusterctlError) as caught:
         lab._agreed(where, request_)
     assert caught.value.code == "lab.another"
@@ -96,6 +96,6 @@ def test_a_depot_of_another_image_or_with_other_contents_is_made_again(
     monkeypatch.setattr(nodes, "remove", lambda *_arguments: None)
     monkeypatch.setattr(nodes, "create_depot", lambda _names, node, *_paths: created.append(node.image))
     where = LabDirectory(tmp_path / ".lab")
-    depot = Node(name="depot", role="depot", address="10.87.1.2", image="old")
-    lab._ensure_depot(where, depot, built, Progress(lambda _text: None))
+    depot = LabNode(name="depot", role="depot", address="10.87.1.2", image="old")
+    lab._ensure_depot(where, depot, built, LabProgress(lambda _text: None))
     assert created == (["new"] if made else [])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clustercheck import session
-from clustercheck.document import Document
 from clustercheck.model import Coverage, Culprit
+from clustercheck.result.document import Document
+from clustercheck.running import session
 from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report import files
@@ -29,9 +29,9 @@ all:
 """
 
 
-def result(verdict: str = "pass") -> dict:
+def result(verdict: str = "pass") -> Document:
     failed = int(verdict == "fail")
-    made = Document(
+    return Document(
         run="r",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T19:58:12Z",
@@ -42,7 +42,6 @@ def result(verdict: str = "pass") -> dict:
         results=(),
         environment={},
     )
-    return made.as_json()
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def test_a_run_leaves_its_result_and_every_report(site):
     run = RunStore(site).get(validated(site))
     names = {path.name for path in run.directory.iterdir()}
     assert {"run.json", "result.json", "report.html", "junit.xml", "report.md", "metrics.prom"} <= names
-    assert files.load(run)["verdict"] == "pass"
+    assert files.load(run) == result()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +222,7 @@ class TestValidate:
         page = Path(said.out.splitlines()[-1].removeprefix("report: "))
         assert page.name == "report.html"
         assert page.is_file()
-        assert "gpu01: looked at" in said.err
+        assert "gpu01: probed" in said.err
         run = RunStore(site).get("last")
         assert run.exit_code == 0
         assert run.summary["verdict"] == "pass"

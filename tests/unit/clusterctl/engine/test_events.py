@@ -101,7 +101,7 @@ def test_what_modules_say_to_clusterctl_is_gathered_by_host():
          "E: Could not get lock /var/lib/dpkg/lock-frontend", "unattended-upgrades"),
         ({"msg": "x", "clusterctl": {"remedy": "Do this."}}, "x", "Do this."),
         ({"msg": "secret", "hidden": True},
-         "it failed, and its result is hidden, since it deals with secrets (no_log)", ""),
+         "it failed; its result is hidden because it deals with secrets (no_log)", ""),
         ({"msg": "One or more items failed", "items": [{"label": "curl", "msg": "not found"}]},
          "curl: not found", ""),
         ({"argument_errors": ["value of x must be one of: a, b"]},

@@ -30,9 +30,9 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.ledger import Ledger
 from clusterctl.engine.live_screen import LiveScreen
-from clusterctl.engine.picture import Scene, Stand, picture, stand_of
+from clusterctl.engine.messages import GATHER_S
 from clusterctl.engine.plain_lines import HEARTBEAT_S, PlainLines
-from clusterctl.engine.telling import GATHER_S
+from clusterctl.engine.status_view import DisplayState, ProgressContext, display_state_of, render_status
 from clusterctl.engine.wording import alike, elapsed, folded, names
 from clusterctl.live_area import LiveArea
 
@@ -62,9 +62,9 @@ def events_on(hosts: list[str]) -> st.SearchStrategy[list[Event]]:
     return st.lists(one, max_size=60)
 
 
-def stands(drawn: list[Text]) -> dict[str, int]:
+def states(drawn: list[Text]) -> dict[str, int]:
     """The hosts by state, from the line that has them."""
-    words = "|".join(Stand)
+    words = "|".join(DisplayState)
     (line,) = [line.plain for line in drawn if re.match(rf"\d+ ({words})\b", line.plain)]
     return {word: int(number) for number, word in re.findall(rf"(\d+) ({words})\b", line)}
 
@@ -81,17 +81,21 @@ def test_whatever_the_order_of_events_the_picture_fits_and_counts_every_host_onc
     data, number, columns, lines
 ):
     hosts = hosts_of(number)
-    ledger, scene = Ledger(hosts), Scene("apply", "wave 1/2 (canary)", 0.0)
+    ledger, context = Ledger(hosts), ProgressContext("apply", "wave 1/2 (canary)", 0.0)
     for event in data.draw(events_on(hosts)):
         ledger.record(event)
-    drawn = picture(ledger, scene, 120.0, columns, lines)
+    drawn = render_status(ledger, context, 120.0, columns, lines)
     assert len(drawn) <= lines
     assert all(not re.search(r"[\x00-\x1f\x7f-\x9f]", line.plain) for line in drawn)
     if lines < 8 or columns < 60:
         return
-    assert sum(stands(drawn).values()) == number
+    assert sum(states(drawn).values()) == number
     assert all(cell_len(line.plain) <= columns for line in drawn)
-    bad = [one.name for one in ledger.hosts.values() if stand_of(one) in (Stand.FAILED, Stand.UNREACHABLE)]
+    bad = [
+        one.name
+        for one in ledger.hosts.values()
+        if display_state_of(one) in (DisplayState.FAILED, DisplayState.UNREACHABLE)
+    ]
     text = "\n".join(line.plain for line in drawn)
     assert all(named(host, text) for host in bad) or text.endswith("and more")
 
@@ -105,7 +109,7 @@ def test_a_hundred_hosts_that_fail_are_all_named_in_a_small_window(every, size):
     failing = hosts[::every]
     for host in failing:
         ledger.record(TaskResult(1.0, host, "t0", "failed", f"{host} has no space left"))
-    text = "\n".join(line.plain for line in picture(ledger, Scene("apply"), 2.0, *size))
+    text = "\n".join(line.plain for line in render_status(ledger, ProgressContext("apply"), 2.0, *size))
     assert all(named(host, text) for host in failing)
     assert "failed: nvidia_driver: Do thing 0: gpu001" in text
 
@@ -188,7 +192,7 @@ def test_plain_lines_name_tasks_that_do_something_and_never_fall_silent(capsys):
     assert lines_of(capsys) == ["  still running on gpu001: nvidia_driver: Do thing 1 (1m05s)"]
     run.tell(result(status="changed", task="t1"), HostFinished(0.0, "gpu001", "good"))
     run.display.close()
-    assert lines_of(capsys) == ["  changed: gpu001", "site: 1 good; 2 steps in 1m05s"]
+    assert lines_of(capsys) == ["  changed: gpu001", "site: 1 ok; 2 steps in 1m05s"]
 
 
 def test_hosts_that_fail_alike_are_told_together_and_those_that_do_not_apart(capsys):
@@ -328,8 +332,8 @@ def test_a_rescued_host_is_at_work_again():
     ledger = Ledger(["gpu001"])
     for event in (TASKS[0], result(status="failed"), TASKS[1], HostStarted(2.0, "gpu001", "t1")):
         ledger.record(event)
-    assert stand_of(ledger.hosts["gpu001"]) is Stand.AT_WORK
+    assert display_state_of(ledger.hosts["gpu001"]) is DisplayState.AT_WORK
     ledger.record(result(task="t1"))
     counts = dict.fromkeys(("ok", "changed", "skipped", "failures", "unreachable"), 0)
     ledger.record(Stats(3.0, {"gpu001": counts}))
-    assert stand_of(ledger.hosts["gpu001"]) is Stand.WAITING
+    assert display_state_of(ledger.hosts["gpu001"]) is DisplayState.WAITING

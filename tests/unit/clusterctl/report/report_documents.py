@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.evidence import Evidence
-from clustercheck.ledger import complete, count
-from clustercheck.model import Culprit
-from clustercheck.sample import healthy
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.model import Culprit, Verdict
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import add_missing_results, count_coverage
+from clustercheck.samples.sample import healthy
 
 
 def planted(check: str, fault: str) -> Evidence:
@@ -21,30 +22,31 @@ def planted(check: str, fault: str) -> Evidence:
 
 def document(
     evidence: Evidence | None = None, culprits: tuple[Culprit, ...] = (), **changed: Any
-) -> dict[str, Any]:
-    """A whole document, as validate writes it."""
+) -> Document:
+    """A whole document, as validate makes it."""
     known = evidence or healthy()
-    results = complete(CHECKS, known, [r for check in CHECKS for r in evaluate(check, known)])
+    results = add_missing_results(CHECKS, known, [r for check in CHECKS for r in evaluate(check, known)])
     made = Document(
         run="20261120T195700-validate-3fa2",
         started="2026-11-20T19:57:00Z",
         finished="2026-11-20T19:58:12Z",
         cluster="mysite",
         suite="quick",
-        coverage=count(results),
+        coverage=count_coverage(results),
         culprits=culprits,
         results=tuple(results),
         environment={"image": "registry01:5000/paddle@sha256:0", "nodes": {"gpu01": {"kernel": "6.1"}}},
         simulated=known.simulated,
-    ).as_json()
-    return {**made, **changed}
+    )
+    return replace(made, **changed)
 
 
-def failing(because: str = "rank 1 on gpu02 crashed") -> dict[str, Any]:
-    """A cluster with one crashed rank on gpu02, who is blamed for it."""
+def failing(because: str = "rank 1 on gpu02 crashed") -> Document:
+    """A cluster with one crashed rank on gpu02, which is the culprit."""
     culprit = Culprit("node", "gpu02", because, "Look at its log.")
     made = document(planted("all-reduce", "node-lost"), (culprit,))
-    for result in made["results"]:
-        if result["verdict"] == "fail":
-            result["because"] = because
-    return made
+    failed = (
+        replace(result, because=because) if result.verdict is Verdict.FAIL else result
+        for result in made.results
+    )
+    return replace(made, results=tuple(failed))

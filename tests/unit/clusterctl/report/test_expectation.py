@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
 from tests.support.judged import compared, failing, many, passing
 
+from clustercheck.model import Direction, Part, Verdict
 from clusterctl.report import change, expectation, heat, html, inventory, nodes
 
 SLOW = ("gpu04", 2)  # in `compared`: all that it computes takes longer
@@ -21,7 +23,7 @@ def against_baseline():
 def test_every_quantity_is_held_to_the_parts_that_could_be_asked(against_baseline):
     made = {(one.check, one.metric): one for one in expectation.quantities(against_baseline)}
     gemm = made["gpu-gemm", "gemm_bf16"]
-    assert list(gemm.limits) == list(expectation.PARTS)
+    assert list(gemm.limits) == list(Part)
     assert {part: one.verdict for part, one in gemm.limits.items()} == {
         "ceiling": "pass", "floor": "pass", "baseline": "fail", "peers": "fail",
     }  # fmt: skip
@@ -29,7 +31,7 @@ def test_every_quantity_is_held_to_the_parts_that_could_be_asked(against_baselin
     assert gemm.limits["peers"].margin < 0 < gemm.limits["floor"].margin
     assert gemm.limits["ceiling"].lowest > gemm.highest > gemm.limits["floor"].highest
     assert gemm.limits["peers"].asked == len(gemm.figures) == 64
-    assert {part for part, source, method in gemm.grounds if source} == set(expectation.PARTS)
+    assert {part for part, source, method in gemm.grounds if source} == set(Part)
     assert 0 < gemm.shares[0][0] < gemm.shares[-1][0] < 1
     assert all(0 < floor < 1 for floor in gemm.floors)
 
@@ -40,16 +42,16 @@ def test_a_result_tells_of_each_part_its_limit_margin_source_and_method(against_
     article = unescape(page[start : page.index("</article>", start)])
     (failed,) = [
         result
-        for result in against_baseline["results"]
-        if result["check"] == "gpu-gemm" and result["verdict"] == "fail"
+        for result in against_baseline.results
+        if result.check == "gpu-gemm" and result.verdict is Verdict.FAIL
     ]
-    for figure in failed["figures"]:
-        assert expectation.metric_name(figure["metric"]) in article
-        for part in figure["parts"]:
-            assert f"<td>{part['part']}</td>" in article
-            assert f"{part['margin']:+.1%}" in article
-            assert part["source"] in article
-            assert part["method"] in article
+    for judged in failed.figures:
+        assert expectation.metric_name(judged.figure.metric) in article
+        for part in judged.parts:
+            assert f"<td>{part.part}</td>" in article
+            assert f"{part.margin:+.1%}" in article
+            assert part.source in article
+            assert part.method in article
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def test_a_result_tells_of_each_part_its_limit_margin_source_and_method(against_
     ],
 )
 def test_a_limit_is_said_in_its_direction(part, better, sign):
-    assert expectation.bound(part, better) == sign
+    assert expectation.bound(Part(part), Direction(better)) == sign
 
 
 def test_a_size_is_said_in_the_units_of_messages():
@@ -75,12 +77,12 @@ def test_the_comparison_says_what_is_slower_than_it_was_and_what_could_not_be_co
     made = {one.metric: one for one in found.changes if one.check == "gpu-gemm"}
     assert made["gemm_bf16"].worst.who == "gpu04, GPU 2"
     assert made["gemm_bf16"].worst.change == pytest.approx(-0.09, abs=1e-3)
-    assert made["gemm_bf16"].then == pytest.approx(268.0, rel=1e-3)  # the limit has the tolerance taken off
+    assert made["gemm_bf16"].before == pytest.approx(268.0, rel=1e-3)  # the limit has the tolerance taken off
     assert made["gemm_bf16"].beyond == 1
     assert made["gemm_bf16"].compared == 63  # a GPU that was replaced is compared with nothing
     assert not made["gemm_bf16"].even
     latency = next(one for one in found.changes if one.metric == "kernel_launch_wall")
-    assert latency.then == pytest.approx(14.0, rel=1e-2)
+    assert latency.before == pytest.approx(14.0, rel=1e-2)
     assert latency.even
     assert [text.partition(":")[0] for text in found.differs] == ["gpu02"]
     assert "gpu02 GPU 5 is another one" in found.not_compared[0]
@@ -133,36 +135,36 @@ def test_a_map_of_many_nodes_has_a_cell_for_every_gpu_and_stays_small():
 
 def test_every_node_has_its_section_with_what_it_is_and_what_was_found(against_baseline):
     found = nodes.sections(against_baseline, heat.maps(against_baseline))
-    assert [node.name for node in found.told] == [f"gpu{n:02d}" for n in range(1, 9)]
-    slow = found.told[3]
-    assert slow.verdict == "fail"
-    assert {row.first["check"] for row in slow.rows} == {"gpu-gemm", "gpu-burn"}
+    assert [node.name for node in found.shown] == [f"gpu{n:02d}" for n in range(1, 9)]
+    slow = found.shown[3]
+    assert slow.outcome == "fail"
+    assert {row.first.check for row in slow.rows} == {"gpu-gemm", "gpu-burn"}
     assert slow.gpus[2].serial == "1650000040002"
     assert ("driver", "580.95.05") in slow.facts
     page = html.render(against_baseline)
-    for node in found.told:
+    for node in found.shown:
         assert f'<details id="node-{node.name}"' in page
     assert '<a href="#node-gpu04">gpu04, GPU 2</a>' in page
 
 
 def test_where_a_gpu_is_gone_no_serial_stands_beside_another():
     found = nodes.sections(failing(), ())
-    gone = next(node for node in found.told if node.name == "gpu03")
+    gone = next(node for node in found.shown if node.name == "gpu03")
     assert {gpu.serial for gpu in gone.gpus} == {""}
 
 
 def test_of_many_nodes_the_troubled_ones_have_sections():
     made = many(200)
     found = nodes.sections(made, heat.maps(made))
-    assert {node.name for node in found.told} == {"gpu13", "gpu17", "gpu42", "gpu60"}
-    assert found.good_count == 196
-    assert found.good.startswith("gpu01-gpu12, gpu14-gpu16")
+    assert {node.name for node in found.shown} == {"gpu13", "gpu17", "gpu42", "gpu60"}
+    assert found.passed_count == 196
+    assert found.passed.startswith("gpu01-gpu12, gpu14-gpu16")
 
 
 def test_the_lock_is_part_of_the_environment():
     image = {"name": "training", "tag": "3.0", "digest": f"sha256:{'0' * 64}", "cuda": "12.6"}
     made = passing()
-    made = {**made, "environment": {**made["environment"], "lock": {"driver": "580", "images": [image]}}}
+    made = replace(made, environment={**made.environment, "lock": {"driver": "580", "images": [image]}})
     table = inventory.locked(made)
     assert table.columns == ("name", "tag", "digest", "cuda")
     assert f"<td>sha256:{'0' * 64}</td>" in html.render(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustercheck.model import Coverage, Result, Scope, Subject, Verdict
+from clustercheck.result.document import Document
 from clusterctl.report import (
     html,
     junit,
@@ -114,62 +117,49 @@ def parsed(text: str) -> ET.Element:
 def test_junit_counts_what_did_not_run_as_an_error():
     made = failing()
     root = parsed(junit.render(made))
-    assert int(root.get("tests")) == made["coverage"]["expected"]
-    assert int(root.get("failures")) == made["coverage"]["fail"] > 0
-    assert int(root.get("errors")) == made["coverage"]["not_run"] > 0
-    assert int(root.get("skipped")) == made["coverage"]["excluded"]
-    assert len(root.findall(".//failure")) == made["coverage"]["fail"]
-    assert len(root.findall(".//error")) == made["coverage"]["not_run"]
+    assert int(root.get("tests")) == made.coverage.expected
+    assert int(root.get("failures")) == made.coverage.failed > 0
+    assert int(root.get("errors")) == made.coverage.not_run > 0
+    assert int(root.get("skipped")) == made.coverage.excluded
+    assert len(root.findall(".//failure")) == made.coverage.failed
+    assert len(root.findall(".//error")) == made.coverage.not_run
     assert root.get("time") == "72"
     suites = root.findall("testsuite")
-    assert sum(int(suite.get("tests")) for suite in suites) == made["coverage"]["expected"]
+    assert sum(int(suite.get("tests")) for suite in suites) == made.coverage.expected
     assert all(case.get("name") and case.get("classname") for case in root.iter("testcase"))
 
 
 @given(st.text())
 def test_junit_is_well_formed_whatever_a_node_prints(text):
-    result = {
-        "check": "x",
-        "scope": "host",
-        "subject": {"node": text, "gpu": None, "peer": None},
-        "verdict": "fail",
-        "because": text,
-    }
-    made = {
-        "run": "r", "suite": "quick", "started": "2026-11-20T19:57:00Z", "finished": "x", "cluster": text,
-        "verdict": "fail", "simulated": False, "coverage": {}, "culprits": [], "results": [result],
-    }  # fmt: skip
+    result = Result("x", Scope.HOST, Subject(text), Verdict.FAIL, because=text)
+    made = Document(
+        run="r", suite="quick", started="2026-11-20T19:57:00Z", finished="x", cluster=text,
+        coverage=Coverage(1, 0, 1, 0, 0), culprits=(), results=(result,), environment={},
+    )  # fmt: skip
     parsed(junit.render(made))
 
 
 def test_a_warning_is_shown_with_its_remedy_and_fails_nothing():
     made = failing()
-    result = next(one for one in made["results"] if one["verdict"] == "pass")
-    said = {"because": "the governor is powersave", "remedy": "cpupower frequency-set"}
-    changed = {**result, "check": "cpu-governor", "verdict": "warning", **said}
-    made = {**made, "results": [changed], "coverage": {**made["coverage"], "warning": 1}}
-    assert "1 warning" in terminal.render(made) and said["because"] in terminal.render(made)
+    passed = next(one for one in made.results if one.verdict is Verdict.PASS)
+    because, remedy = "the governor is powersave", "cpupower frequency-set"
+    warning = replace(passed, check="cpu-governor", verdict=Verdict.WARNING, because=because, remedy=remedy)
+    made = replace(made, results=(warning,), coverage=replace(made.coverage, warnings=1))
+    assert "1 warning" in terminal.render(made) and because in terminal.render(made)
     assert "| warning |" in markdown.render(made)
-    assert said["remedy"] in html.render(made)
+    assert remedy in html.render(made)
     (case,) = parsed(junit.render(made)).iter("testcase")
-    assert [element.tag for element in case] == ["system-out"] and said["because"] in case[0].text
+    assert [element.tag for element in case] == ["system-out"] and because in case[0].text
     assert 'verdict="warning"} 1' in prometheus.render(made)
-
-
-@pytest.mark.parametrize("render", ALL.values(), ids=list(ALL))
-def test_a_result_of_a_version_without_warnings_is_rendered(render):
-    made = document()
-    del made["coverage"]["warning"]
-    assert made["cluster"] in render(made)
 
 
 def test_every_coverage_number_is_shown():
     made = failing()
-    counts = made["coverage"]
-    assert f"{counts['not_run']} not run" in terminal.render(made)
-    row = "| {expected} | {pass} | {fail} | 0 | {not_run} | {excluded} |".format(**counts)
+    counts = made.coverage
+    assert f"{counts.not_run} not run" in terminal.render(made)
+    row = f"| {counts.expected} | {counts.passed} | {counts.failed} | 0 | {counts.not_run} | 0 | 0 |"
     assert row in markdown.render(made)
-    assert f"<strong>{counts['not_run']}</strong> not run" in html.render(made)
+    assert f"<strong>{counts.not_run}</strong> not run" in html.render(made)
 
 
 def test_colour_only_where_it_is_asked_for(monkeypatch):

@@ -14,11 +14,10 @@ from tests.support.tree import ROOT
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.document import Document
-from clustercheck.expect.figures import Better, Part
-from clustercheck.ledger import count
-from clustercheck.model import Scope, Severity, Verdict
-from clustercheck.sample import healthy
+from clustercheck.model import Direction, Part, Scope, Severity, Verdict
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import count_coverage
+from clustercheck.samples.sample import healthy
 from clusterctl.report import files
 
 JSON = st.recursive(
@@ -40,7 +39,7 @@ def test_the_schema_knows_the_words_of_the_code_and_no_other(schema):
     assert result["properties"]["scope"]["enum"] == [word.value for word in Scope]
     assert result["properties"]["severity"]["enum"] == [word.value for word in Severity]
     assert part["properties"]["part"]["enum"] == [word.value for word in Part]
-    assert figure["properties"]["better"]["enum"] == [word.value for word in Better]
+    assert figure["properties"]["better"]["enum"] == [word.value for word in Direction]
 
 
 def kinds(made: dict[str, Any]) -> list[dict[str, Any]]:
@@ -50,7 +49,7 @@ def kinds(made: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("make", [passing, failing, incomplete, compared])
 def test_whole_documents_are_as_the_schema_says(schema, make):
-    made = json.loads("".join(files.pieces(make())))
+    made = json.loads("".join(files.pieces(make().members())))
     assert made["results"]
     Draft202012Validator(schema).validate({**made, "results": kinds(made)})
 
@@ -59,11 +58,13 @@ def test_every_state_of_a_result_and_of_each_part_is_as_the_schema_says(schema):
     validator = Draft202012Validator({"$defs": schema["$defs"], "$ref": "#/$defs/result"})
     good, seen, parts = healthy(), set(), set()
     made = [
-        Document("", "", "", "", "", count([]), (), tuple(evaluate(check, fault.inject(good))), {}).as_json()
+        Document(
+            "", "", "", "", "", count_coverage([]), (), tuple(evaluate(check, fault.inject(good))), {}
+        ).as_json()
         for check in CHECKS
         for fault in check.faults
     ]
-    for result in (result for one in (*made, compared()) for result in kinds(one)):
+    for result in (result for one in (*made, compared().as_json()) for result in kinds(one)):
         validator.validate(json.loads(json.dumps(result)))
         seen.add(result["verdict"])
         parts |= {(part["part"], part["verdict"]) for f in result.get("figures", ()) for part in f["parts"]}
@@ -81,6 +82,6 @@ def test_pieces_are_the_whole_document(made):
 
 def test_a_result_stands_on_a_line_of_its_own():
     made = failing()
-    lines = "".join(files.pieces(made)).splitlines()
-    assert sum(line.startswith(' {"check": ') for line in lines) == len(made["results"])
-    assert max(map(len, files.pieces(compared()))) < 200_000  # never the whole document at once
+    lines = "".join(files.pieces(made.members())).splitlines()
+    assert sum(line.startswith(' {"check": ') for line in lines) == len(made.results)
+    assert max(map(len, files.pieces(compared().members()))) < 200_000  # never the whole document at once

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clustercheck.model import Result, Scope, Subject, Verdict
 from clusterctl.report import (
     curve,
     html,
@@ -71,29 +73,28 @@ def test_every_result_has_its_place_in_the_matrix():
     shown = matrix.matrix(made)
     assert shown is not None
     assert [row.names for row in shown.rows] == ["all nodes", "gpu01", "gpu02", "gpu03"]
-    placed = sum(len(cell.verdicts) for row in shown.rows for cell in (*row.cells, row.rest))
-    assert placed == sum(len(cell.verdicts) for row in shown.every for cell in row.cells)
-    pairs_count_twice = sum(result["subject"]["peer"] is not None for result in made["results"])
-    assert placed == len(made["results"]) + pairs_count_twice
+    placed = sum(len(cell.outcomes) for row in shown.rows for cell in (*row.cells, row.rest))
+    assert placed == sum(len(cell.outcomes) for row in shown.every for cell in row.cells)
+    pairs_count_twice = sum(result.subject.peer is not None for result in made.results)
+    assert placed == len(made.results) + pairs_count_twice
     assert {*shown.checks, *shown.folded} == set(shown.every_check)
-    assert matrix.matrix({**made, "results": []}) is None
+    assert matrix.matrix(replace(made, results=())) is None
 
 
 def test_what_passes_wherever_it_could_be_judged_shares_a_column():
     gone = document(planted("node-reachable", "node-down"))
     shown = matrix.matrix(gone)
-    out = next(row for row in shown.rows if "fail" in {cell.verdict for cell in row.cells})
+    out = next(row for row in shown.rows if "fail" in {cell.outcome for cell in row.cells})
     assert shown.checks[:1] == ("node-reachable",)
     assert len(shown.folded) > 40
-    assert "not_run" in out.rest.verdicts  # who is out says so in the column that is shared, too
-    assert "pass" not in {verdict for verdict in out.rest.verdicts if out.rest.verdict != "mixed"}
-    assert all(row.rest.verdict == "pass" for row in shown.rows if row.size and row is not out)
+    assert "not_run" in out.rest.outcomes  # who is out says so in the column that is shared, too
+    assert all(row.rest.outcome == "pass" for row in shown.rows if row.size and row is not out)
 
 
 def test_a_cell_says_which_gpu_it_is():
     shown = matrix.matrix(document(planted("gpu-ecc", "ecc-dram")))
     cell = next(row for row in shown.rows if row.names == "gpu01").cells[shown.checks.index("gpu-ecc")]
-    assert cell.verdict == "mixed"
+    assert cell.outcome == "mixed"
     assert cell.shares[4] == ("fail", 1)
     assert cell.about == "7 pass, 1 fail (GPU 4)"
 
@@ -102,15 +103,14 @@ def test_of_many_nodes_those_that_are_alike_share_a_row():
     """As on a large cluster: the odd ones out come first, and none is lost."""
     checks, nodes = ("a", "b"), [f"gpu{n:02d}" for n in range(1, 101)]
     results = [
-        {"check": check, "subject": {"node": node, "gpu": gpu, "peer": None}, "verdict": "pass"}
+        Result(check, Scope.GPU, Subject(node, gpu), Verdict.PASS)
         for check in checks
         for node in nodes
         for gpu in range(8)
     ]
-    results[3 * 8 + 5]["verdict"] = "fail"  # check a on gpu04
-    for result in results[:8]:
-        result["verdict"] = "not_run"  # check a on gpu01
-    shown = matrix.matrix({"results": results})
+    results[3 * 8 + 5] = replace(results[3 * 8 + 5], verdict=Verdict.FAIL)  # check a on gpu04
+    results[:8] = [replace(result, verdict=Verdict.NOT_RUN) for result in results[:8]]  # check a on gpu01
+    shown = matrix.matrix(document(results=tuple(results)))
     assert [(row.names, row.size) for row in shown.rows] == [
         ("gpu04", 1),
         ("gpu01", 1),
@@ -134,4 +134,4 @@ def test_a_slow_node_is_a_cross_among_the_pairs():
     assert {name for name, _, verdict in pairs.slowest(found) if verdict == "fail"} == {
         f"{found.nodes[a]} - {found.nodes[b]}" for a, b in slow if a < b
     }
-    assert pairs.pairs({**document(), "results": []}) is None
+    assert pairs.pairs(document(results=())) is None

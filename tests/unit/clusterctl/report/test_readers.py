@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
@@ -15,6 +13,8 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support import judged
 
+from clustercheck.model import Verdict
+from clustercheck.result.document import Document
 from clusterctl.report import junit, markdown, prometheus
 
 DOCUMENTS = {
@@ -26,11 +26,11 @@ DOCUMENTS = {
 
 
 @pytest.fixture(params=DOCUMENTS)
-def document(request: pytest.FixtureRequest) -> dict[str, Any]:
+def document(request: pytest.FixtureRequest) -> Document:
     return DOCUMENTS[request.param]
 
 
-def metrics(document: Mapping[str, Any]) -> dict[str, Metric]:
+def metrics(document: Document) -> dict[str, Metric]:
     return {family.name: family for family in text_string_to_metric_families(prometheus.render(document))}
 
 
@@ -42,11 +42,11 @@ def value(family: Metric, **labels: str) -> float:
 def test_prometheus_tells_verdict_coverage_and_time(document):
     read = metrics(document)
     verdicts = {s.labels["verdict"]: s.value for s in read["clusterctl_validation_verdict"].samples}
-    assert {word for word, on in verdicts.items() if on} == {document["verdict"]}
+    assert {word for word, on in verdicts.items() if on} == {document.verdict}
     assert set(verdicts) == {"pass", "fail", "incomplete"}
     coverage = read["clusterctl_validation_coverage_results"]
-    for verdict in ("pass", "fail", "not_run", "excluded"):
-        assert value(coverage, verdict=verdict) == document["coverage"][verdict]
+    for verdict in ("pass", "fail", "warning", "not_run", "excluded"):
+        assert value(coverage, verdict=verdict) == document.as_json()["coverage"][verdict]
     assert read["clusterctl_validation_end_timestamp_seconds"].samples[0].value == 1795204992
     assert read["clusterctl_validation_duration_seconds"].samples[0].value == 372
 
@@ -59,7 +59,7 @@ def test_prometheus_gives_every_metric_help_a_type_and_no_sample_twice(document)
         assert len(set(seen)) == len(seen), family.name
         for sample in family.samples:
             assert sample.labels["cluster"] == "rack-a"
-            assert sample.labels["simulated"] == str(document["simulated"]).lower()
+            assert sample.labels["simulated"] == str(document.simulated).lower()
             assert math.isfinite(sample.value)
             assert sample.timestamp is None  # the textfile collector refuses them
 
@@ -86,11 +86,11 @@ def test_prometheus_text_keeps_the_rules_of_the_exposition_format(made):
     assert len(set(begun)) == len(begun)
 
 
-def test_prometheus_names_who_is_to_blame():
+def test_prometheus_names_the_faulty_components():
     read = metrics(DOCUMENTS["failing"])
     who = [sample.labels for sample in read["clusterctl_validation_culprit"].samples]
     assert {"scope": "gpu", "node": "gpu03", "gpu": "5"}.items() <= who[-1].items()
-    assert len(who) == len(DOCUMENTS["failing"]["culprits"])
+    assert len(who) == len(DOCUMENTS["failing"].culprits)
     assert "clusterctl_validation_culprit" not in metrics(DOCUMENTS["passing"])
 
 
@@ -107,15 +107,15 @@ def test_prometheus_figures_are_in_base_units_and_on_their_gpu():
 
 def places(result):
     """The cells that a result is told of: check, node and GPU, and of a pair both nodes."""
-    where = result["subject"]
-    nodes = [where["node"]] if where.get("peer") is None else [where["node"], where["peer"]]
-    return {(result["check"], node, where.get("gpu")) for node in nodes}
+    where = result.subject
+    nodes = [where.node] if where.peer is None else [where.node, where.peer]
+    return {(result.check, node, where.gpu) for node in nodes}
 
 
 def told(results, key):
     """The cells of the results that have this figure, in a unit."""
     having = [
-        r for r in results if isinstance(r.get(key), int | float) and (r.get("unit") or key == "efficiency")
+        r for r in results if isinstance(getattr(r, key), int | float) and (r.unit or key == "efficiency")
     ]
     return set().union(*map(places, having))
 
@@ -129,9 +129,9 @@ def test_prometheus_gives_of_a_nodes_pairs_the_worst():
     passed = read["clusterctl_check_passed"]
     assert value(passed, check="pair-bandwidth", node="gpu88") == 0
     samples = {name: len(family.samples) for name, family in read.items()}
-    every = DOCUMENTS["hundred"]["results"]
-    results = [r for r in every if r["verdict"] != "excluded"]
-    assert sum(r["check"] == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes take no part
+    every = DOCUMENTS["hundred"].results
+    results = [r for r in every if r.verdict is not Verdict.EXCLUDED]
+    assert sum(r.check == "pair-bandwidth" for r in results) == 98 * 97 / 2  # two nodes are not used
     # A sample a cell of node x GPU x check, of pairs one a node; what was expected for a node, not each GPU.
     assert samples["clusterctl_check_passed"] == len(set().union(*map(places, results)))
     # What was measured and has no floor is excluded, and has its part of physics.
@@ -164,11 +164,11 @@ def test_a_ci_system_counts_in_junit_what_the_document_counts(made):
     for case in cases:
         for outcome in case.result:
             counted[type(outcome)] += 1
-    coverage = made["coverage"]
-    assert len(cases) == coverage["expected"] == read.tests
-    assert counted[Failure] == coverage["fail"] == read.failures
-    assert counted[Error] == coverage["not_run"] == read.errors
-    assert counted[Skipped] == coverage["excluded"] == read.skipped
+    coverage = made.coverage
+    assert len(cases) == coverage.expected == read.tests
+    assert counted[Failure] == coverage.failed == read.failures
+    assert counted[Error] == coverage.not_run == read.errors
+    assert counted[Skipped] == coverage.excluded == read.skipped
 
 
 @pytest.mark.parametrize("made", [*DOCUMENTS.values(), judged.hostile()], ids=[*DOCUMENTS, "hostile"])
@@ -177,16 +177,16 @@ def test_markdown_renders_as_headings_tables_and_plain_words(made):
     kinds = [token.type for token in tokens]
     assert kinds.count("table_open") == 2
     assert kinds[0] == "heading_open"
-    assert tokens[1].content.startswith(made["verdict"].upper())
+    assert tokens[1].content.startswith(made.verdict.upper())
     assert "html_block" not in kinds
     inline = {child.type for token in tokens for child in token.children or []}
     assert inline <= {"text", "strong_open", "strong_close", "code_inline", "text_special", "softbreak"}
     rows = [index for index, kind in enumerate(kinds) if kind == "tr_open"]
     widths = [kinds[start : kinds.index("tr_close", start)].count("td_open") for start in rows]
-    assert set(widths) == {0, 6}  # headings have th
+    assert set(widths) == {0, 6, 7}  # headings have th, the coverage has a column more than the checks
     items = [token.content for token in tokens if token.type == "inline" and token.level == 5]
-    told = [culprit["remedy"] for culprit in made["culprits"] if culprit["remedy"]]
-    assert len([item for item in items if item.startswith("What to do: ")]) == len(told)
+    told = [culprit.remedy for culprit in made.culprits if culprit.remedy]
+    assert len([item for item in items if item.startswith("Remedy: ")]) == len(told)
 
 
 def test_every_metric_is_documented_and_no_other(repository: Path):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clustercheck.model import Culprit
+from clustercheck.model import Culprit, Result, Scope, Subject, Verdict
 from clusterctl.report import (
     html,
     inventory,
+    subjects,
     terminal,
     view,
 )
@@ -16,14 +17,14 @@ from .report_documents import document, planted
 
 
 def test_the_same_said_of_many_is_said_once():
-    subjects = [{"node": "gpu01", "gpu": gpu, "peer": None} for gpu in (0, 1, 2, 5)]
-    assert view.subjects_name([*subjects, {"node": "gpu02", "gpu": 3}]) == "gpu01, GPU 0-2, 5; gpu02, GPU 3"
-    assert view.subjects_name([{"node": "gpu01"}, {"node": "gpu02"}]) == "gpu01, gpu02"
-    assert view.subjects_name([{"node": None}]) == "all nodes"
-    assert view.subjects_name([{"node": "gpu01", "gpu": None, "peer": "gpu02"}]) == "gpu01 - gpu02"
+    gpus = [Subject("gpu01", gpu) for gpu in (0, 1, 2, 5)]
+    assert subjects.subjects_name([*gpus, Subject("gpu02", 3)]) == "gpu01, GPU 0-2, 5; gpu02, GPU 3"
+    assert subjects.subjects_name([Subject("gpu01"), Subject("gpu02")]) == "gpu01, gpu02"
+    assert subjects.subjects_name([Subject()]) == "all nodes"
+    assert subjects.subjects_name([Subject("gpu01", peer="gpu02")]) == "gpu01 - gpu02"
 
 
-def test_what_was_not_judged_is_told_by_its_reason():
+def test_checks_not_run_are_grouped_by_reason():
     made = document(planted("gpu-ecc", "counters-missing"))
     (question,) = view.open_questions(made)
     assert question.because == "cannot read: the uncorrectable ECC counters are not printed"
@@ -43,23 +44,24 @@ def test_the_terminal_says_a_reason_once_that_many_checks_share():
 
 def test_many_pairs_are_said_in_one_row_with_their_range():
     slow = [
-        {
-            "check": "pair-bandwidth",
-            "subject": {"node": f"gpu{n:02d}", "gpu": None, "peer": "gpu88"},
-            "verdict": "fail",
-            "measured": 0.05 + n / 1000,
-            "unit": "GB/s",
-            "expected": 1.1,
-            "because": f"pair {n}",
-            "remedy": "Check the cable.",
-        }
+        Result(
+            "pair-bandwidth",
+            Scope.PAIR,
+            Subject(f"gpu{n:02d}", peer="gpu88"),
+            Verdict.FAIL,
+            measured=0.05 + n / 1000,
+            unit="GB/s",
+            expected=1.1,
+            because=f"pair {n}",
+            remedy="Check the cable.",
+        )
         for n in range(9, 0, -1)
     ]
-    (group,) = view.check_groups({"results": slow})
+    (group,) = view.check_groups(document(results=tuple(slow)))
     (row,) = group.rows
     assert (row.subjects, row.measured) == ("gpu88 with 9 others", "0.051 GB/s to 0.059 GB/s")
-    assert row.first["because"] == "pair 1"
-    (few,) = view.check_groups({"results": slow[:3]})
+    assert row.first.because == "pair 1"
+    (few,) = view.check_groups(document(results=tuple(slow[:3])))
     assert [row.subjects for row in few.rows] == [f"gpu0{n} - gpu88" for n in (9, 8, 7)]
 
 
@@ -77,7 +79,7 @@ def test_a_long_reason_is_cut_between_words_and_kept():
     long = "slow with " + ", ".join(f"gpu{n:03d}" for n in range(200))
     shown, rest = html._excerpt(long)
     assert shown + rest == long
-    assert len(shown) <= html.LONGEST_REASON
+    assert len(shown) <= html.MAX_REASON
     assert rest.startswith(" ")
 
 
@@ -92,7 +94,7 @@ def test_a_long_reason_is_cut_between_words_and_kept():
     ],
 )
 def test_names_that_count_up_are_said_as_a_range(names, text):
-    assert view.names_in_ranges(names) == text
+    assert subjects.names_in_ranges(names) == text
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,12 @@ def test_names_that_count_up_are_said_as_a_range(names, text):
         (12.3456, "GB/s", "12.35 GB/s"),
         (235.65, "GB/s", "235.7 GB/s"),
         (8, "", "8"),
+        (1, "mounts", "1 mount"),
+        (2, "mounts", "2 mounts"),
+        (1, "GPUs", "1 GPU"),
+        (1, "us", "1 us"),
+        (1, "loss", "1 loss"),
+        (1, "images/s", "1 images/s"),
         (True, "", "yes"),
         ("580.95.05", "", "580.95.05"),
     ],
@@ -113,10 +121,15 @@ def test_values_are_written_as_people_read_them(measured, unit, text):
 
 @pytest.mark.parametrize(
     ("finished", "text"),
-    [("2026-11-20T19:58:12Z", "1 min 12 s"), ("2026-11-20T19:57:09Z", "9 s"), ("soon", "–"), (None, "–")],
+    [
+        ("2026-11-20T19:58:12Z", "1 min 12 s"),
+        ("2026-11-20T19:57:09Z", "9 s"),
+        ("soon", "–"),
+        ("2026-11-20T19:58:12", "–"),
+    ],
 )
 def test_how_long_it_took_is_written_as_people_read_it(finished, text):
-    assert view.duration_text({"started": "2026-11-20T19:57:00Z", "finished": finished}) == text
+    assert view.duration_text(document(finished=finished)) == text
 
 
 def test_times_are_written_to_the_minute():

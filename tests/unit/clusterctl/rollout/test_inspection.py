@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from clustercheck.node_evidence import NodeEvidence
-from clustercheck.transport import Completed, NodeUnreachableError
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clusterctl.rollout.inspection import HostStatus, inspect, status_of
 
 RAW = {

@@ -1,4 +1,4 @@
-"""Clearing a fault gives back what was there, and says so where it cannot: the scripts run here, on files."""
+"""Clearing a fault releases what was there, and says so where it cannot: the scripts run here, on files."""
 
 from __future__ import annotations
 

@@ -12,17 +12,17 @@ from unittest import mock
 import pytest
 from tests.lab.fault_cases import BY_KIND, Case
 
-from clustercheck import sample
-from clustercheck.checks import seeding
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import evaluate
-from clustercheck.evidence import Evidence
-from clustercheck.locate.culprits import culprits
+from clustercheck.checks.support import seeding
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Result, Scope, Subject, Verdict
+from clustercheck.samples import sample
 from clusterlab import cluster_files, hardware
 from clusterlab.simulated.nvml import node as nvml
 from clusterlab.simulated.nvml import smi, tables
-from clusterlab.state import State
+from clusterlab.state import LabState
 
 from .test_simulated_hardware import StoppedNode
 
@@ -58,7 +58,7 @@ def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
 
 def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
     """The healthy sample, with what these nodes print, and declared as the lab's settings have it."""
-    state = State(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
+    state = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
     offer = cluster_files.Offer("NVIDIA A100-SXM4-80GB", 8, "repository", "sha256:0")
     declared = cluster_files.settings(state, offer)["gpu_nodes"]
     found = sample.healthy(len(lab))
@@ -111,7 +111,7 @@ def test_what_nvidia_smi_says_of_a_fault_blames_the_gpu_in_the_words_of_its_case
     place = Subject(case.node, case.gpu)
     assert {subject for _, subject in failed(results)} == {place}
     assert {check for check, _ in failed(results)} >= set(case.fault.caught_by)
-    (culprit,) = culprits(results, None, group_is_slow=False)
+    (culprit,) = find_culprits(results, None, group_is_slow=False)
     assert (culprit.node, culprit.gpu) == (case.node, case.gpu)
     assert case.because in culprit.because and case.remedy in culprit.remedy, culprit
     case.fault.clear(target)

@@ -12,7 +12,6 @@ import pytest
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker, faults
 from clusterlab.fault_book import require_kind
-from clusterlab.faults import slow_link
 from clusterlab.faults.base import FaultTarget
 
 
@@ -47,15 +46,15 @@ def a_link(said: str) -> Link:
 def test_a_slow_link_never_replaces_what_an_operator_has_set_up(said: str, ours: bool) -> None:
     link = a_link(said)
     if ours:
-        slow_link.FAULT.inject(link)
+        require_kind("slow-link").inject(link)
         assert "root handle c1ab: tbf rate 100mbit" in link.undo["told"]
     else:
         with pytest.raises(ClusterctlError, match="8001:") as caught:
-            slow_link.FAULT.inject(link)
+            require_kind("slow-link").inject(link)
         assert caught.value.code == "lab.link-shaped"
         assert "told" not in link.undo
     link = a_link(said)
-    slow_link.FAULT.clear(link)
+    require_kind("slow-link").clear(link)
     assert link.undo.get("told") == ("tc qdisc del dev eth0 root handle c1ab:" if "c1ab:" in said else None)
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from clusterctl.errors import ClusterctlError
 from clusterlab import faults, hardware
-from clusterlab.faults import driver_version_skew, fabricmanager_version_skew, gpu_missing, xid
-from clusterlab.faults.base import Fault, FaultTarget
+from clusterlab.faults import known
+from clusterlab.faults.base import FaultTarget, LabFault
+from clusterlab.faults.kernel_messages import XID
 
 KINDS = faults.known()
 # All but what only the kernel log says.
@@ -95,7 +96,7 @@ def test_all_faults_of_one_gpu_at_once_are_cleared_in_any_order(target: FaultTar
 
 
 def test_gpu_missing_takes_that_gpu_alone(target: FaultTarget) -> None:
-    gpu_missing.FAULT.inject(target)
+    known()["gpu-missing"].inject(target)
     states = [gpu.state for gpu in hardware.load(target.hardware_file).gpus]
     assert states == [*["present"] * 2, "missing", *["present"] * 5]
 
@@ -103,12 +104,12 @@ def test_gpu_missing_takes_that_gpu_alone(target: FaultTarget) -> None:
 @pytest.mark.parametrize(
     ("fault", "field"),
     [
-        (driver_version_skew.FAULT, "driver_override"),
-        (fabricmanager_version_skew.FAULT, "fabricmanager_override"),
+        (known()["driver-version-skew"], "driver_override"),
+        (known()["fabricmanager-version-skew"], "fabricmanager_override"),
     ],
     ids=lambda value: getattr(value, "kind", value),
 )
-def test_a_skewed_version_is_one_that_no_apply_installs(file: Path, fault: Fault, field: str) -> None:
+def test_a_skewed_version_is_one_that_no_apply_installs(file: Path, fault: LabFault, field: str) -> None:
     from clusterlab.sources.build import DRIVER_VERSIONS
 
     fault.inject(RunningNode("gpu01", "none", file, undo={"unit": "active"}))
@@ -175,18 +176,18 @@ def test_an_xid_reads_as_the_drivers_own_and_every_entry_is_whole(file: Path) ->
     from clustercheck.parse.kernel_log import parse_line
 
     node = RunningNode("gpu01", "none", file, gpu=6)
-    xid.FAULT.inject(node)
+    KINDS["xid"].inject(node)
     entries = node.undo["stdin"].split("\n\n")
     assert entries.pop() == ""  # journald drops an entry that no empty line ends
     messages = [entry.partition("MESSAGE=")[2] for entry in entries]
     found = [one for one in map(parse_line, messages) if one is not None]
-    assert [(one.address, one.code, one.switch) for one in found] == [("0000:b7:00.0", xid.CODE, False)]
+    assert [(one.address, one.code, one.switch) for one in found] == [("0000:b7:00.0", XID, False)]
     assert all("_TRANSPORT=kernel" in entry and "_BOOT_ID=@BOOT@" in entry for entry in entries)
     assert "lab-xid-gpu6" in node.undo["told"]
 
 
 def test_an_xid_is_cleared_of_its_own_gpu_alone_and_not_where_the_host_is_off(file: Path) -> None:
     node = RunningNode("gpu01", "none", file, gpu=6)
-    xid.FAULT.clear(node)
+    KINDS["xid"].clear(node)
     assert node.undo["told"].rstrip().endswith("lab-xid-gpu6")
-    xid.FAULT.clear(StoppedNode("gpu01", "none", file, gpu=6))
+    KINDS["xid"].clear(StoppedNode("gpu01", "none", file, gpu=6))

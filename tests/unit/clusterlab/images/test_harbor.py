@@ -21,7 +21,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import harbor_instal
 
 from clusterlab import cluster_files
 from clusterlab.images import harbor
-from clusterlab.progress import Progress
+from clusterlab.progress import LabProgress
 from clusterlab.simulated.harbor import tokens
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn
@@ -61,7 +61,7 @@ def installers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> harbor.Instal
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(harbor, "bootstrap", bootstrap)
-    return harbor.ensure_installers(Progress(lambda _: None))
+    return harbor.ensure_installers(LabProgress(lambda _: None))
 
 
 def test_an_installer_is_what_the_role_unpacks(installers: harbor.Installers, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_an_installer_is_what_the_role_unpacks(installers: harbor.Installers, tm
         assert sha256_of(path) == one.sha256
         harbor_installer.unpack(path, tmp_path / one.version, one.version)
         assert (tmp_path / one.version / "install.sh").stat().st_mode & 0o111
-    assert harbor.ensure_installers(Progress(print)) == installers, "built once"
+    assert harbor.ensure_installers(LabProgress(print)) == installers, "built once"
     assert installers.newest.version == "v2.15.2"
 
 
@@ -158,7 +158,7 @@ def test_a_dump_is_whole_and_loads_as_a_whole_or_not_at_all(
     whole, begun = f"BEGIN;\n{dumped}\nCOMMIT;\n", f"BEGIN;\n{dumped}"
     for text, names, good in (
         (whole.replace("COMMIT", "nonsense; COMMIT"), ["golden", "later"], False),
-        (begun, ["golden", "later"], True),  # cut off: psql ends well, and nothing was committed
+        (begun, ["golden", "later"], True),  # cut off: psql succeeds, and nothing was committed
         (whole, ["golden"], True),
     ):
         load = f"import database; database.STATE = {str(tmp_path / 'state.sqlite')!r}; database.load()"

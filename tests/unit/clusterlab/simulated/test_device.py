@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from tests.support.phases import Phases
 
-from clustercheck.checks.of_gpu_ceilings import ceiling_of
+from clustercheck.checks.support.gpu_ceilings import ceiling_of
 from clustercheck.expect import profiles
 from clustercheck.jobs import bench as benches
 from clustercheck.jobs import gpu_burn, gpu_gemm, gpu_launch, gpu_memory, gpu_peers, gpu_transfer, watch
 from clustercheck.jobs.device import MEMBERS
 from clustercheck.launch.model import RankOutcome, RankState
 from clustercheck.model import Subject
-from clustercheck.sample import PROFILE, healthy
-from clustercheck.suites import load
+from clustercheck.running.suites import load
+from clustercheck.samples.sample import PROFILE, healthy
 from clusterctl.cluster.captured import MAX_STDOUT_BYTES
 from clusterlab import faults, hardware
 from clusterlab.faults.base import FaultTarget
@@ -91,8 +91,8 @@ def test_it_keeps_the_contract_of_a_device() -> None:
     ("program", "performance", "words"),
     [
         ("gpu_gemm", {"wrong_products": True}, "fp64: 1 of"),
-        ("gpu_burn", {"wrong_products": True}, "elements of the first"),
-        ("gpu_memory", {"stuck_bits": 3}, "words of memory did not hold what was written"),
+        ("gpu_burn", {"wrong_products": True}, "elements of the first product wrong"),
+        ("gpu_memory", {"stuck_bits": 3}, "words of memory did not hold the written data"),
         ("gpu_transfer", {"wrong_copies": True}, "bytes"),
     ],
 )

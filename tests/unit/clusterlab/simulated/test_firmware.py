@@ -25,7 +25,7 @@ NAMES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm")
 
 
 def forget_firmware() -> None:
-    """Where the root is, the firmware reads once: each test imports it anew."""
+    """Where the root is, the firmware reads once: each test imports it again."""
     for name in [name for name in sys.modules if name.startswith("clusterlab_firmware")]:
         del sys.modules[name]
 

@@ -1,4 +1,4 @@
-"""How apt-get is run: where a proxy's password lies, and what becomes of a transaction that was cut off."""
+"""How apt-get is run: where a proxy's password lies, and what becomes of an interrupted transaction."""
 
 from __future__ import annotations
 

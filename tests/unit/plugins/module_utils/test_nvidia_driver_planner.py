@@ -217,6 +217,7 @@ def test_somebody_elses_hold_is_never_released() -> None:
         {
             "what": "held by someone else: libcuda1",
             "remedy": "release them if they may change: apt-mark unhold libcuda1",
+            "code": "packages.held",
         }
     ]
 

@@ -80,7 +80,7 @@ def test_an_installation_that_failed_is_said_in_its_own_words_and_done_again(
     assert harbor_host.read_record(wanted["directory"])["state"] == "installing"
     Path(wanted["release"], "install.sh").write_text(INSTALL, encoding="utf-8")
     done = play("harbor_release", **wanted)["done"]
-    assert done[0].startswith("install: an earlier installation did not come to its end")
+    assert done[0].startswith("install: an earlier installation did not complete")
     assert harbor_host.read_record(wanted["directory"])["state"] == "installed"
 
 
@@ -123,7 +123,7 @@ def test_an_upgrade_that_was_cut_off_after_the_stop_goes_on_with_its_backup(
         in play("harbor_preflight", **looked, version="v2.15.1", upgrade=True)["msg"]
     )
     done = play("harbor_release", **{**wanted, "backup": ""})["done"]
-    assert done[0].startswith("install: an upgrade from v2.14.3 to v2.15.2 was cut off")
+    assert done[0].startswith("install: an upgrade from v2.14.3 to v2.15.2 was interrupted")
     after = harbor_host.read_record(wanted["directory"])
     assert (after["version"], after["state"]) == ("v2.15.2", "installed")
     assert (tmp_path / "units/harbor.service").read_text(encoding="utf-8") == "the new one\n"

@@ -150,10 +150,10 @@ def test_health_is_read_from_the_body(harbor: Harbor) -> None:
 def test_one_waits_until_it_is_healthy(harbor: Harbor) -> None:
     Parts.ill = {"core": "unhealthy"}
 
-    def mend(_: float) -> None:
+    def fix(_: float) -> None:
         Parts.ill = {}
 
-    assert wait_until_healthy(harbor, 60, pause=mend) == ""
+    assert wait_until_healthy(harbor, 60, pause=fix) == ""
 
 
 def test_a_certificate_for_another_name_or_of_another_authority_is_not_talked_to(

@@ -1,7 +1,7 @@
-"""What NVIDIA's driver tells of a device that a framework does not: place on PCI, cache, rates, free memory.
+"""What NVIDIA's driver reports about a device and frameworks do not: PCI address, cache, rates, free memory.
 
-By the CUDA driver API in this process, so that devices have the numbers that the framework gives them. What
-cannot be had is None.
+By the CUDA driver API in this process, so that devices have the framework's numbers. A value that is not
+available is None.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Driver:
         return self._attribute(L2_CACHE_SIZE) or None
 
     def rates(self) -> dict[str, int]:
-        """Highest clocks, the memory's bus, and compute_capability (80 for 8.0); without what is not told."""
+        """Highest clocks, the memory's bus, and compute_capability (80 for 8.0); only what is known."""
         found = {name: self._attribute(number) for name, number in RATES.items()}
         major, minor = self._attribute(CAPABILITY_MAJOR), self._attribute(CAPABILITY_MINOR)
         if major is not None and minor is not None:
@@ -63,7 +63,7 @@ class Driver:
         return value.value
 
     def free_bytes(self) -> int | None:
-        """What nobody has taken of the memory of the device that is in use."""
+        """Free memory of the current device."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         if self._cuda is None or (
             self._cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) != SUCCESS

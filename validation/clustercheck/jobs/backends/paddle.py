@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs.device import Device
 
-PIECE = 1 << 26  # elements compared at once: what comparing takes beside the data stays below 1 GiB
+PIECE = 1 << 26  # elements compared at once: this takes less than 1 GiB besides the data
 TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
-COPY_BYTES = 1 << 30  # beyond every L2 cache of its day: a B200's has 126 MB
+COPY_BYTES = 1 << 30  # larger than every current L2 cache: a B200's has 126 MB
 
 
 class PaddleDevice:
@@ -29,7 +29,7 @@ class PaddleDevice:
     def __init__(self, paddle: Any, place: str) -> None:
         self._paddle = paddle
         self._numpy: Any = importlib.import_module("numpy")  # comes with Paddle
-        self._devices = importlib.import_module(_beside("device"))
+        self._devices = importlib.import_module(_name_sibling("device"))
         self._cuda = place != "cpu"
         self.framework = f"paddle {paddle.__version__}"
         self.kind = "gpu" if self._cuda else "cpu"
@@ -43,7 +43,7 @@ class PaddleDevice:
 
     def _describe_cuda(self, place: str) -> None:
         paddle = self._paddle
-        # Sums in half precision would be the framework's choice, and no fault of the device.
+        # Sums in half precision would be the framework's choice, not a fault of the device.
         paddle.set_flags({"FLAGS_gemm_use_half_precision_compute_type": False})
         base = importlib.import_module("paddle.base" if hasattr(paddle, "base") else "paddle.fluid")
         self._core = base.core
@@ -88,7 +88,7 @@ class PaddleDevice:
         return self._paddle.device.cuda.Event(enable_timing=True)
 
     def _has_events(self) -> bool:
-        """Whether this Paddle's events tell the time between them, with a fraction."""
+        """Whether this Paddle's events measure the time between them, with a fraction."""
         start, end = self._event(), self._event()
         if not hasattr(start, "elapsed_time"):
             return False
@@ -98,20 +98,20 @@ class PaddleDevice:
         return isinstance(start.elapsed_time(end), float)
 
     def free_bytes(self) -> int:
-        """Memory that can still be allocated. Raises RuntimeError where the driver does not tell."""
+        """Memory that can still be allocated. Raises RuntimeError if the driver does not report it."""
         if self._cuda:
-            self._paddle.device.cuda.empty_cache()  # what is kept for later is not free to the driver
+            self._paddle.device.cuda.empty_cache()  # cached memory is not free to the driver
             free: int | None = self._driver.free_bytes()
             if free is None:
-                raise RuntimeError("the driver does not tell how much memory is free")
+                raise RuntimeError("the driver does not report how much memory is free")
             return free
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
     def random(self, rows: int, columns: int, precision: str, seed: int) -> Any:
         """Uniform in [-1, 1)."""
         self._paddle.seed(seed)
-        drawn = "float64" if precision == "fp64" else "float32"
-        return self._paddle.uniform([rows, columns], dtype=drawn, min=-1, max=1).astype(TYPES[precision])
+        dtype = "float64" if precision == "fp64" else "float32"
+        return self._paddle.uniform([rows, columns], dtype=dtype, min=-1, max=1).astype(TYPES[precision])
 
     def like(self, buffer: Any) -> Any:
         """Another of its shape and type."""
@@ -127,7 +127,7 @@ class PaddleDevice:
         buffer.copy_(paddle.full(buffer.shape, value, dtype=buffer.dtype), True)
 
     def matmul(self, left: Any, right: Any, out: Any, precision: str) -> Any:
-        """The product, in ``out`` where this Paddle can."""
+        """The product, in ``out`` if this Paddle supports that."""
         if self._cuda:
             self._core.set_cublas_switch(precision == "tf32")
         if self.in_place:
@@ -136,14 +136,14 @@ class PaddleDevice:
         return self._paddle.matmul(left, right)
 
     def triad(self, left: Any, right: Any, out: Any) -> Any:
-        """left + right, in ``out`` where this Paddle can, one kernel."""
+        """left + right, in ``out`` if this Paddle supports that, one kernel."""
         if self.in_place:
             self._paddle.add(left, right, out=out)
             return out
         return self._paddle.add(left, right)
 
     def rolled(self, matrix: Any, rows: int) -> Any:
-        """Rows moved down; by parts, for Paddle rolls no half precision everywhere."""
+        """Rows moved down, in parts: Paddle's roll does not support half precision everywhere."""
         return self._paddle.concat([matrix[-rows:], matrix[:-rows]]) if rows else matrix.clone()
 
     def values(self, matrix: Any, rows: Sequence[int], columns: Sequence[int]) -> list[list[float]]:
@@ -160,7 +160,7 @@ class PaddleDevice:
         return tensor.astype("float64").numpy()
 
     def differences(self, left: Any, right: Any, tolerance: float, most: int) -> Any:
-        """Where two buffers are apart, piece by piece."""
+        """Where two buffers differ, piece by piece."""
         paddle, count, largest = self._paddle, 0, 0.0
         first: list[int] = []
         if left.dtype == paddle.uint8:
@@ -170,7 +170,7 @@ class PaddleDevice:
         for begin in range(0, left.shape[0], PIECE):
             ours, theirs = left[begin : begin + PIECE], right[begin : begin + PIECE]
             apart = (ours.astype(wide) - theirs.astype(wide)).abs()
-            bad = paddle.logical_not(apart <= tolerance)  # NaN is in no order
+            bad = paddle.logical_not(apart <= tolerance)  # NaN compares false
             found = int(bad.astype("int64").sum())
             if found and len(first) < most:
                 places = paddle.nonzero(bad).reshape([-1])[: most - len(first)].tolist()
@@ -182,7 +182,7 @@ class PaddleDevice:
         return self._devices.Differences(count, largest if finite else None, tuple(first))
 
     def _bytes_apart(self, left: Any, right: Any, most: int) -> Any:
-        """On the host: whatever has to do with page-locked memory, Paddle would first take to the device."""
+        """Compared on the host: Paddle would first copy page-locked memory to the device."""
         places = self._numpy.flatnonzero(left != right)
         apart = self._numpy.abs(left[places].astype("int64") - right[places])
         largest = float(apart.max()) if len(places) else 0.0
@@ -203,7 +203,7 @@ class PaddleDevice:
             buffer[begin:end] = self._paddle.arange(low, high, step, dtype="int32")
 
     def wrong_words(self, buffer: Any, start: int, step: int, most: int) -> tuple[int, list[tuple[int, int]]]:
-        """What is not as written, piece by piece."""
+        """Words that differ from what was written, piece by piece."""
         paddle, count = self._paddle, 0
         first: list[tuple[int, int]] = []
         for begin in range(0, buffer.shape[0], PIECE):
@@ -223,7 +223,7 @@ class PaddleDevice:
         return count, first
 
     def address(self, buffer: Any) -> int:
-        """Where it begins."""
+        """Its address."""
         return int(buffer.data_ptr())
 
     def host_bytes(self, count: int, seed: int) -> Any:
@@ -237,11 +237,11 @@ class PaddleDevice:
         return self._paddle.empty([count], dtype="uint8")
 
     def copy(self, source: Any, target: Any) -> None:
-        """Asynchronous, onto where the target is."""
+        """Asynchronous, to the target's side."""
         target.copy_(source, False)
 
     def peers(self) -> Any:
-        """By the driver: this framework does not say whether a copy goes straight."""
+        """By the driver: this framework does not report whether a copy is direct."""
         return importlib.import_module(f"{__package__}.peers").CudaPeers(self._number) if self._cuda else None
 
     def launch(self) -> None:
@@ -264,15 +264,15 @@ class PaddleDevice:
             end.record()
             end.synchronize()
             return float(start.elapsed_time(end)) / 1000
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         for _ in range(repeat):
             work()
         self.synchronize()
-        return time.perf_counter() - begun
+        return time.perf_counter() - started_at
 
 
-def _beside(name: str) -> str:
-    """A module that lies beside this package: shipped to a node it is in none."""
+def _name_sibling(name: str) -> str:
+    """The name of a module beside this package; on a node it is not in a package."""
     parent = str(__package__).rpartition(".")[0]
     return f"{parent}.{name}" if parent else name
 

@@ -1,6 +1,6 @@
-"""Copies from one CUDA device to the others of its node, by the CUDA driver API: whatever the framework.
+"""Copies from one CUDA device to the others of its node, by the CUDA driver API, for any framework.
 
-A framework may copy through the host's memory without a word; here access to a peer is asked for, and said.
+A framework may copy through the host's memory unnoticed; here peer access is requested, and reported.
 Prototypes are those of cuda.h. Contexts are the devices' primary ones, which the frameworks use too.
 """
 
@@ -21,25 +21,25 @@ POISON = 0xFF
 
 
 class PeerError(Exception):
-    """A call of the driver that failed."""
+    """A driver call failed."""
 
 
 class Cuda:
-    """The driver's functions: what fails is raised."""
+    """The driver's functions; errors are raised."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def call(self, name: str, *arguments: Any, bearable: Sequence[int] = ()) -> int:
-        """The function's answer. Raises PeerError unless that is success, or ``bearable``."""
+    def call(self, name: str, *arguments: Any, allowed: Sequence[int] = ()) -> int:
+        """The function's result code. Raises PeerError unless it is success or ``allowed``."""
         code = int(getattr(self._library, name)(*arguments))
-        if code not in (SUCCESS, *bearable):
+        if code not in (SUCCESS, *allowed):
             raise PeerError(f"{name}: CUDA error {code}")
         return code
 
     @contextmanager
     def current(self, context: ctypes.c_void_p) -> Iterator[None]:
-        """Calls are of this context."""
+        """Calls use this context."""
         self.call("cuCtxPushCurrent_v2", context)
         try:
             yield
@@ -67,7 +67,7 @@ class CudaPeers:
 
     @contextmanager
     def link(self, other: str, count: int) -> Iterator[CudaLink]:
-        """A buffer of so many bytes on each side, for as long as the link is measured. Raises PeerError."""
+        """A buffer of ``count`` bytes on each side, for the duration of the context. Raises PeerError."""
         with ExitStack() as stack:
             own = stack.enter_context(self._context(self._own))
             theirs = stack.enter_context(self._context(self._devices[other]))
@@ -116,7 +116,7 @@ class CudaPeers:
         """Let a context reach the other's memory; whether it may."""
         with self._cuda.current(context):
             known = (ALREADY_ENABLED, *NO_PEER)
-            return self._cuda.call("cuCtxEnablePeerAccess", peer, 0, bearable=known) not in NO_PEER
+            return self._cuda.call("cuCtxEnablePeerAccess", peer, 0, allowed=known) not in NO_PEER
 
     @contextmanager
     def _event(self) -> Iterator[ctypes.c_void_p]:
@@ -138,7 +138,7 @@ class CudaPeers:
 
 
 class CudaLink:
-    """The way from the own device to one other. The own context is current."""
+    """The link from the own device to one other. The own context is current."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class CudaLink:
         return milliseconds.value / 1e3
 
     def wrong_bytes(self, seed: int) -> int:
-        """How many random bytes arrived otherwise than they were sent, into memory that held none of them."""
+        """How many random bytes arrived corrupted, in memory that held other values before."""
         call, size = self._cuda.call, ctypes.c_size_t(self._count)
         sent = random.Random(seed).randbytes(self._count)  # noqa: S311 - noise to compare, no secret
         call("cuMemcpyHtoD_v2", self._near, sent, size)

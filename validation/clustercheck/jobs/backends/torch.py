@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clustercheck.jobs.device import Device
 
-PIECE = 1 << 26  # elements compared at once: what comparing takes beside the data stays below 1 GiB
+PIECE = 1 << 26  # elements compared at once: this takes less than 1 GiB besides the data
 TYPES = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 
@@ -26,11 +26,11 @@ class TorchDevice:
     def __init__(self, torch: Any, place: str) -> None:
         self._torch = torch
         self._cuda = place != "cpu"
-        self._devices = importlib.import_module(_beside("device"))
+        self._devices = importlib.import_module(_name_sibling("device"))
         self.framework = f"torch {torch.__version__}"
         self.kind = "gpu" if self._cuda else "cpu"
         self._place = torch.device(place.replace("gpu", "cuda"))
-        # Sums in half precision would be the framework's choice, and no fault of the device.
+        # Sums in half precision would be the framework's choice, not a fault of the device.
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         if self._cuda:
@@ -86,7 +86,7 @@ class TorchDevice:
     def free_bytes(self) -> int:
         """Memory that can still be allocated."""
         if self._cuda:
-            self._torch.cuda.empty_cache()  # what is kept for later is not free to the driver
+            self._torch.cuda.empty_cache()  # cached memory is not free to the driver
             return int(self._torch.cuda.mem_get_info(self._place)[0])
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
@@ -129,7 +129,7 @@ class TorchDevice:
         return listed
 
     def differences(self, left: Any, right: Any, tolerance: float, most: int) -> Any:
-        """Where two buffers are apart, piece by piece."""
+        """Where two buffers differ, piece by piece."""
         torch, count, largest = self._torch, 0, 0.0
         first: list[int] = []
         left, right = left.reshape(-1), right.reshape(-1)
@@ -137,7 +137,7 @@ class TorchDevice:
         for begin in range(0, left.numel(), PIECE):
             ours, theirs = left[begin : begin + PIECE], right[begin : begin + PIECE]
             apart = (ours.to(wide) - theirs.to(wide)).abs()
-            bad = ~(apart <= tolerance)  # NaN is in no order
+            bad = ~(apart <= tolerance)  # NaN compares false
             found = int(bad.sum())
             if found and len(first) < most:
                 places = bad.nonzero().reshape(-1)[: most - len(first)].tolist()
@@ -160,7 +160,7 @@ class TorchDevice:
             buffer.fill_(start)
 
     def wrong_words(self, buffer: Any, start: int, step: int, most: int) -> tuple[int, list[tuple[int, int]]]:
-        """What is not as written, piece by piece."""
+        """Words that differ from what was written, piece by piece."""
         torch, count = self._torch, 0
         first: list[tuple[int, int]] = []
         for begin in range(0, buffer.numel(), PIECE):
@@ -181,7 +181,7 @@ class TorchDevice:
         return count, first
 
     def address(self, buffer: Any) -> int:
-        """Where it begins."""
+        """Its address."""
         return int(buffer.data_ptr())
 
     def host_bytes(self, count: int, seed: int) -> Any:
@@ -199,7 +199,7 @@ class TorchDevice:
         target.copy_(source, non_blocking=True)
 
     def peers(self) -> Any:
-        """By the driver: this framework does not say whether a copy goes straight."""
+        """By the driver: this framework does not report whether a copy is direct."""
         return (
             importlib.import_module(f"{__package__}.peers").CudaPeers(self._place.index or 0)
             if self._cuda
@@ -219,13 +219,13 @@ class TorchDevice:
             self._torch.cuda.synchronize(self._place)
 
     def elapsed_s(self, work: Callable[[], None], repeat: int) -> float:
-        """Between two events on the current stream, or by the host's clock where there are none."""
+        """Between two events on the current stream, or by the host's clock on a CPU."""
         self.synchronize()
         if not self._cuda:
-            begun = time.perf_counter()
+            started_at = time.perf_counter()
             for _ in range(repeat):
                 work()
-            return time.perf_counter() - begun
+            return time.perf_counter() - started_at
         start, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(repeat):
@@ -235,8 +235,8 @@ class TorchDevice:
         return float(start.elapsed_time(end)) / 1000
 
 
-def _beside(name: str) -> str:
-    """A module that lies beside this package: shipped to a node it is in none."""
+def _name_sibling(name: str) -> str:
+    """The name of a module beside this package; on a node it is not in a package."""
     parent = str(__package__).rpartition(".")[0]
     return f"{parent}.{name}" if parent else name
 

@@ -1,1 +1,1 @@
-"""Frameworks as the training programs see them: layers, precisions, optimiser and the group."""
+"""Frameworks as the training programs use them: layers, precisions, optimiser and the group."""

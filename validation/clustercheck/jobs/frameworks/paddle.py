@@ -33,17 +33,17 @@ class PaddleFramework:
             paddle.set_flags({"FLAGS_cudnn_exhaustive_search": True})
 
     def conv(self, given: int, out: int, size: int, stride: Any = 1, groups: int = 1) -> Any:
-        """A convolution without bias that keeps the picture's size, but for its stride."""
+        """A convolution without bias that keeps the image size, except for its stride."""
         return self._paddle.nn.Conv2D(
             given, out, size, stride=stride, padding=size // 2, groups=groups, bias_attr=False
         )
 
     def module_list(self, modules: Any) -> Any:
-        """Modules to go through one by one."""
+        """Modules to iterate over."""
         return self._paddle.nn.LayerList(list(modules))
 
     def max_pool(self, x: Any) -> Any:
-        """The one of ResNet's stem."""
+        """That of ResNet's stem."""
         return self._paddle.nn.functional.max_pool2d(x, 3, 2, 1)
 
     def upsample(self, x: Any) -> Any:
@@ -56,14 +56,14 @@ class PaddleFramework:
 
     def initialise(self, model: Any, seed: int) -> None:
         """Parameters drawn by the seed."""
-        drawn = importlib.import_module(f"{__package__}.drawn").drawn
+        parameters = importlib.import_module(f"{__package__}.parameters")
         named = [(name, each) for name, each in model.named_parameters() if not each.stop_gradient]
-        arrays = drawn(((name, parameter.shape) for name, parameter in named), seed)
+        arrays = parameters.draw(((name, parameter.shape) for name, parameter in named), seed)
         for (_, parameter), array in zip(named, arrays, strict=True):
             parameter.set_value(array)
 
     def flat(self, model: Any) -> Any:
-        """All parameters that are trained, in one tensor: Paddle counts a batch norm's statistics too."""
+        """All trained parameters in one tensor: Paddle includes a batch norm's statistics in others."""
         trained = [each for each in model.parameters() if not each.stop_gradient]
         return self._paddle.concat([parameter.detach().flatten() for parameter in trained])
 
@@ -73,7 +73,7 @@ class PaddleFramework:
 
     @contextlib.contextmanager
     def computing(self, precision: str) -> Iterator[None]:
-        """What is computed within is in this precision: parameters stay float32, products are cast."""
+        """Compute in this precision within the context: parameters stay float32, products are cast."""
         if self._world.on_gpu:
             self._core.set_cublas_switch(precision == "tf32")
             self._core.set_cudnn_switch(precision == "tf32")
@@ -82,7 +82,7 @@ class PaddleFramework:
             yield
 
     def stepper(self, model: Any, rate: float) -> Callable[[], None]:
-        """Applies the gradients by SGD with momentum and forgets them."""
+        """A function that applies the gradients by SGD with momentum and clears them."""
         optimiser = self._paddle.optimizer.Momentum(rate, momentum=0.9, parameters=model.parameters())
 
         def step() -> None:
@@ -92,7 +92,7 @@ class PaddleFramework:
         return step
 
     def forget_peak_memory(self) -> None:
-        """Count the most memory from here on."""
+        """Restart the measurement of peak memory."""
         if self._world.on_gpu:
             gc.collect()  # of the model before, some of which may go round in circles
             cuda = self._paddle.device.cuda
@@ -101,5 +101,5 @@ class PaddleFramework:
                 cuda.reset_max_memory_allocated()
 
     def peak_memory_bytes(self) -> int | None:
-        """The most that tensors took on the GPU; None on a CPU."""
+        """The peak memory of tensors on the GPU; None on a CPU."""
         return int(self._paddle.device.cuda.max_memory_allocated()) if self._world.on_gpu else None

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-PATIENCE_S = 120.0  # for a peer in a collective: a hang is the supervisor's to end
+TIMEOUT_S = 120.0  # for a peer in a collective: a hang is the supervisor's to end
 
 
 class TorchWorld:
-    """The group by torch.distributed: what the training programs ask of a World (see rank.py)."""
+    """The group by torch.distributed: a World (see rank.py) for the training programs."""
 
     def __init__(self, progress: Any) -> None:
         torch: Any = importlib.import_module("torch")
@@ -33,17 +33,17 @@ class TorchWorld:
             raise RuntimeError("the image's PyTorch sees no GPU")
         if self.on_gpu:
             torch.cuda.set_device(self.place)
-        progress.at("joining the group", collective=True)
+        progress.set_phase("joining the group", collective=True)
         torch.distributed.init_process_group(
             self.backend,
             init_method=f"tcp://{os.environ['PADDLE_MASTER']}",
             rank=self.rank,
             world_size=self.size,
-            timeout=datetime.timedelta(seconds=PATIENCE_S),
+            timeout=datetime.timedelta(seconds=TIMEOUT_S),
         )
 
     def describe(self) -> dict[str, Any]:
-        """What every verdict says of where it was measured."""
+        """What every verdict records about where it was measured."""
         return {
             "rank": self.rank,
             "world": self.size,
@@ -53,9 +53,9 @@ class TorchWorld:
             "interface": self.interface,
         }
 
-    def at(self, phase: str, *, collective: bool = False) -> None:
-        """Note where this rank is."""
-        self._progress.at(phase, collective=collective)
+    def set_phase(self, phase: str, *, collective: bool = False) -> None:
+        """Record the phase of this rank."""
+        self._progress.set_phase(phase, collective=collective)
 
     def all_reduce(self, tensor: Any, *, op: str = "SUM") -> None:
         """Reduce in place over all ranks: SUM, MAX or MIN."""
@@ -81,14 +81,14 @@ class TorchWorld:
         if self.on_gpu:
             self._torch.cuda.synchronize(self.place)
 
-    def timed(self, work: Callable[[], None], repeat: int = 1) -> float:
+    def measure_time(self, work: Callable[[], None], repeat: int = 1) -> float:
         """Seconds for one ``work``, from a synchronised start to a synchronised end of ``repeat`` of them."""
         self.synchronize()
-        begun = time.perf_counter()
+        started_at = time.perf_counter()
         for _ in range(repeat):
             work()
         self.synchronize()
-        return (time.perf_counter() - begun) / repeat
+        return (time.perf_counter() - started_at) / repeat
 
 
 class TorchFramework:
@@ -118,17 +118,17 @@ class TorchFramework:
         return self._torch.softmax(x, -1)
 
     def conv(self, given: int, out: int, size: int, stride: Any = 1, groups: int = 1) -> Any:
-        """A convolution without bias that keeps the picture's size, but for its stride."""
+        """A convolution without bias that keeps the image size, except for its stride."""
         return self._torch.nn.Conv2d(
             given, out, size, stride=stride, padding=size // 2, groups=groups, bias=False
         )
 
     def module_list(self, modules: Any) -> Any:
-        """Modules to go through one by one."""
+        """Modules to iterate over."""
         return self._torch.nn.ModuleList(modules)
 
     def max_pool(self, x: Any) -> Any:
-        """The one of ResNet's stem."""
+        """That of ResNet's stem."""
         return self._torch.nn.functional.max_pool2d(x, 3, 2, 1)
 
     def upsample(self, x: Any) -> Any:
@@ -140,14 +140,14 @@ class TorchFramework:
         return self._torch.arange(count, device=self._world.place)
 
     def initialise(self, model: Any, seed: int) -> None:
-        """Parameters drawn by the seed, then to the device. A Linear keeps its matrix the other way round."""
+        """Parameters drawn by the seed, then to the device. A Linear's matrix is transposed here."""
         torch = self._torch
-        drawn = importlib.import_module(f"{__package__}.drawn").drawn
+        parameters = importlib.import_module(f"{__package__}.parameters")
         turned = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Linear)}
         named = list(model.named_parameters())
         shapes = ((name, p.shape[::-1] if id(p) in turned else p.shape) for name, p in named)
         with torch.no_grad():
-            for (_, parameter), array in zip(named, drawn(shapes, seed), strict=True):
+            for (_, parameter), array in zip(named, parameters.draw(shapes, seed), strict=True):
                 found = torch.from_numpy(array)
                 parameter.copy_(found.t() if id(parameter) in turned else found)
         model.to(self._world.place)
@@ -162,7 +162,7 @@ class TorchFramework:
 
     @contextlib.contextmanager
     def computing(self, precision: str) -> Iterator[None]:
-        """What is computed within is in this precision: parameters stay float32, products are cast."""
+        """Compute in this precision within the context: parameters stay float32, products are cast."""
         torch = self._torch
         torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
@@ -171,7 +171,7 @@ class TorchFramework:
             yield
 
     def stepper(self, model: Any, rate: float) -> Callable[[], None]:
-        """Applies the gradients by SGD with momentum and forgets them."""
+        """A function that applies the gradients by SGD with momentum and clears them."""
         optimiser = self._torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
 
         def step() -> None:
@@ -181,12 +181,12 @@ class TorchFramework:
         return step
 
     def forget_peak_memory(self) -> None:
-        """Count the most memory from here on."""
+        """Restart the measurement of peak memory."""
         if self._world.on_gpu:
             gc.collect()  # of the model before, some of which may go round in circles
             self._torch.cuda.empty_cache()
             self._torch.cuda.reset_peak_memory_stats(self._world.place)
 
     def peak_memory_bytes(self) -> int | None:
-        """The most that tensors took on the GPU; None on a CPU."""
+        """The peak memory of tensors on the GPU; None on a CPU."""
         return int(self._torch.cuda.max_memory_allocated(self._world.place)) if self._world.on_gpu else None

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.scan import scan
 
@@ -50,9 +51,9 @@ def test_a_key_with_a_passphrase_is_said_to_be_one(directory: ClusterDirectory, 
 def test_passwords_for_ssh_and_sudo_go_the_safe_way(directory: ClusterDirectory, keys: Keys) -> None:
     with ssh_server([keys.host], {}, {"ops": "ssh-word"}) as served:
         pin(directory, served.port, keys.host)
-        given = Passwords(Password("ssh-word"), Password("sudo-word"))
+        given = Passwords(SecretStr("ssh-word"), SecretStr("sudo-word"))
         assert one(directory, keys, served.port, passwords=given).state == "ok"
-        wrong = one(directory, keys, served.port, passwords=Passwords(Password("no")))
+        wrong = one(directory, keys, served.port, passwords=Passwords(SecretStr("no")))
     assert wrong.state == "auth"
     assert served.inputs == [b"sudo-word\n"]
     assert not any("word" in command.replace("password", "") for command in served.commands)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import SecretStr
 
-from clusterctl.cluster.access import Password, Passwords
+from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.scan import look_at_keys
 
@@ -15,7 +16,7 @@ def test_nothing_but_the_keys_is_asked_of_a_host_that_is_not_pinned(
     directory: ClusterDirectory, keys: Keys
 ) -> None:
     with ssh_server([keys.ecdsa, keys.host], {"ops": keys.user}, {"ops": "pw"}) as served:
-        reached = one(directory, keys, served.port, passwords=Passwords(Password("pw"), Password("pw")))
+        reached = one(directory, keys, served.port, passwords=Passwords(SecretStr("pw"), SecretStr("pw")))
     assert reached.state == "unpinned"
     assert [key.type for key in reached.keys] == ["ssh-ed25519", "ecdsa-sha2-nistp256"]
     assert reached.keys[0].fingerprint == keys.host.fingerprint
@@ -27,7 +28,7 @@ def test_a_changed_key_is_refused_with_old_and_new_before_any_login(
 ) -> None:
     with ssh_server([keys.other], {"ops": keys.user}, {"ops": "pw"}) as served:
         pin(directory, served.port, keys.host)
-        reached = one(directory, keys, served.port, passwords=Passwords(Password("pw")))
+        reached = one(directory, keys, served.port, passwords=Passwords(SecretStr("pw")))
     assert reached.state == "key-changed"
     assert keys.host.fingerprint in reached.because
     assert keys.other.fingerprint in reached.because
@@ -79,6 +80,7 @@ def test_where_an_authority_signs_host_keys_openssh_judges(directory: ClusterDir
         refused = one(directory, keys, served.port)
         assert refused.state == "openssh"
         assert "Host key verification failed" in refused.because
+        assert refused.code == "host.key-unknown"
         assert served.logins == []
         with directory.known_hosts.open("a") as stream:
             stream.write(f"[127.0.0.1]:{served.port} {keys.host.get_name()} {keys.host.get_base64()}\n")

@@ -22,7 +22,7 @@ from clusterctl.main import run
 from clusterctl.registry.images import mirrored
 from clusterctl.registry.images.places import Destination
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.way import Way
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
 
 PROGRAMS = ("sh", "getent", "groupadd", "useradd", "install", "id", "cat")
 
@@ -104,7 +104,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[P
 
                 @contextmanager
                 def opened() -> Iterator[Destination]:
-                    with Registry(Way(running.address, plain=True)) as client:
+                    with Registry(RegistryEndpoint(running.address, plain=True)) as client:
                         yield Destination(client, running.address)
 
                 return opened()

@@ -8,6 +8,7 @@ import textwrap
 import pytest
 import yaml
 
+from clusterctl import main
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 
@@ -15,11 +16,18 @@ from .played import FakeAnsible
 
 
 @pytest.fixture
-def ansible(monkeypatch):
-    fake = FakeAnsible()
-    monkeypatch.setattr("clusterctl.rollout.session.run_playbook", fake)
-    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", fake.leases)
-    return fake
+def ansible():
+    return FakeAnsible()
+
+
+@pytest.fixture
+def clusterctl(cluster, ansible):
+    """The program on that cluster, from its arguments to its exit code; ``runner`` stands for Ansible."""
+
+    def call(*arguments, runner=ansible):
+        return main.run(["-C", str(cluster.root), *arguments], runner=runner)
+
+    return call
 
 
 @pytest.fixture
@@ -28,7 +36,7 @@ def no_terminal(monkeypatch):
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch, ansible):
+def cluster(tmp_path, monkeypatch):
     """A cluster directory that no subprocess has to read."""
     (tmp_path / "hosts.yml").write_text(
         textwrap.dedent("""\

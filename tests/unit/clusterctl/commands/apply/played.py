@@ -45,6 +45,8 @@ class FakeAnsible:
     jobs: dict[str, list[str]] = field(default_factory=dict)
 
     def __call__(self, request, on_event, on_tick=None):
+        if request.playbook == "leases.yml":
+            return self._leases(request)
         self.requests.append(request)
         ledger, tell = begun(request, on_event, "Write a file", "copy")
         states, stats = {}, {}
@@ -74,7 +76,7 @@ class FakeAnsible:
                   "lost": 0, "gaps": 0, "names": {}, "ended": True}  # fmt: skip
         return {"record": {**record, **self.heard.get(host, {})}}
 
-    def leases(self, request, _on_event):
+    def _leases(self, request):
         """The same for leases.yml, on nodes that remember."""
         ledger, variables = Ledger(request.hosts), request.extra_vars
         state, wanted = variables["clusterctl_lease_state"], variables.get("clusterctl_lease")
@@ -86,6 +88,7 @@ class FakeAnsible:
                 continue
             if host in self.breaks:
                 states[host] = HostState.FAILED
+                ledger.record(TaskResult(2.0, host, "t", "failed", self.breaks[host]))
                 continue
             jobs = self.jobs.get(host, []) if state == "shown" or host not in self.holds else []
             free = host not in self.holds and not jobs

@@ -9,20 +9,18 @@ import pytest
 
 from clusterctl.engine import lease_book
 from clusterctl.errors import ClusterctlError
-from clusterctl.main import run
 from clusterctl.runs.store import RunStore
 
 from .played import records
 
 
-def test_ctrl_c_between_two_waves_ends_like_any(cluster, ansible, monkeypatch, capsys):
-    def leases(request, on_event):
-        if request.extra_vars["clusterctl_lease_state"] == "taken" and ansible.holds:
+def test_ctrl_c_between_two_waves_ends_like_any(clusterctl, ansible, capsys):
+    def interrupts(request, *listeners):
+        if request.extra_vars.get("clusterctl_lease_state") == "taken" and ansible.holds:
             raise KeyboardInterrupt
-        return ansible.leases(request, on_event)
+        return ansible(request, *listeners)
 
-    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", leases)
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 130
+    assert clusterctl("apply", "--yes", "--json", runner=interrupts) == 130
     lines, _ = records(capsys)
     assert lines[-1]["exit"] == 130
     assert (ansible.touched, ansible.holds) == (["registry01"], {})
@@ -30,24 +28,23 @@ def test_ctrl_c_between_two_waves_ends_like_any(cluster, ansible, monkeypatch, c
 
 @pytest.mark.parametrize("breaks", [OSError("No space left on device"), KeyboardInterrupt(), "book"])
 def test_what_goes_wrong_with_giving_back_takes_no_outcomes_place(
-    cluster, ansible, monkeypatch, capsys, breaks
+    *, clusterctl, cluster, ansible, monkeypatch, capsys, breaks
 ):
-    def leases(request, on_event):
-        if request.extra_vars["clusterctl_lease_state"] == "freed" and breaks != "book":
+    def breaking(request, *listeners):
+        if request.extra_vars.get("clusterctl_lease_state") == "freed" and breaks != "book":
             raise breaks
-        return ansible.leases(request, on_event)
+        return ansible(request, *listeners)
 
     def notes(directory, lease, hosts, note=lease_book.note):
         if breaks == "book" and not hosts:
             raise OSError("No space left on device")
         note(directory, lease, hosts)
 
-    monkeypatch.setattr("clusterctl.engine.lease_nodes.run_playbook", leases)
     monkeypatch.setattr(lease_book, "note", notes)
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--json", "--limit", "gpu01,gpu02"]) == 0
+    assert clusterctl("apply", "--yes", "--json", "--limit", "gpu01,gpu02", runner=breaking) == 0
     lines, messages = records(capsys)
     why = "interrupted" if isinstance(breaks, KeyboardInterrupt) else "No space left on device"
-    assert f"gpu01: the lease could not be given back: {why}" in messages
+    assert f"gpu01: the lease could not be released: {why}" in messages
     assert lines[-1]["leased"] == dict.fromkeys(("gpu01", "gpu02"), why)
     assert lines[-1]["changed"] == 2
     (entry,) = lease_book.entries(cluster)
@@ -65,11 +62,11 @@ def raises(error):
     "error", [KeyboardInterrupt(), OSError(28, "No space left on device"), ClusterctlError("no", code="x.y")]
 )
 def test_what_fails_after_a_good_apply_does_not_hide_that_it_was_good(
-    cluster, ansible, monkeypatch, capsys, error
+    *, clusterctl, cluster, ansible, monkeypatch, capsys, error
 ):
     """The look afterwards takes minutes where a host hangs: Ctrl-C then ends the look, and nothing else."""
     monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.record", raises(error))
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    assert clusterctl("apply", "--yes", "--json") == 0
     lines, messages = records(capsys)
     assert (lines[-1]["type"], lines[-1]["exit"], lines[-1]["changed"]) == ("summary", 0, 4)
     (said,) = lines[-1]["unfinished"]
@@ -80,7 +77,7 @@ def test_what_fails_after_a_good_apply_does_not_hide_that_it_was_good(
 
 
 def test_how_an_apply_ended_is_on_disk_and_told_before_the_look_afterwards(
-    cluster, ansible, monkeypatch, capsys
+    clusterctl, cluster, ansible, monkeypatch, capsys
 ):
     def settle(*_):
         seen.append((RunStore(cluster).get("last").exit_code, capsys.readouterr().out))
@@ -88,26 +85,26 @@ def test_how_an_apply_ended_is_on_disk_and_told_before_the_look_afterwards(
 
     seen = []
     monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.record", settle)
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert clusterctl("apply", "--yes") == 0
     ((code, told),) = seen
     assert code == 0
     assert "gpu03" in told
 
 
 def test_a_record_that_cannot_be_written_does_not_hide_how_the_apply_ended(
-    cluster, ansible, monkeypatch, capsys
+    clusterctl, ansible, monkeypatch, capsys
 ):
     full = ClusterctlError("the disk is full", code="x.y")
     monkeypatch.setattr("clusterctl.runs.store.RunStore.finish", raises(full))
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--json"]) == 0
+    assert clusterctl("apply", "--yes", "--json") == 0
     lines, _ = records(capsys)
     assert lines[-1]["unfinished"][0] == "how it ended is not in the run's record: the disk is full"
 
 
-def test_who_declines_gets_the_summary_too(cluster, ansible, monkeypatch, capsys):
+def test_who_declines_gets_the_summary_too(clusterctl, cluster, ansible, monkeypatch, capsys):
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_args, **_options: False)
-    assert run(["-C", str(cluster.root), "apply", "--json"]) == 0
+    assert clusterctl("apply", "--json") == 0
     lines, messages = records(capsys)
     assert "nothing was changed" in messages
     assert (lines[-1]["type"], lines[-1]["changed"], lines[-1]["exit"]) == ("summary", 0, 0)
@@ -127,9 +124,11 @@ def nobody_reads(monkeypatch):
 
 @pytest.mark.usefixtures("nobody_reads")
 @pytest.mark.parametrize("form", [["--json"], []])
-def test_a_reader_that_goes_away_neither_stops_the_work_nor_hides_how_it_ended(cluster, ansible, form):
-    assert run(["-C", str(cluster.root), "apply", "--yes", *form]) == 0
+def test_a_reader_that_goes_away_neither_stops_the_work_nor_hides_how_it_ended(
+    clusterctl, cluster, ansible, form
+):
+    assert clusterctl("apply", "--yes", *form) == 0
     assert sorted(ansible.touched) == ["gpu01", "gpu02", "gpu03", "registry01"]
     ansible.fails = {"registry01": "no"}
-    assert run(["-C", str(cluster.root), "apply", "--yes", *form]) == 1
+    assert clusterctl("apply", "--yes", *form) == 1
     assert RunStore(cluster).get("last").exit_code == 1

@@ -8,28 +8,32 @@ import pytest
 
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.errors import ClusterctlError
-from clusterctl.main import run
 from clusterctl.rollout.drift.probe import DriftReport
 from clusterctl.runs.store import RunStore
 
 from .played import records
 
 
-def offline(cluster, listing, *words, **settings):
+@pytest.fixture
+def offline(clusterctl, listing):
     """Apply offline; all sources of packages are a mirror of the site unless ``settings`` say otherwise."""
-    urls = ("nvidia_driver_repository_url", "nvidia_container_toolkit_repository_url")
-    inside = dict.fromkeys(urls, "http://mirror.site/nvidia") | {"site_offline_hosts": ["mirror.site"]}
-    for variables in listing["_meta"]["hostvars"].values():
-        variables.update(inside | settings)
-    return run(["-C", str(cluster.root), "apply", "--yes", "--offline", *words])
+
+    def call(*words, **settings):
+        urls = ("nvidia_driver_repository_url", "nvidia_container_toolkit_repository_url")
+        inside = dict.fromkeys(urls, "http://mirror.site/nvidia") | {"site_offline_hosts": ["mirror.site"]}
+        for variables in listing["_meta"]["hostvars"].values():
+            variables.update(inside | settings)
+        return clusterctl("apply", "--yes", "--offline", *words)
+
+    return call
 
 
 def watches(ansible):
     return [request.extra_vars for request in ansible.requests if request.playbook == "offline.yml"]
 
 
-def test_an_offline_apply_proves_that_nobody_else_was_contacted(cluster, listing, ansible, capsys):
-    assert offline(cluster, listing, "--json") == 0
+def test_an_offline_apply_proves_that_nobody_else_was_contacted(offline, cluster, ansible, capsys):
+    assert offline("--json") == 0
     lines, messages = records(capsys)
     assert lines[-1]["offline"]["proved"]
     assert lines[-1]["offline"]["hosts"]["gpu01"]["inside"] == {"192.0.2.9": 3}
@@ -54,21 +58,21 @@ def test_an_offline_apply_proves_that_nobody_else_was_contacted(cluster, listing
         ({"run": "another"}, 3, "nothing is known of what it did: its watch left no record"),
     ],
 )  # fmt: skip
-def test_what_is_not_proved_is_not_good(cluster, listing, ansible, capsys, case):
+def test_what_is_not_proved_is_not_good(offline, ansible, capsys, case):
     heard, code, because = case
     ansible.heard = {"gpu02": heard}
-    assert offline(cluster, listing, "--json") == code
+    assert offline("--json") == code
     lines, messages = records(capsys)
     assert not lines[-1]["offline"]["proved"]
     assert lines[-1]["offline"]["hosts"]["gpu01"]["proved"]
     assert f"gpu02: not proved offline: {because}" in messages
 
 
-def test_a_contact_is_bad_though_another_host_was_busy(cluster, listing, ansible, capsys):
+def test_a_contact_is_bad_though_another_host_was_busy(offline, ansible, capsys):
     ansible.says = {"gpu01": {"busy": "python3 (4711) uses GPU 0"}}
     contact = {"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1}
     ansible.heard = {"gpu02": {"outside": [contact]}}
-    assert offline(cluster, listing, "--json") == 1
+    assert offline("--json") == 1
     lines, messages = records(capsys)
     assert lines[-1]["exit"] == 1
     assert lines[-1]["offline"]["not_watched"] == {"gpu01": "busy: python3 (4711) uses GPU 0"}
@@ -77,14 +81,14 @@ def test_a_contact_is_bad_though_another_host_was_busy(cluster, listing, ansible
 
 
 def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
-    cluster, listing, ansible, capsys, monkeypatch
+    offline, cluster, ansible, capsys, monkeypatch
 ):
     def left_as_they_were(*names):
-        report = DriftReport({name: HostRecord(name) for name in names})
-        monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.inspect", lambda _self: report)
+        look = DriftReport({name: HostRecord(name) for name in names})
+        monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.inspect", lambda _self: look)
 
     left_as_they_were("gpu02", "gpu03")
-    assert offline(cluster, listing, "--json") == 0
+    assert offline("--json") == 0
     lines, messages = records(capsys)
     assert lines[-1]["offline"]["proved"] is True
     assert set(lines[-1]["offline"]["hosts"]) == {"gpu01", "registry01"}
@@ -94,7 +98,7 @@ def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
     assert "offline: gpu02, gpu03 not watched: nothing was changed there\n" in messages
     ansible.requests.clear()
     left_as_they_were("gpu01", "gpu02", "gpu03", "registry01")
-    assert offline(cluster, listing, "--json") == 0
+    assert offline("--json") == 0
     lines, messages = records(capsys)
     assert lines[-1]["offline"]["proved"] is None
     assert set(lines[-1]["offline"]["not_watched"]) == {"gpu01", "gpu02", "gpu03", "registry01"}
@@ -102,27 +106,25 @@ def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
     assert watches(ansible) == []
 
 
-def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(
-    cluster, listing, ansible, monkeypatch, capsys
-):
+def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(offline, ansible, monkeypatch, capsys):
     def broken(*_):
         raise ClusterctlError("Ansible did not begin", code="engine.ansible")
 
     monkeypatch.setattr("clusterctl.rollout.offline._end", broken)
-    assert offline(cluster, listing, "--json") == 3
+    assert offline("--json") == 3
     lines, messages = records(capsys)
     assert lines[-1]["changed"] == 4
     assert not lines[-1]["offline"]["proved"]
     assert "the watches could not be ended: Ansible did not begin" in messages
 
 
-def test_settings_that_reach_out_are_refused_before_any_host_is_touched(cluster, listing, ansible, capsys):
+def test_settings_that_reach_out_are_refused_before_any_host_is_touched(offline, ansible, capsys):
     away = {
         "nvidia_container_toolkit_repository_url": "https://nvidia.github.io/libnvidia-container",
         "registry_client_mirrors": [{"upstream": "docker.io", "url": "https://registry01:5000"}],
         "site_http_proxy": "http://user:word@192.0.2.200:3128",
     }
-    assert offline(cluster, listing, **away) == 2
+    assert offline(**away) == 2
     said = capsys.readouterr().err
     assert "nvidia_container_toolkit_repository_url names nvidia.github.io" in said
     assert "registry_client_mirrors falls back to docker.io" in said
@@ -133,34 +135,30 @@ def test_settings_that_reach_out_are_refused_before_any_host_is_touched(cluster,
 
 
 @pytest.mark.parametrize("proxy", ["http://localhost:3128", "http://127.0.0.1:3128", "http://[::1]:3128"])
-def test_a_proxy_on_the_node_itself_is_refused_for_it_may_be_a_tunnel(
-    cluster, listing, ansible, capsys, proxy
-):
-    assert offline(cluster, listing, site_http_proxy=proxy, site_offline_hosts=["127.0.0.0/8", "::1"]) == 2
+def test_a_proxy_on_the_node_itself_is_refused_for_it_may_be_a_tunnel(offline, ansible, capsys, proxy):
+    assert offline(site_http_proxy=proxy, site_offline_hosts=["127.0.0.0/8", "::1"]) == 2
     assert "site_http_proxy names" in capsys.readouterr().err
     assert ansible.requests == []
 
 
-def test_what_harbor_itself_would_fetch_is_refused_too(cluster, listing, ansible, capsys):
+def test_what_harbor_itself_would_fetch_is_refused_too(offline, ansible, capsys):
     away = {
         "registry_kind": "harbor",
         "harbor_installer_url": "https://github.com/goharbor/harbor/releases/harbor.tgz",
         "harbor_trivy_enabled": True,
     }
-    assert offline(cluster, listing, **away) == 2
+    assert offline(**away) == 2
     said = capsys.readouterr().err
     assert "harbor_installer_url names github.com" in said
     assert "harbor_trivy_db_repository names ghcr.io" in said
-    assert offline(cluster, listing, **away, harbor_trivy_offline=True) == 2
+    assert offline(**away, harbor_trivy_offline=True) == 2
     assert "ghcr.io" not in capsys.readouterr().err
     assert ansible.requests == []
 
 
-def test_sources_of_packages_elsewhere_stop_an_offline_apply_and_no_watch_stays(
-    cluster, listing, ansible, capsys
-):
+def test_sources_of_packages_elsewhere_stop_an_offline_apply_and_no_watch_stays(offline, ansible, capsys):
     ansible.sources = {"gpu03": {"deb.debian.org": ["/etc/apt/sources.list"]}}
-    assert offline(cluster, listing) == 2
+    assert offline() == 2
     assert "deb.debian.org in /etc/apt/sources.list (gpu03)" in capsys.readouterr().err
     assert ansible.touched == []
     assert watches(ansible)[-1]["clusterctl_offline_state"] == "ended"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clusterctl.main import run
 from clusterctl.runs.store import RunStore
 
 
@@ -17,27 +16,27 @@ from clusterctl.runs.store import RunStore
     ],
 )
 @pytest.mark.usefixtures("no_terminal")
-def test_a_wrong_request_is_answered_with_two(cluster, ansible, capsys, arguments, said):
-    assert run(["-C", str(cluster.root), *arguments]) == 2
+def test_a_wrong_request_is_answered_with_two(clusterctl, ansible, capsys, arguments, said):
+    assert clusterctl(*arguments) == 2
     assert said in capsys.readouterr().err
     assert ansible.requests == []
 
 
-def test_reboots_are_allowed_only_when_asked_for_and_name_the_hosts(cluster, ansible, capsys):
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+def test_reboots_are_allowed_only_when_asked_for_and_name_the_hosts(clusterctl, ansible, capsys):
+    assert clusterctl("apply", "--yes") == 0
     assert "may be rebooted" not in capsys.readouterr().err
     assert "nvidia_driver_reboot" not in ansible.requests[-1].extra_vars, "the settings have the word"
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--reboot"]) == 0
+    assert clusterctl("apply", "--yes", "--reboot") == 0
     assert "hosts that may be rebooted: gpu01-gpu03\n" in capsys.readouterr().err
     assert ansible.requests[-1].extra_vars["nvidia_driver_reboot"] is True
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--reboot", "--only", "registry"]) == 0
+    assert clusterctl("apply", "--yes", "--reboot", "--only", "registry") == 0
     assert "may be rebooted" not in capsys.readouterr().err
 
 
-def test_what_the_settings_allow_is_said_and_heeded(cluster, ansible, listing, capsys):
+def test_what_the_settings_allow_is_said_and_heeded(clusterctl, ansible, listing, capsys):
     listing["_meta"]["hostvars"]["gpu02"] |= {"nvidia_driver_reboot": True, "nvidia_driver_force_busy": True}
     ansible.says = {host: {"busy": "a training job"} for host in ("gpu01", "gpu02")}
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--only", "driver"]) == 3
+    assert clusterctl("apply", "--yes", "--only", "driver") == 3
     messages = capsys.readouterr().err
     assert "hosts that may be rebooted: gpu02\n" in messages
     assert "hosts that are busy, and are changed all the same: gpu02\n" in messages
@@ -45,13 +44,13 @@ def test_what_the_settings_allow_is_said_and_heeded(cluster, ansible, listing, c
     assert "gpu02" in ansible.touched
 
 
-def test_plan_uses_the_variables_of_apply(cluster, ansible):
+def test_plan_uses_the_variables_of_apply(clusterctl, ansible):
     flags = ["--reboot", "--force-busy", "--only", "driver"]
-    assert run(["-C", str(cluster.root), "apply", "--yes", *flags]) == 0
+    assert clusterctl("apply", "--yes", *flags) == 0
     applied = ansible.requests[-1].extra_vars
     assert applied == {"nvidia_driver_reboot": True, "nvidia_driver_force_busy": True}
     for words in (["plan"], ["apply", "--check"]):
-        assert run(["-C", str(cluster.root), *words, *flags]) == 0
+        assert clusterctl(*words, *flags) == 0
         assert ansible.requests[-1].check
         assert ansible.requests[-1].extra_vars == applied
 
@@ -67,32 +66,32 @@ def with_login_host(cluster, listing):
     return cluster
 
 
-def test_a_host_that_no_play_is_for_is_left_out_and_said_once(with_login_host, ansible, capsys):
-    cluster = with_login_host
+@pytest.mark.usefixtures("with_login_host")
+def test_a_host_that_no_play_is_for_is_left_out_and_said_once(clusterctl, ansible, capsys):
     ansible.says = {"login01": {"busy": "somebody's container"}}
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert clusterctl("apply", "--yes") == 0
     out, messages = capsys.readouterr()
     assert messages.count("login01: left out, no play of the site is for it") == 1
     assert "untouched" in out
     assert sorted(ansible.touched) == ["gpu01", "gpu02", "gpu03", "registry01"]
-    assert run(["-C", str(cluster.root), "plan"]) == 0
+    assert clusterctl("plan") == 0
     out, messages = capsys.readouterr()
     assert messages.count("login01: left out, no play of the site is for it") == 1
     assert "plan for 4 hosts" in out
     assert "login01" not in ansible.requests[-1].hosts
 
 
-def test_a_request_that_would_do_nothing_is_refused(with_login_host, ansible, listing, capsys):
-    cluster = with_login_host
+@pytest.mark.usefixtures("with_login_host")
+def test_a_request_that_would_do_nothing_is_refused(clusterctl, ansible, listing, capsys):
     for command in (["apply", "--yes"], ["plan"]):
         for words, said in (
             (["--limit", "login01"], "no play of the site is for login01"),
             (["--only", "images"], "--only images has nothing to do: no locked training image is declared"),
         ):
-            assert run(["-C", str(cluster.root), *command, *words]) == 2
+            assert clusterctl(*command, *words) == 2
             assert said in capsys.readouterr().err
     listing["registry"]["hosts"].clear()
-    assert run(["-C", str(cluster.root), "apply", "--yes", "--only", "registry"]) == 2
+    assert clusterctl("apply", "--yes", "--only", "registry") == 2
     assert "no host is in the group registry" in capsys.readouterr().err
     assert ansible.requests == []
 
@@ -104,16 +103,18 @@ def test_a_request_that_would_do_nothing_is_refused(with_login_host, ansible, li
         ({"training_image_enabled": True}, "no training_image_digest is declared"),
     ],
 )
-def test_settings_that_cannot_go_together_are_refused(cluster, listing, capsys, settings, said):
+def test_settings_that_cannot_go_together_are_refused(
+    *, clusterctl, cluster, listing, capsys, settings, said
+):
     listing["registry"]["hosts"].clear()
     listing["_meta"]["hostvars"].pop("registry01")
     listing["_meta"]["hostvars"]["gpu01"] |= settings
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 2
+    assert clusterctl("apply", "--yes") == 2
     assert said in capsys.readouterr().err
     assert RunStore(cluster).list() == []
 
 
 @pytest.mark.parametrize("words", [["plan"], ["apply", "--check"], ["apply"]])
-def test_preflight_alone_is_preflight_alone(cluster, ansible, words):
-    assert run(["-C", str(cluster.root), *words, "--only", "preflight"]) == 0
+def test_preflight_alone_is_preflight_alone(clusterctl, ansible, words):
+    assert clusterctl(*words, "--only", "preflight") == 0
     assert [request.playbook for request in ansible.requests] == ["preflight.yml"]

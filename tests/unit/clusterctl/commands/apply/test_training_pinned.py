@@ -11,7 +11,6 @@ from clusterctl.cluster.inventory import load
 from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.errors import ClusterctlError
-from clusterctl.main import run
 from clusterctl.rollout import opening
 from clusterctl.rollout.drift.inputs import digest_inputs
 from clusterctl.rollout.drift.probe import DriftProbe
@@ -40,12 +39,12 @@ def digests(ansible):
     return {request.extra_vars.get("training_image_digest") for request in ansible.requests}
 
 
-def test_a_tag_goes_to_the_nodes_by_the_digest_of_the_lock(cluster, listing, ansible):
+def test_a_tag_goes_to_the_nodes_by_the_digest_of_the_lock(clusterctl, cluster, listing, ansible):
     declare(listing, **TAGGED)
     lock(cluster)
     for words in (["plan"], ["apply", "--yes"], ["apply", "--yes", "--only", "images"]):
         ansible.requests.clear()
-        assert run(["-C", str(cluster.root), *words]) == 0
+        assert clusterctl(*words) == 0
         assert digests(ansible) == {DIGEST}
     assert cluster_spec(pinned(load(cluster)).inventory).image.endswith(f"@{DIGEST}")
     assert cluster_spec(load(cluster)).image == "", "lock and images read the settings as they are"
@@ -63,55 +62,57 @@ def test_what_decides_an_apply_is_the_same_before_and_after_it(cluster, listing)
     assert probe._digest_inputs_now() != probe.inputs
 
 
-def test_a_declared_digest_comes_before_that_of_the_lock(cluster, listing, ansible):
+def test_a_declared_digest_comes_before_that_of_the_lock(clusterctl, cluster, listing, ansible):
     declare(listing, **TAGGED)
     listing["_meta"]["hostvars"]["gpu02"]["training_image_digest"] = OTHER
     lock(cluster)
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert clusterctl("apply", "--yes") == 0
     assert digests(ansible) == {None}
 
 
 def test_a_lock_of_another_image_is_refused_and_one_that_is_not_there_is_said(
-    cluster, listing, ansible, capsys
+    clusterctl, cluster, listing, ansible, capsys
 ):
     declare(listing, **TAGGED)
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 0
+    assert clusterctl("apply", "--yes") == 0
     assert "is declared by its tag, and is not locked" in capsys.readouterr().err
     assert digests(ansible) == {None}
     ansible.requests.clear()
     lock(cluster, source="docker.io/x/paddle:0", tag="0")
     for words in (["apply", "--yes"], ["plan"], ["preflight"]):
-        assert run(["-C", str(cluster.root), *words]) == 2
+        assert clusterctl(*words) == 2
         assert "images.stale-lock" in capsys.readouterr().err
     assert ansible.requests == []
 
 
-def test_hosts_with_another_tag_are_not_given_the_digest_of_the_first(cluster, listing, ansible, capsys):
+def test_hosts_with_another_tag_are_not_given_the_digest_of_the_first(
+    clusterctl, cluster, listing, ansible, capsys
+):
     declare(listing, **TAGGED)
     listing["_meta"]["hostvars"]["gpu03"]["training_image_tag"] = "2"
     lock(cluster)
-    assert run(["-C", str(cluster.root), "apply", "--yes"]) == 2
+    assert clusterctl("apply", "--yes") == 2
     assert "gpu03 declare another training image" in capsys.readouterr().err
     assert ansible.requests == []
 
 
 @pytest.mark.parametrize("settings", [TAGGED, {**TAGGED, "training_image_digest": DIGEST}])
 def test_an_image_that_the_driver_cannot_run_is_refused_before_any_host_is_touched(
-    cluster, listing, ansible, capsys, settings
+    *, clusterctl, cluster, listing, ansible, capsys, settings
 ):
     declare(listing, **settings, nvidia_driver_branch="570")
     source = f"docker.io/x/paddle@{DIGEST}" if "training_image_digest" in settings else "docker.io/x/paddle:1"
     needs = {"cuda": "13.0", "drivers": (("580.65.06", ""),), "minimum_driver": "580.65.06"}
     lock(cluster, source=source, **needs)
     for words in (["apply", "--yes"], ["plan"]):
-        assert run(["-C", str(cluster.root), *words]) == 2
+        assert clusterctl(*words) == 2
         assert "needs driver 580.65.06" in capsys.readouterr().err
     assert ansible.requests == []
     # What concerns no image is not refused over one: a lease is freed, a backup is made.
     assert opening.everyone(cluster.root).names == ("gpu01", "gpu02", "gpu03", "registry01")
     assert opening.select_for_registry(cluster.root).names
     declare(listing, training_image_enabled=False)
-    assert run(["-C", str(cluster.root), "plan"]) == 0
+    assert clusterctl("plan") == 0
 
 
 def test_a_lock_that_cannot_be_read_is_said(cluster, listing):

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
@@ -20,18 +21,18 @@ from clusterctl.registry.images.building import there_already
 from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.images.places import proxy_for
 from clusterctl.registry.images.resolve import resolve
-from clusterctl.registry.oci import manifest, patience
+from clusterctl.registry.oci import manifest, retry
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.endpoint import RegistryEndpoint, trust
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
-from clusterctl.registry.oci.patience import Patience
 from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.retry import RetryPolicy
 from clusterctl.registry.oci.tokens import Tokens
-from clusterctl.registry.oci.way import Way, trust
 
-QUICK = Patience(attempts=3, first_s=0, most_s=0)
-WHO = Credentials("robot$pull", "s3cret")
+QUICK = RetryPolicy(attempts=3, first_s=0, most_s=0)
+WHO = Credentials("robot$pull", SecretStr("s3cret"))
 CONTENT = b"a configuration"
 BLOB = Blob(f"sha256:{hashlib.sha256(CONTENT).hexdigest()}", len(CONTENT))
 
@@ -73,7 +74,7 @@ def server(answer: Callable[[str, str, dict[str, str]], Answer]) -> Iterator[tup
 
 
 def client(host: str, credentials: Credentials | None = WHO, **more) -> Registry:
-    return Registry(Way(host, plain=True, credentials=credentials, **more), QUICK)
+    return Registry(RegistryEndpoint(host, plain=True, credentials=credentials, **more), QUICK)
 
 
 def bearer(valid: list[str]) -> Callable[[str, str, dict[str, str]], Answer]:
@@ -115,7 +116,7 @@ def test_a_token_is_for_one_repository():
 
 
 def test_wrong_credentials_are_said_and_not_shown():
-    with server(bearer([])) as (host, _), client(host, Credentials("x", "wr0ng")) as registry:
+    with server(bearer([])) as (host, _), client(host, Credentials("x", SecretStr("wr0ng"))) as registry:
         with pytest.raises(RegistryError) as refused:
             registry.has_blob("a/b", BLOB.digest)
         assert refused.value.code == "images.login-refused"
@@ -145,9 +146,12 @@ def test_no_token_is_fetched_without_tls_for_a_registry_with_it():
 
 
 def test_a_registry_that_names_itself_is_asked_by_its_address():
-    way = Way("10.0.0.5:443", name="harbor.lan")
-    assert str(way.towards(httpx.URL("https://harbor.lan/service/token"))) == "https://10.0.0.5/service/token"
-    assert str(way.towards(httpx.URL("https://auth.example/t"))) == "https://auth.example/t"
+    endpoint = RegistryEndpoint("10.0.0.5:443", name="harbor.lan")
+    assert (
+        str(endpoint.resolve_redirect(httpx.URL("https://harbor.lan/service/token")))
+        == "https://10.0.0.5/service/token"
+    )
+    assert str(endpoint.resolve_redirect(httpx.URL("https://auth.example/t"))) == "https://auth.example/t"
 
 
 def test_an_upload_that_is_sent_elsewhere_takes_no_credentials_along():
@@ -261,7 +265,7 @@ def test_a_configuration_that_is_none_is_said(raw: bytes):
 @pytest.mark.parametrize("trouble", ["429", "503", "a cut connection"])
 def test_who_gives_tokens_is_asked_again_and_when_it_says(trouble: str, monkeypatch: pytest.MonkeyPatch):
     waited: list[float] = []
-    monkeypatch.setattr(patience, "_wait", lambda _, seconds: waited.append(seconds))
+    monkeypatch.setattr(retry, "_wait", lambda _, seconds: waited.append(seconds))
     good, refusals = bearer([]), iter([True, True])
 
     def answer(method: str, path: str, headers: dict[str, str]) -> Answer:
@@ -271,7 +275,10 @@ def test_who_gives_tokens_is_asked_again_and_when_it_says(trouble: str, monkeypa
             return int(trouble), {"Retry-After": "12"}, b""
         return good(method, path, headers)
 
-    with server(answer) as (host, _), Registry(Way(host, plain=True, credentials=WHO)) as registry:
+    with (
+        server(answer) as (host, _),
+        Registry(RegistryEndpoint(host, plain=True, credentials=WHO)) as registry,
+    ):
         assert registry.small_blob("a/b", BLOB) == CONTENT
     assert len(waited) == 2
     assert trouble == "a cut connection" or waited == [12.0, 12.0]
@@ -297,7 +304,7 @@ def test_a_place_that_is_none_is_the_registrys_fault_and_said(which: str) -> Non
             return 401, {"WWW-Authenticate": f'Bearer realm="{nowhere}",service="s"'}, b""
         return (202, {"Location": nowhere}, b"") if method == "POST" else (404, {}, b"")
 
-    with server(answer) as (host, _), Registry(Way(host, plain=True), QUICK) as client:
+    with server(answer) as (host, _), Registry(RegistryEndpoint(host, plain=True), QUICK) as client:
         with pytest.raises(RegistryError) as caught:
             client.put_blob("t/one", BLOB, lambda: iter([CONTENT]))
         assert caught.value.code == "images.registry-fails"

@@ -18,8 +18,8 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.gate import unserved
 from clusterctl.registry.oci import manifest
 from clusterctl.registry.oci.credentials import credentials_for
-from clusterctl.registry.oci.patience import retry_after
 from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.retry import retry_after
 from clusterctl.registry.oci.tokens import Challenge, challenge
 
 A = f"sha256:{'a' * 64}"
@@ -123,8 +123,8 @@ def test_credentials_are_found_for_their_registry_alone(tmp_path: Path):
         "username": "u", "password": "p"}}}))  # fmt: skip
     found = credentials_for(file, "harbor.lan")
     assert found is not None
-    assert (found.user, found.password) == ("robot$push", "s3:cret")
-    assert "cret" not in repr(found)
+    assert (found.user, found.password.get_secret_value()) == ("robot$push", "s3:cret")
+    assert "s3:cret" not in repr(found)
     hub = credentials_for(file, "docker.io")
     assert hub is not None
     assert hub.user == "u"

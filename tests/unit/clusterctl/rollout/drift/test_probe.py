@@ -8,7 +8,7 @@ from types import SimpleNamespace as Bare
 
 import pytest
 
-from clustercheck.transport import Completed
+from clustercheck.launch.transport import Completed
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import PasswordRefusedError

@@ -1,0 +1,77 @@
+"""How one registry is reached: its address, whom we trust, and a connection that notices who is gone."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.errors import RegistryError
+
+CONNECTIONS = 64
+# Until a piece is taken that is sent: whoever takes none so long is gone, or as good as that.
+TAKING_S = 120.0
+# A host that is gone without a word is noticed also while we wait for its answer.
+_TCP = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_USER_TIMEOUT": int(TAKING_S * 1000)}
+NOTICED = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _TCP.items() if hasattr(socket, name)),
+)
+
+
+@dataclass(frozen=True)
+class RegistryEndpoint:
+    """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
+
+    ``name`` is what it calls itself, where it is asked by its address: its certificate need bear no other.
+    """
+
+    host: str
+    name: str = ""
+    plain: bool = False
+    socket: Path | None = None
+    proxy: str = ""
+    authorities: tuple[Path, ...] = ()
+    credentials: Credentials | None = field(default=None, repr=False)
+
+    @property
+    def base(self) -> str:
+        """Where its API begins."""
+        return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
+
+    def resolve_redirect(self, url: httpx.URL) -> httpx.URL:
+        """A place that the registry sends us to: by its address, where it names itself."""
+        here = httpx.URL(self.base)
+        own = httpx.URL(scheme=here.scheme, host=self.name or here.host)
+        return url.copy_with(host=here.host, port=here.port) if url.host == own.host else url
+
+
+def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
+    """Connections to that endpoint. Raises RegistryError (``images.certificate``)."""
+    return httpx.HTTPTransport(
+        uds=None if endpoint.socket is None else str(endpoint.socket),
+        verify=trust(endpoint.authorities),
+        proxy=(endpoint.proxy or None) if endpoint.socket is None else None,
+        limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
+        socket_options=NOTICED if endpoint.socket is None else (),
+        trust_env=False,
+    )
+
+
+def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
+    """This machine's own authorities, and those of the files. Raises RegistryError."""
+    context = ssl.create_default_context()
+    for file in authorities:
+        try:
+            context.load_verify_locations(cafile=str(file))
+        except (OSError, ssl.SSLError) as error:
+            raise RegistryError(
+                f"the authority's certificate cannot be read: {error.strerror or error}",
+                code="images.certificate",
+                where=str(file),
+            ) from None
+    return context

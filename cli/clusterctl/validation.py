@@ -1,0 +1,233 @@
+"""One validation from its request to its result: which nodes by which checks, the run, its reports."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from clustercheck.expect.baseline import Baseline
+from clustercheck.launch.docker import DockerLauncher
+from clustercheck.launch.model import Launcher
+from clustercheck.launch.transport import Transport
+from clustercheck.result.document import Document, coverage_json
+from clustercheck.running import session, suites
+from clustercheck.running.suites import Suite
+from clustercheck.spec import ClusterSpec
+from clusterctl.cluster import acknowledged
+from clusterctl.cluster import lock as lock_file
+from clusterctl.cluster.access import Passwords
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import Inventory
+from clusterctl.cluster.opened import opened
+from clusterctl.cluster.spec import cluster_spec
+from clusterctl.cluster.ssh import OpenSshTransport
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.engine import mutex
+from clusterctl.engine.process import terminated_like_interrupted
+from clusterctl.errors import (
+    EXIT_INTERRUPTED,
+    ClusterctlError,
+)
+from clusterctl.report import baselines, files
+from clusterctl.report.progress import ValidationProgress
+from clusterctl.report.subjects import culprit_name
+from clusterctl.rollout.training import pinned, warn
+from clusterctl.runs.events import event_log, open_containers
+from clusterctl.runs.state import RunState, state_of
+from clusterctl.runs.store import Run, RunStore
+
+
+@dataclass(frozen=True)
+class ValidateRequest:
+    """``cluster`` is the directory that was named, if any; ``checks`` are ids or globs, none is all."""
+
+    cluster: Path | None
+    suite: str = "quick"
+    checks: tuple[str, ...] = ()
+    limit: str | None = None
+    framework: str | None = None
+    baseline: str | None = None
+    since_ack: bool = False
+    force_busy: bool = False
+    passwords: Passwords = field(default_factory=Passwords)
+
+    @property
+    def arguments(self) -> list[str]:
+        """How the run records what it was asked."""
+        values = {
+            "--suite": self.suite,
+            "--limit": self.limit,
+            "--checks": ",".join(self.checks),
+            "--framework": self.framework,
+        }
+        flags = {"--since-ack": self.since_ack, "--force-busy": self.force_busy}
+        given = [word for option, value in values.items() if value for word in (option, value)]
+        return given + [flag for flag, is_given in flags.items() if is_given]
+
+
+@dataclass(frozen=True)
+class ValidationPlan:
+    """What a request comes to in its cluster. ``baseline`` is what figures are compared with, if anything."""
+
+    request: ValidateRequest
+    inventory: Inventory
+    spec: ClusterSpec
+    suite: Suite
+    baseline: Baseline | None
+
+    @property
+    def directory(self) -> ClusterDirectory:
+        """The cluster's directory."""
+        return self.inventory.directory
+
+
+@dataclass(frozen=True)
+class ValidateResult:
+    """How a validation ended: with a document and the page made from it, or, where it was interrupted, with
+    the containers that could not be ended (``left``)."""
+
+    exit_code: int
+    document: Document | None = None
+    page: Path | None = None
+    left: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """How nodes are reached, how jobs start there, and how those are ended when the person interrupts."""
+
+    transport: Transport
+    launcher: Launcher
+    abort: Callable[[], Sequence[str]] = tuple
+
+
+Connect = Callable[[ValidationPlan, str, Sequence[str]], contextlib.AbstractContextManager[Nodes]]
+
+
+@contextlib.contextmanager
+def over_ssh(plan: ValidationPlan, run_id: str, ended_runs: Sequence[str]) -> Iterator[Nodes]:
+    """The nodes of a plan over SSH, with jobs in their Docker; what ``ended_runs`` left there is removed."""
+    addresses = {node.name: node.address for node in plan.spec.nodes}
+    with OpenSshTransport(plan.directory, plan.inventory.hosts, plan.request.passwords) as transport:
+        launcher = DockerLauncher(transport, run_id=run_id, addresses=addresses, ended_runs=ended_runs)
+        yield Nodes(transport, launcher, launcher.abort)
+
+
+def make_plan(request: ValidateRequest) -> ValidationPlan:
+    """Read the cluster and choose nodes, checks and baseline; asks no node.
+
+    Raises ExplainedError for an unknown suite or check, settings, limit and baseline.
+    """
+    suite = suites.load(request.suite).of_checks(request.checks)
+    found = pinned(opened(request.cluster))
+    warn(found)
+    inventory = found.inventory
+    spec = limited(cluster_spec(inventory), inventory, request.limit)
+    spec = spec.with_framework(request.framework) if request.framework else spec
+    spec = acknowledged_in(spec, inventory.directory) if request.since_ack else spec
+    return ValidationPlan(
+        request, inventory, spec, suite, baselines.chosen(inventory.directory, request.baseline)
+    )
+
+
+def validate(
+    plan: ValidationPlan, *, progress: ValidationProgress, connect: Connect = over_ssh
+) -> ValidateResult:
+    """Judge the nodes of a plan as a run that is kept, with its reports. Ctrl-C ends it without a verdict."""
+    store = RunStore(plan.directory)
+    with mutex.held(plan.directory, "validate"):
+        run = store.create("validate", plan.request.arguments)
+        try:
+            with store.finished_on_error(run):
+                document = _judge(plan, run, progress, connect)
+                page = files.write_all(run, document)
+        except KeyboardInterrupt:
+            return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
+        store.finish(run, document.exit_code, summary_of(document))
+    return ValidateResult(document.exit_code, document, page)
+
+
+def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect: Connect) -> Document:
+    lock, ended = lock_file.read(plan.directory), _ended_with_containers(plan.directory)
+    with (
+        terminated_like_interrupted(),
+        event_log(run.journal) as log,
+        progress,
+        connect(plan, run.id, ended) as nodes,
+    ):
+
+        def on_event(event: Mapping[str, Any]) -> None:
+            log.write(event)
+            progress.show(event)
+
+        try:
+            document = session.validate(
+                plan.spec,
+                transport=nodes.transport,
+                launcher=nodes.launcher,
+                suite=plan.request.suite,
+                checks=plan.request.checks,
+                run_id=run.id,
+                on_event=on_event,
+                busy_policy="force" if plan.request.force_busy else "skip",
+                ended_runs=ended,
+                baseline=plan.baseline,
+            )
+        except KeyboardInterrupt:
+            for node in nodes.abort():  # what was starting when the launcher was interrupted
+                log.write({"type": "job_removed", "node": node})
+            raise
+    replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
+    environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
+    return replace(document, environment=environment)
+
+
+def acknowledged_in(spec: ClusterSpec, directory: ClusterDirectory) -> ClusterSpec:
+    """The cluster with the time from which each node's kernel messages count."""
+    times = acknowledged.times(directory)
+    nodes = tuple(replace(node, acknowledged=times.get(node.name)) for node in spec.nodes)
+    return replace(spec, nodes=nodes)
+
+
+def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> ClusterSpec:
+    """The cluster as far as ``limit`` goes.
+
+    Raises ClusterctlError (``validate.no-nodes``) where no GPU node is left to judge.
+    """
+    chosen = {host.name for host in inventory.matching(limit)}
+    nodes = tuple(node for node in spec.nodes if node.name in chosen)
+    if all(node.excluded for node in nodes):
+        out = ", ".join(f"{node.name} ({node.excluded})" for node in nodes)
+        raise ClusterctlError(
+            f"every GPU node is left out: {out}" if out else "there is no GPU node to validate",
+            code="validate.no-nodes",
+            where=f"--limit {limit}" if limit else str(inventory.directory.hosts_file),
+            hint="GPU nodes are the hosts of the group gpu_nodes; clusterctl hosts list names them.",
+        )
+    return replace(spec, nodes=nodes)
+
+
+def summary_of(document: Document) -> dict[str, Any]:
+    """What `runs list` shows of a validation."""
+    return {
+        "verdict": document.verdict,
+        "simulated": document.simulated,
+        "coverage": coverage_json(document.coverage),
+        "culprits": [culprit_name(culprit) for culprit in document.culprits],
+    }
+
+
+def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
+    """Earlier validations from here that were interrupted with containers on nodes: nobody waits for them."""
+    return [
+        run.id
+        for run in RunStore(directory).list()
+        if run.kind == "validate"
+        and state_of(run) is not RunState.RUNNING
+        and open_containers(run.journal)
+        and run.controller == os.uname().nodename
+    ]

@@ -1,0 +1,65 @@
+"""Faults of which only the kernel log tells: an Xid of a GPU, an SXid of an NVSwitch; gone after a reboot."""
+
+from __future__ import annotations
+
+from clusterctl.errors import EXIT_USAGE, ClusterctlError
+from clusterlab import hardware
+from clusterlab.faults.base import FaultTarget, LabFault
+from clusterlab.faults.gpu_edit import gpu_of
+from clusterlab.faults.on_kernel_log import remove_lines, write_lines
+
+XID, SXID = 119, 20034
+_SXID_NAME = "lab-sxid"
+
+
+def write_xid(target: FaultTarget) -> None:
+    """Write the driver's lines. Raises ClusterctlError where there is no such GPU."""
+    one = gpu_of(hardware.load(target.hardware_file), target)
+    bus = one.pci_address.rpartition(".")[0]
+    lines = [
+        f"NVRM: GPU at PCI:{bus}: {one.uuid}",
+        f"NVRM: GPU Board Serial Number: {one.serial}",
+        f"NVRM: Xid (PCI:{bus}): {XID}, pid=4711, name=python3, Timeout after 6s of waiting for RPC response"
+        f" from GPU{one.index} GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801702 0x4).",
+    ]
+    write_lines(target, _xid_name(target), lines)
+
+
+def _xid_name(target: FaultTarget) -> str:
+    return f"lab-xid-gpu{target.gpu}"
+
+
+def write_sxid(target: FaultTarget) -> None:
+    """Write the driver's line. Raises ClusterctlError (``lab.nothing-to-break``) without an NVSwitch."""
+    switches = hardware.load(target.hardware_file).nvswitches
+    if not switches:
+        raise ClusterctlError(
+            "there is no NVSwitch that could fail",
+            code="lab.nothing-to-break",
+            where=target.node,
+            hint="Bring up a lab whose nodes have NVSwitches: --hardware hgx-a100-80gb.",
+            exit_code=EXIT_USAGE,
+        )
+    address = switches[0].pci_address
+    line = f"nvidia-nvswitch0: SXid (PCI:{address}): {SXID}, Fatal, Link 30 LTSSM Fault Up"
+    write_lines(target, _SXID_NAME, [line])
+
+
+FAULTS = (
+    LabFault(
+        "xid",
+        f"the kernel log has Xid {XID} of a GPU (its GSP does not answer), until the node reboots",
+        "gpu",
+        write_xid,
+        lambda target: remove_lines(target, _xid_name(target)),
+        caught_by=("xid",),
+    ),
+    LabFault(
+        "sxid",
+        f"the kernel log has the fatal SXid {SXID} of an NVSwitch, until the node reboots",
+        "node",
+        write_sxid,
+        lambda target: remove_lines(target, _SXID_NAME),
+        caught_by=("kernel-log",),
+    ),
+)

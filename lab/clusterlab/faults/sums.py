@@ -1,0 +1,95 @@
+"""What spoils all-reduce for the ranks of one node: a file in the training image as that node has it.
+
+Containers that start later see it; the image's name and digest stay. Only the consequences are simulated: no
+lab makes a CPU or an adapter miscalculate.
+"""
+
+from __future__ import annotations
+
+from clusterlab.faults.base import LabFault
+from clusterlab.faults.on_host import scripted
+from clusterlab.images.training import PACKAGE_DIRECTORY
+
+# Python runs a line of a .pth file that begins with import, in every program that starts.
+_MODULE = """
+import importlib.abc, importlib.util, sys
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "paddle.distributed":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            right = module.all_reduce
+
+            def all_reduce(tensor, *arguments, **options):
+                @SPOIL@
+
+            module.all_reduce = all_reduce
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, AfterImport())
+"""
+# Of each image the layer that lies on top: the lab's has no other.
+_LAYERS = """
+images=$(docker image ls --quiet --filter label=org.clusterctl.framework)
+layers=$(for image in $images; do
+    docker image inspect --format '{{.GraphDriver.Data.UpperDir}}' $image
+done)
+[ -n "$layers" ] || { echo 'the training image is not on this node' >&2; exit 1; }
+"""
+# What was spoiled outlives a reboot, and is cleared where Docker does not run too.
+KEPT = "/var/lib/clusterlab/spoiled"
+
+
+def spoiled(kind: str, summary: str, *, spoil: str, caught_by: tuple[str, ...]) -> LabFault:
+    """A fault by the body of an all_reduce that may call ``right``, with the same arguments."""
+    name = kind.replace("-", "_")
+    module = _MODULE.replace("@SPOIL@", spoil)
+    return scripted(
+        kind,
+        summary,
+        inject=f"""
+{_LAYERS}
+mkdir -p {KEPT}
+echo "$layers" > {KEPT}/{name}
+for layer in $layers; do
+    cat > $layer{PACKAGE_DIRECTORY}/{name}.py <<'END'
+{module}END
+    echo 'import {name}' > $layer{PACKAGE_DIRECTORY}/{name}.pth
+done
+""",
+        clear=f"""
+if [ -e {KEPT}/{name} ]; then
+    for layer in $(cat {KEPT}/{name}); do rm -f $layer{PACKAGE_DIRECTORY}/{name}.p*; done
+    rm {KEPT}/{name}
+fi
+""",
+        caught_by=caught_by,
+    )
+
+
+FAULTS = (
+    # As where a library of its node is broken.
+    spoiled(
+        "rank-raises",
+        "each job's rank on the node raises an exception at its first all-reduce",
+        spoil='raise RuntimeError("unhandled system error")',
+        caught_by=("all-reduce",),
+    ),
+    # As where its memory or its adapter changes numbers.
+    spoiled(
+        "sums-wrong",
+        "what ranks of the node get of an all-reduce is wrong by a sixty-fourth",
+        spoil="done = right(tensor, *arguments, **options); tensor.scale_(1 + 2**-6); return done",
+        caught_by=("all-reduce",),
+    ),
+)

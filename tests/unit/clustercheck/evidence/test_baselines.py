@@ -1,0 +1,213 @@
+"""What a validation is compared with: which run, what of it, and what it says of the rest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.judged import incomplete, passing
+from tests.support.validation_in_memory import FakeLauncher, run
+
+from clustercheck.checks.all import BY_ID
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding, seeding_gpus
+from clustercheck.errors import ExplainedError
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.comparison import described, replaced, unfit
+from clustercheck.expect import baseline
+from clustercheck.expect.baseline import Baseline, BaselineGpu
+from clustercheck.model import Subject, Verdict
+from clustercheck.samples import sample, smi
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.report import baselines, files
+from clusterctl.runs.store import RunStore
+
+FIGURE = {
+    "metric": "link_rate", "measured": 25.0, "unit": "GB/s", "better": "higher", "efficiency": None,
+    "method": BY_ID["nvlink"].method, "conditions": {}, "verdict": "pass", "parts": [],
+}  # fmt: skip
+GPUS = [
+    {"model": smi.MODEL, "serial": f"{n}", "address": f"0000:{bus}:00.0"} for n, bus in enumerate(smi.BUSES)
+]
+
+
+def document(verdict: str = "pass", **figure: Any) -> dict[str, Any]:
+    result = {
+        "check": "nvlink",
+        "subject": {"node": "gpu01", "gpu": 0, "peer": None},
+        "verdict": "pass",
+        "figures": [{**FIGURE, **figure}],
+    }
+    return {
+        "schema": "clusterctl/result/1", "run": "r1", "finished": "2026-11-20T10:00:00Z", "cluster": "c",
+        "verdict": verdict, "simulated": False, "results": [result],
+        "environment": {"nodes": {"gpu01": {"driver": "570.1", "gpus": GPUS}}},
+    }  # fmt: skip
+
+
+def compared(then: Baseline, evidence: Evidence | None = None) -> Evidence:
+    evidence = evidence or sample.healthy()
+    return replace(evidence, baseline=then, replaced=replaced(evidence, then))
+
+
+def parts(evidence: Evidence, subject: Subject = Subject("gpu01", 0)) -> dict[str, Verdict]:  # noqa: B008
+    result = next(r for r in evaluate(BY_ID["nvlink"], evidence) if r.subject == subject)
+    return {part.part.value: part.verdict for part in result.figures[0].parts}
+
+
+def serial(gpu: int) -> str:
+    return sample.healthy().nodes["gpu01"].smi().gpus[gpu].serial
+
+
+def same_gpus(then: Baseline) -> Baseline:
+    gpus = {f"0000:{bus}:00.0": BaselineGpu(smi.MODEL, serial(n)) for n, bus in enumerate(smi.BUSES)}
+    return replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
+
+
+def test_a_figure_is_compared_with_the_same_one_of_then() -> None:
+    then = same_gpus(baseline.from_result(document(measured=30.0), where="here"))
+    assert parts(compared(then))["baseline"] is Verdict.FAIL
+    assert "baseline" not in parts(compared(then), Subject("gpu01", 1))
+    slightly = same_gpus(baseline.from_result(document(measured=26.0), where="here"))
+    assert parts(compared(slightly))["baseline"] is Verdict.PASS
+    section = described(compared(then))
+    assert section is not None and section["run"] == "r1" and section["not_compared"] == []
+    assert section["differs"] == [f"gpu01: driver {smi.DRIVER}, then 570.1"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"method": "by eye"}, {"unit": "Gb/s"}, {"conditions": {"ranks": 2}}, {"metric": "rate"}]
+)
+def test_what_was_measured_in_another_way_is_not_compared(other: dict[str, Any]) -> None:
+    then = same_gpus(baseline.from_result(document(**{"measured": 30.0, **other}), where="here"))
+    assert "baseline" not in parts(compared(then))
+
+
+def test_a_swapped_gpu_is_compared_with_nothing_and_that_is_said() -> None:
+    then = baseline.from_result(document(measured=30.0), where="here")  # other serial numbers
+    evidence = compared(then)
+    assert "baseline" not in parts(evidence)
+    section = described(evidence)
+    assert section is not None and f"serial {serial(0)}, then 0" in section["not_compared"][0]
+    silent = compared(then, seeding.smi("gpu01", 0, "serial", "N/A")(sample.healthy()))
+    assert parts(silent)["baseline"] is Verdict.FAIL
+    gpus = {f"0000:{bus}:00.0": BaselineGpu("NVIDIA H100", "") for bus in smi.BUSES}
+    other = replace(then, nodes={"gpu01": replace(then.nodes["gpu01"], gpus=gpus)})
+    assert "baseline" not in parts(compared(other))
+    assert "of another model" in " ".join(compared(other).replaced.values())
+
+
+def test_launches_of_few_gpus_are_judged_by_a_baseline_that_has_them_and_by_no_other() -> None:
+    few = seeding_gpus.Seeds("gpu_launch").only_gpus("gpu01", 3)(sample.healthy())
+    check, gpu = BY_ID["gpu-launch-latency"], Subject("gpu01", 0)
+
+    def verdict(evidence: Evidence) -> Verdict:
+        return next(r.verdict for r in evaluate(check, evidence) if r.subject == gpu)
+
+    assert verdict(few) is Verdict.EXCLUDED
+    others = baseline.from_result(document(), where="here")  # it has links, and no launches
+    assert verdict(replace(few, baseline=others)) is Verdict.EXCLUDED
+    for factor, expected in ((1.0, Verdict.PASS), (0.3, Verdict.FAIL)):
+        known = seeding.with_baseline(check.id, check.judge, gpu, factor)(few)
+        assert verdict(known) is expected
+
+
+def test_simulated_hardware_is_compared_with_its_like_alone() -> None:
+    then = baseline.from_result(document(), where="here")
+    assert unfit(then, simulated=False) == "" == unfit(replace(then, simulated=True), simulated=True)
+    assert "simulated" in unfit(then, simulated=True)
+    assert "simulated" in unfit(replace(then, simulated=True), simulated=False)
+
+
+@pytest.mark.parametrize("verdict", ["fail", "incomplete"])
+def test_what_did_not_pass_is_no_baseline(verdict: str) -> None:
+    with pytest.raises(ExplainedError) as error:
+        baseline.from_result(document(verdict), where="here")
+    assert error.value.code == "baseline.unfit" and verdict in error.value.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"schema": "clusterctl/baseline/1"}', '{"schema": "clusterctl/result/1"}', "[" * 9000,
+     json.dumps({**baseline.record_of(document()), "figures": [{"check": 1}]}),
+     json.dumps({**baseline.record_of(document()), "figures": 7}),
+     json.dumps(baseline.record_of(document(measured=float("nan")))),
+     json.dumps(baseline.record_of(document(measured="fast")))],
+)  # fmt: skip
+def test_what_is_no_baseline_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ExplainedError) as error:
+        baseline.parse(text, where="there")
+    assert error.value.code == "baseline.unreadable" and error.value.where == "there"
+
+
+def test_it_is_the_same_out_of_its_own_file_and_out_of_a_result() -> None:
+    record = json.dumps(baseline.record_of(document()))
+    assert baseline.parse(record, where="a") == baseline.parse(json.dumps(document()), where="b")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> ClusterDirectory:
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    return ClusterDirectory(tmp_path)
+
+
+def kept(site: ClusterDirectory, made: dict[str, Any]) -> str:
+    store = RunStore(site)
+    run = store.create("validate", [])
+    run.path(files.RESULT).write_text(json.dumps({**made, "run": run.id}))
+    store.finish(run, 0, {"verdict": made["verdict"]})
+    return run.id
+
+
+def test_named_then_saved_then_the_last_good_run(site: ClusterDirectory) -> None:
+    assert baselines.chosen(site, None) is None
+    first = kept(site, document())
+    kept(site, document("fail"))
+    kept(site, {**document(), "results": []})
+    some = document()
+    some["environment"]["only_checks"] = ["gpu-gemm"]
+    kept(site, some)
+    broken = kept(site, document())
+    (site.runs / broken / files.RESULT).write_text("{")
+    assert (found := baselines.chosen(site, None)) is not None and found.run == first
+    second = kept(site, document())
+    assert (found := baselines.chosen(site, None)) is not None and found.run == second
+    assert (found := baselines.chosen(site, first)) is not None and found.run == first
+    path = baselines.save(site, replace(passing(), run="saved"))
+    kept(site, document())
+    assert (found := baselines.chosen(site, None)) is not None and found.run == "saved"
+    assert (found := baselines.chosen(site, str(path))) is not None and found.run == "saved"
+    assert baselines.chosen(site, "none") is None
+    for wrong, code in (("2031", "runs.unknown"), (broken, "report.unreadable")):
+        with pytest.raises(ExplainedError) as error:
+            baselines.chosen(site, wrong)
+        assert error.value.code == code
+    with pytest.raises(ExplainedError):
+        baselines.save(site, incomplete())
+
+
+def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() -> None:
+    good = run()
+    then = baseline.from_result(good, where="test")
+    of_gpus = {"gpu-gemm", "gpu-memory-bandwidth", "gpu-launch-latency", "gpu-transfer"}
+    assert {check for check, _, _ in then.figures} == {"nvlink", "all-reduce-bandwidth", *of_gpus}
+    assert run(baseline=then)["verdict"] == "pass"
+    slower = dict.fromkeys((frozenset({"gpu01"}), frozenset({"gpu02"}), frozenset({"gpu03"})), 1.2)
+    launcher = FakeLauncher(slow=slower)
+    assert run(launcher=FakeLauncher(slow=slower))["verdict"] == "pass"
+    document = run(launcher=launcher, baseline=then)
+    (failed,) = [r for r in document["results"] if r["verdict"] == "fail"]
+    assert (
+        failed["check"] == "all-reduce-bandwidth" and "40% below the 2 GB/s of run test" in failed["because"]
+    )
+    assert failed["expected"] == 1.3 and failed["margin"] < 0
+    parts = {part["part"]: part["verdict"] for part in failed["figures"][0]["parts"]}
+    assert parts == {"ceiling": "pass", "floor": "pass", "baseline": "fail"}
+    assert "pairs.py" in [job.program for job in launcher.jobs]  # it goes on to find out who
+    assert document["environment"]["baseline"]["run"] == "test"
+    simulated = run(baseline=replace(then, simulated=True))
+    assert simulated["verdict"] == "pass" and simulated["environment"]["baseline"] is None
+    assert "compared with no baseline" in simulated["environment"]["notes"][0]

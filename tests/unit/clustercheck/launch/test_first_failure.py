@@ -1,0 +1,220 @@
+"""Who failed first: evidence in, outcome out."""
+
+from __future__ import annotations
+
+import pytest
+
+from clustercheck.launch.first_failure import RankEvidence, judge_group
+from clustercheck.launch.model import JobOutcome, RankState
+
+GOOD = {"ok": True, "because": ""}
+ENDED = {"exit_code": 0, "order": 0, "killed": "", "state": ""}
+FAILED = {**ENDED, "exit_code": 1}
+TOLD = {"exit_code": -9, "order": 0, "killed": "told", "state": "S"}
+LATE = {**TOLD, "killed": "deadline"}
+
+
+def lost_its_peers(phase: str = "all-reduce") -> dict:
+    because = f"RuntimeError while {phase}: Connection closed by peer [192.0.2.7]:9"
+    return {"ok": False, "because": because, "phase": phase, "collective": True}
+
+
+def at(phase: str, counter: int, *, collective: bool) -> dict:
+    return {"phase": phase, "counter": counter, "collective": collective}
+
+
+def rank(number: int, **known) -> RankEvidence:
+    return RankEvidence(rank=number, node=f"gpu{number + 1:02d}", **known)
+
+
+def states(outcomes):
+    return [outcome.state for outcome in outcomes]
+
+
+def test_no_rank_fails_first_if_all_are_good():
+    outcomes, first = judge_group([rank(0, verdict=GOOD, end=ENDED), rank(1, verdict=GOOD, end=ENDED)], False)
+    assert states(outcomes) == [RankState.OK, RankState.OK]
+    assert first is None
+
+
+def test_wrong_values_are_a_verdict_that_may_be_believed():
+    wrong = {"ok": False, "because": "wrong sums at 8 bytes"}
+    outcomes, first = judge_group([rank(0, verdict=wrong, end=ENDED)], False)
+    assert states(outcomes) == [RankState.OK]
+    assert first is None
+
+
+def test_a_crashed_rank_failed_first_even_if_its_peer_answered_first():
+    outcomes, first = judge_group(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, end={**ENDED, "exit_code": -11}, progress=at("step 3", 9, collective=False), arrival=1),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.CRASHED]
+    assert first.node == "gpu02"
+    assert first.because == "killed by SIGSEGV while step 3"
+
+
+def test_a_rank_aborted_while_waiting_is_a_witness_of_the_stopped_one():
+    """As Paddle does in a process group's first meeting: TIMEOUT, and then SIGABRT."""
+    aborted = {**ENDED, "exit_code": -6}
+    stopped = {**TOLD, "state": "T"}
+    meeting = at("wrapping the model", 0, collective=True)
+    outcomes, first = judge_group(
+        [
+            rank(0, end=stopped, progress=meeting, arrival=1),
+            rank(1, end=aborted, progress=meeting, arrival=0, log_tail="TIMEOUT self_rank = none\n\nabort"),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.HUNG, RankState.LOST_PEER]
+    assert first.node == "gpu01"
+    assert first.because == "its process is stopped while wrapping the model"
+    assert outcomes[1].because == "gave up on a peer while wrapping the model: abort"
+    assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        {"end": {**ENDED, "exit_code": -11}},
+        {"missing": "connection closed"},
+        {"verdict": {"ok": False, "because": "MemoryError", "collective": False}, "end": FAILED},
+    ],
+    ids=["crashed", "unreachable", "exception"],
+)
+def test_a_rank_aborted_for_a_lost_peer_is_not_a_suspect(cause):
+    """Its abort may be heard first, and another rank may be ended with the job."""
+    aborted = {**ENDED, "exit_code": -6}
+    outcomes, first = judge_group(
+        [
+            rank(0, arrival=1, **cause),
+            rank(1, end={**TOLD, "state": "T"}, progress=at("all-reduce", 3, collective=True), arrival=2),
+            rank(2, end=aborted, arrival=0, log_tail="what():  Connection closed by peer"),
+        ],
+        False,
+    )
+    assert states(outcomes)[1:] == [RankState.KILLED, RankState.LOST_PEER]
+    assert first.node == "gpu01"
+    assert set(JobOutcome("job", outcomes, 1.0, first).suspects) == {"gpu01"}
+
+
+def test_a_rank_that_was_killed_is_no_witness():
+    stopped = {**TOLD, "exit_code": -6, "state": "T"}
+    meeting = at("all-reduce", 3, collective=True)
+    outcomes, first = judge_group(
+        [
+            rank(0, end=stopped, progress=meeting, log_tail="connect timed out, trying again"),
+            rank(1, verdict=lost_its_peers(), end=FAILED, progress=meeting),
+            rank(2, end=TOLD, progress=meeting),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.HUNG, RankState.FAILED, RankState.KILLED]
+    assert first.node == "gpu01"
+
+
+def test_an_abort_counts_as_first_failure_if_no_other_rank_failed():
+    waited = "TIMEOUT self_rank = none"
+    for log, others in (("terminate called: bad_alloc", [rank(0, end=TOLD)]), (waited, [])):
+        _, first = judge_group([*others, rank(1, end={**ENDED, "exit_code": -6}, log_tail=log)], False)
+        assert first.node == "gpu02", log
+
+
+def test_an_exception_comes_before_the_failures_it_caused():
+    memory = {"ok": False, "because": "MemoryError while step: x", "phase": "step", "collective": False}
+    _, first = judge_group(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, verdict=memory, end=FAILED, arrival=1),
+        ],
+        False,
+    )
+    assert first.rank == 1
+
+
+def test_a_hung_rank_is_found_behind_the_peers_that_gave_up():
+    outcomes, first = judge_group(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED),
+            rank(1, end=TOLD, progress=at("making data", 4, collective=False), stack="File x"),
+            rank(2, end=TOLD, progress=at("all-reduce", 5, collective=True)),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.HUNG, RankState.KILLED]
+    assert first.rank == 1
+    assert "making data" in first.because
+    assert first.stack == "File x"
+
+
+def test_a_stopped_process_is_the_hung_one_even_inside_a_collective():
+    outcomes, first = judge_group(
+        [
+            rank(0, end=LATE, progress=at("all-reduce", 5, collective=True)),
+            rank(1, end={**LATE, "state": "T"}, progress=at("all-reduce", 5, collective=True)),
+        ],
+        True,
+    )
+    assert states(outcomes) == [RankState.KILLED, RankState.HUNG]
+    assert first.rank == 1
+
+
+def test_who_is_behind_is_the_hung_one():
+    _, first = judge_group(
+        [
+            rank(0, end=LATE, progress=at("iteration 3", 7, collective=True)),
+            rank(1, end=LATE, progress=at("iteration 2", 6, collective=True)),
+            rank(2, end=LATE, progress=at("iteration 3", 7, collective=True)),
+        ],
+        True,
+    )
+    assert first.rank == 1
+
+
+def test_if_all_ranks_hang_alike_none_failed_first():
+    outcomes, first = judge_group(
+        [rank(n, end=LATE, progress=at("all-reduce", 5, collective=True)) for n in range(3)], True
+    )
+    assert set(states(outcomes)) == {RankState.HUNG}
+    assert first is None
+
+
+def test_a_lost_node_failed_first():
+    outcomes, first = judge_group(
+        [
+            rank(0, verdict=lost_its_peers(), end=FAILED, arrival=0),
+            rank(1, missing="the SSH connection was lost", arrival=1),
+            rank(2, end=TOLD, progress=at("all-reduce", 5, collective=True), arrival=2),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.FAILED, RankState.UNREACHABLE, RankState.KILLED]
+    assert first.node == "gpu02"
+
+
+def test_a_container_without_rank_files_is_reported_with_its_last_line():
+    outcomes, first = judge_group(
+        [rank(0, container="starting\nno Python with Paddle in this image\n")], False
+    )
+    assert outcomes[0].state is RankState.CRASHED
+    assert first.because.endswith("no Python with Paddle in this image")
+
+
+def test_a_rank_ended_while_it_waited_for_others_keeps_its_verdict():
+    outcomes, _ = judge_group([rank(0, verdict=GOOD, end=TOLD), rank(1, missing="gone")], False)
+    assert outcomes[0].state is RankState.OK
+
+
+def test_after_an_interrupt_no_rank_failed_first():
+    outcomes, first = judge_group(
+        [
+            rank(0, end=TOLD, progress=at("all-reduce", 5, collective=True)),
+            rank(1, end=TOLD, progress=at("making data", 4, collective=False)),
+        ],
+        False,
+    )
+    assert states(outcomes) == [RankState.KILLED, RankState.KILLED]
+    assert first is None

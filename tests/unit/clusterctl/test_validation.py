@@ -1,0 +1,99 @@
+"""A validation as a request and a result, on nodes that answer from memory: no Click, nothing patched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records
+
+from clustercheck.errors import ExplainedError
+from clustercheck.launch.model import JobSpec, RankState
+from clustercheck.samples import sample
+from clusterctl import main
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.report.progress import ValidationProgress
+from clusterctl.runs.store import RunStore
+from clusterctl.validation import Connect, Nodes, ValidateRequest, ValidateResult, make_plan, validate
+
+NODES = {f"gpu0{number}": {"ansible_host": f"192.0.2.{number}"} for number in (1, 2, 3)}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterDirectory:
+    (tmp_path / "hosts.yml").write_text(json.dumps({"gpu_nodes": {"hosts": NODES}}), encoding="utf-8")
+    return ClusterDirectory(tmp_path)
+
+
+def from_memory(launcher: FakeLauncher, abort: Callable[[], list[str]] = list) -> Connect:
+    @contextlib.contextmanager
+    def connect(*_: Any) -> Iterator[Nodes]:
+        yield Nodes(FakeTransport(records()), launcher, abort)
+
+    return connect
+
+
+def validated(cluster: ClusterDirectory, connect: Connect, **asked: Any) -> ValidateResult:
+    plan = make_plan(ValidateRequest(cluster.root, **asked))
+    plan = replace(plan, spec=sample.spec(3))
+    return validate(plan, progress=ValidationProgress(as_json=False), connect=connect)
+
+
+def test_a_healthy_cluster_passes_and_its_result_is_kept(cluster: ClusterDirectory) -> None:
+    result = validated(cluster, from_memory(FakeLauncher()), force_busy=True)
+    assert result.document is not None and result.page is not None
+    assert (result.exit_code, result.document.verdict) == (0, "pass")
+    assert result.page.is_file()
+    run = RunStore(cluster).get("last")
+    assert (run.kind, run.exit_code, run.summary["verdict"]) == ("validate", 0, "pass")
+    assert run.arguments == ("--suite", "quick", "--force-busy")
+    assert json.loads(run.path("result.json").read_text())["run"] == run.id
+    assert set(json.loads(run.path("evidence.json").read_text())["nodes"]) == {"gpu01", "gpu02", "gpu03"}
+
+
+def test_a_cluster_that_fails_is_exit_code_1(cluster: ClusterDirectory) -> None:
+    def fails(spec: JobSpec) -> tuple[str, RankState] | None:
+        return ("gpu02", RankState.FAILED) if spec.program == "all_reduce.py" else None
+
+    result = validated(cluster, from_memory(FakeLauncher(fail=fails)))
+    assert result.document is not None
+    assert (result.exit_code, result.document.verdict) == (1, "fail")
+    assert RunStore(cluster).get("last").exit_code == 1
+
+
+@pytest.mark.parametrize(("aborted", "left"), [(["gpu02"], 0), ([], 1)])
+def test_an_interrupted_validation_has_no_verdict_and_names_what_it_left(
+    cluster: ClusterDirectory, aborted: list[str], left: int
+) -> None:
+    class Interrupted(FakeLauncher):
+        def run(self, spec: JobSpec, *, on_event: Callable[[dict[str, Any]], None]) -> Any:
+            on_event({"type": "job_started", "job": spec.name, "node": "gpu02", "container": "c0ffee"})
+            raise KeyboardInterrupt
+
+    result = validated(cluster, from_memory(Interrupted(), lambda: aborted))
+    assert (result.exit_code, result.document, result.page) == (130, None, None)
+    assert [one["container"] for one in result.left] == ["c0ffee"] * left
+    assert RunStore(cluster).get("last").exit_code == 130
+
+
+@pytest.mark.parametrize(("asked", "framework"), [(None, "paddle"), ("torch", "torch")])
+def test_the_framework_that_is_named_is_what_jobs_compute_with(
+    cluster: ClusterDirectory, asked: str | None, framework: str
+) -> None:
+    plan = make_plan(ValidateRequest(cluster.root, framework=asked))
+    assert plan.spec.settings_of("gpu01").framework == framework
+    assert main.run(["-C", str(cluster.root), "validate", "--framework", "jax"]) == 2
+
+
+def test_a_plan_has_the_nodes_and_checks_that_are_named(cluster: ClusterDirectory) -> None:
+    plan = make_plan(ValidateRequest(cluster.root, limit="gpu02,gpu03", checks=("xid",)))
+    assert [node.name for node in plan.spec.nodes] == ["gpu02", "gpu03"]
+    assert list(plan.suite.only) == ["xid"]
+    with pytest.raises(ExplainedError) as caught:
+        make_plan(ValidateRequest(cluster.root, suite="thorough"))
+    assert caught.value.code == "validate.unknown-suite"

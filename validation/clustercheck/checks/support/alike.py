@@ -1,0 +1,121 @@
+"""What should be the same on equal nodes: which one is the odd one out?"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Optional
+
+from clustercheck.checks.base import Finding, failed, not_applicable, not_run, passed
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.model import Subject
+from clustercheck.parse.reading import CannotReadError
+from clustercheck.spec import NodeSpec
+
+Traits = Mapping[str, str]
+Kind = tuple[str, str, Optional[int]]
+ALONE = "no other node of its kind is declared: nothing to compare with"
+
+
+@dataclass(frozen=True)
+class _NodeTraits:
+    """What the nodes of one kind tell, and on how many of them each trait has which value."""
+
+    by_node: Mapping[str, Traits]
+    counts: Mapping[str, Counter[str]]
+
+
+def judge_alike(
+    evidence: Evidence,
+    subject: Subject,
+    traits_of: Callable[[NodeEvidence], Traits],
+    *,
+    may_lack: Sequence[str] = (),
+) -> Finding:
+    """Every trait against equal nodes. More than half of them are right; else nobody can tell who is.
+
+    A node that does not tell what its equals tell is not judged, except what it ``may_lack``.
+    """
+    node = str(subject.node)
+    mine = traits_of(evidence.nodes[node])
+    kind = _kind(evidence.declared[node])
+    if not set(evidence.once(_kinds)[kind]) - {node}:
+        return not_applicable(ALONE, evidence=dict(mine))
+    told = _told(evidence, kind, traits_of)
+    if not told.by_node.keys() - {node}:
+        return not_run("no other node of its kind reports it: nothing to compare with")
+    nodes = len(told.by_node)
+    differences = [
+        said for trait in mine if (said := _difference(trait, mine, told.counts[trait], nodes)) is not None
+    ]
+    if differences:
+        because = "; ".join(said for said, _ in differences)
+        expected = "; ".join(dict.fromkeys(value for _, value in differences))
+        return failed(
+            because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}}
+        )
+    if hidden := sorted(told.counts.keys() - {*mine, *may_lack}):
+        return not_run(f"cannot read: this node does not report its {', '.join(hidden)}, equal nodes do")
+    return passed(_joined(mine), f"as on {nodes - 1} equal node(s)", evidence=dict(mine))
+
+
+def _difference(trait: str, mine: Traits, counts: Counter[str], nodes: int) -> tuple[str, str] | None:
+    """What to say of a trait that differs, and what was expected; None where it is as it should be."""
+    if len(counts) == 1:
+        return None
+    (value, count), own = counts.most_common(1)[0], mine[trait]
+    if 2 * count > sum(counts.values()):
+        return (
+            None
+            if own == value
+            else (f"{trait} is {own}, and {value} on {count} of {nodes} equal nodes", value)
+        )
+    others = " and ".join(sorted(set(counts) - {own}))
+    return (
+        f"{trait} is {own} here and {others} on equal nodes: cannot determine which is intended",
+        "one for all",
+    )
+
+
+def _told(evidence: Evidence, kind: Kind, traits_of: Callable[[NodeEvidence], Traits]) -> _NodeTraits:
+    reader = traits_of.func if isinstance(traits_of, partial) else traits_of  # partial: over this evidence
+
+    def make(evidence: Evidence) -> _NodeTraits:
+        names = evidence.once(_kinds)[kind]
+        told = {name: traits for name in names if (traits := _read(evidence, name, traits_of)) is not None}
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for traits in told.values():
+            for trait, value in traits.items():
+                counts[trait][value] += 1
+        return _NodeTraits(told, counts)
+
+    return evidence.once(make, (reader, kind))
+
+
+def _kinds(evidence: Evidence) -> dict[Kind, list[str]]:
+    """The nodes that are in, by kind."""
+    found: dict[Kind, list[str]] = defaultdict(list)
+    for spec in evidence.spec.nodes:
+        if not spec.excluded:
+            found[_kind(spec)].append(spec.name)
+    return found
+
+
+def _read(evidence: Evidence, name: str, traits_of: Callable[[NodeEvidence], Traits]) -> Traits | None:
+    if name not in evidence.nodes or evidence.nodes[name].unreachable:
+        return None
+    try:
+        return traits_of(evidence.nodes[name])
+    except CannotReadError:
+        return None
+
+
+def _kind(spec: NodeSpec) -> Kind:
+    return spec.profile, spec.gpu_model, spec.gpu_count
+
+
+def _joined(traits: Traits) -> str:
+    return ", ".join(f"{trait} {value}" for trait, value in traits.items())

@@ -1,0 +1,82 @@
+"""What physics allows of one GPU's figures: from what was detected, else from its profile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clustercheck.checks.support.gpu import gpu_of
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.evidence.gpu_jobs import is_positive, properties
+from clustercheck.expect.physics import gemm_tflops, memory_gbps, pcie_gbps
+from clustercheck.expect.profiles import Metric
+from clustercheck.launch.model import RankOutcome
+from clustercheck.model import Subject
+from clustercheck.parse.reading import CannotReadError, whole_number
+
+TRANSFERS = ("host_to_device", "device_to_host")
+
+
+def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: str) -> float | None:
+    """The most that this GPU can show, in the metric's unit; None where nothing is known to bound it."""
+    what, _, precision = metric.partition("_")
+    if what in ("gemm", "burn"):
+        detected = _arithmetic(evidence, subject, rank, precision)
+        metric = f"gemm_{precision}"
+    elif metric in (Metric.DEVICE_COPY, Metric.DEVICE_TRIAD):
+        detected = _memory(rank)
+    elif metric in TRANSFERS:
+        detected = _link(rank)
+    elif metric == Metric.PEER_TO_PEER:
+        detected = None  # by the profile's NVLinks: bridges are not told apart from switches here
+    else:
+        return None
+    profile = evidence.profile(str(subject.node))
+    if detected is not None or profile is None or metric not in list(Metric):
+        return detected
+    return profile.ceiling(Metric(metric))
+
+
+def _rate(rank: RankOutcome, name: str) -> int | None:
+    rates = properties(rank).get("rates")
+    value = rates.get(name) if isinstance(rates, dict) else None
+    return int(value) if isinstance(value, int) and is_positive(value) else None
+
+
+def _arithmetic(evidence: Evidence, subject: Subject, rank: RankOutcome, precision: str) -> float | None:
+    capability, count = _rate(rank, "compute_capability"), properties(rank).get("sm_count")
+    clock = _highest_clock_khz(evidence, subject) or _rate(rank, "sm_clock_khz")
+    if capability is None or clock is None or not isinstance(count, int) or count < 1:
+        return None
+    return gemm_tflops(precision, capability, count, clock)
+
+
+def _highest_clock_khz(evidence: Evidence, subject: Subject) -> int | None:
+    """As nvidia-smi says: a GeForce boosts beyond the rate that the driver's attribute tells."""
+    try:
+        clocks = gpu_of(evidence, subject).max_clocks or {}
+    except CannotReadError:
+        return None
+    megahertz = whole_number(clocks.get("sm_clock", ""))
+    return megahertz * 1000 if megahertz and megahertz > 0 else None
+
+
+def _memory(rank: RankOutcome) -> float | None:
+    clock, bus = _rate(rank, "memory_clock_khz"), _rate(rank, "memory_bus_bits")
+    return memory_gbps(clock, bus) if clock and bus else None
+
+
+def _link(rank: RankOutcome) -> float | None:
+    seen = watch_of(rank)
+    generation, width = seen.get("pcie_generation_possible"), seen.get("pcie_width_possible")
+    if not isinstance(generation, (int, float)) or not isinstance(width, (int, float)):
+        return None
+    try:
+        return pcie_gbps(int(generation), int(width))
+    except (ValueError, OverflowError):
+        return None
+
+
+def watch_of(rank: RankOutcome) -> dict[str, Any]:
+    """What nvidia-smi said while the program ran; empty where it was not asked."""
+    seen = (rank.verdict or {}).get("watch")
+    return dict(seen) if isinstance(seen, dict) else {}

@@ -1,0 +1,148 @@
+"""What a distributed job's outcome means for its nodes: shared by the checks that judge one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from clustercheck.checks.base import Finding, failed, not_applicable, not_run
+from clustercheck.checks.support.docker import START, is_silent
+from clustercheck.checks.support.errors import not_the_hardware
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import JobOutcome, RankOutcome, RankState
+from clustercheck.model import Subject
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+
+SAID = {
+    RankState.CRASHED: "its process crashed",
+    RankState.LOST_PEER: "it gave up on a peer",
+    RankState.HUNG: "it hung",
+    RankState.UNREACHABLE: "the node went away",
+    RankState.FAILED: "it failed",
+    RankState.KILLED: "it was ended together with the others",
+    RankState.OK: "it ended without a verdict",
+}
+NAMED = 8  # nodes in a sentence
+ALIKE = (
+    "Every node fails: check the training image, the network between the nodes, and everything else that "
+    "they share."
+)
+
+LEFT_OUT_GPUS = (
+    "See whether a container sees every GPU (container-gpus), and whether the driver does (gpu-present)."
+)
+
+
+def outcome_of(evidence: Evidence, job: str) -> JobOutcome:
+    """The job's outcome. Raises NotDoneError with the reason where it did not run."""
+    if job in evidence.jobs:
+        return evidence.jobs[job]
+    raise NotDoneError(evidence.skipped.get(job, "the job did not run"))
+
+
+def ranks_of(outcome: JobOutcome, node: str) -> tuple[RankOutcome, ...]:
+    """The job's ranks on one node."""
+    return outcome.by_node.get(node, ())
+
+
+def ended_badly(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+    """The finding where the job did not succeed for this node (or the group), or proves nothing; else None.
+
+    Raises NotDoneError where the job did not run, or not on this node.
+    """
+    for earlier in evidence.attempts.get(job, ()):
+        if subject.node in earlier.suspects:
+            return broken(earlier, subject)
+    ran = evidence.jobs.get(job)
+    if subject.node in evidence.dropped and (ran is None or not ranks_of(ran, str(subject.node))):
+        raise NotDoneError(evidence.dropped[str(subject.node)])
+    outcome = outcome_of(evidence, job)
+    if subject.node is not None and not ranks_of(outcome, subject.node):
+        raise NotDoneError("no rank ran on this node")
+    return _too_few(evidence, job, subject) if outcome.good else broken(outcome, subject)
+
+
+def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
+    """The finding where a job that succeeded proves less than was asked: no peer, or a GPU left out."""
+    outcome = outcome_of(evidence, job)
+    short = evidence.once(partial(_short_of_gpus, outcome=outcome), ("short of GPUs", job))
+    if subject.node in short:
+        ran, expected = short[subject.node]
+        return failed(
+            f"{ran} of its {expected} GPUs took part", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
+        )
+    if len(outcome.ranks) < 2:
+        if sum(not node.excluded for node in evidence.spec.nodes) < 2:
+            return not_applicable("one node: there is nothing to reduce across")
+        left = outcome.ranks[0].node if outcome.ranks else "no node"
+        return not_run(f"only {left} took part: a rank alone proves nothing across nodes")
+    if subject.node is None and short:
+        said = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
+        return not_run(f"not every GPU was used: {said}", remedy=LEFT_OUT_GPUS)
+    return None
+
+
+def _short_of_gpus(evidence: Evidence, outcome: JobOutcome) -> dict[str | None, tuple[int, int]]:
+    """By node with fewer ranks over NCCL than GPUs: (ranks, GPUs). With MIG the devices are others."""
+    short: dict[str | None, tuple[int, int]] = {}
+    for node, ranks in outcome.by_node.items():
+        if not any((rank.verdict or {}).get("backend") == "nccl" for rank in ranks) or has_mig(
+            evidence, node
+        ):
+            continue
+        if len(ranks) < evidence.gpu_count(node):
+            short[node] = (len(ranks), evidence.gpu_count(node))
+    return short
+
+
+def has_mig(evidence: Evidence, node: str) -> bool:
+    """Whether a GPU of the node is split: its devices are not its GPUs then."""
+    try:
+        return any(gpu.mig == "Enabled" for gpu in evidence.nodes[node].smi().gpus)
+    except CannotReadError:
+        return False
+
+
+def broken(outcome: JobOutcome, subject: Subject) -> Finding:
+    """The finding on a subject of a job that did not succeed."""
+    blamed = outcome.suspects
+    names = _some(blamed) or "no single node"
+    if subject.node is None:
+        return not_run(f"the job failed because of {names}: {reason(outcome)}")
+    if subject.node not in blamed:
+        return not_run(f"the job failed because of {names}")
+    rank = blamed[subject.node]
+    said = SAID[rank.state]
+    because = f"rank {rank.rank} on {rank.node}: {rank.because or said}"
+    more = {"state": rank.state.value, "exit_code": rank.exit_code, "log": rank.log_tail[-600:]}
+    if rank.stack:
+        more["stack"] = rank.stack[-1200:]
+    if remedy := not_the_hardware(rank.because):
+        return not_run(because, evidence=more, remedy=remedy)
+    expected = "a verdict of its own"
+    if len(blamed) == len(outcome.by_node) > 1:
+        because = f"{because} (on every node: cannot determine which)"
+        return failed(because, said, expected, evidence=more, remedy=ALIKE)
+    return failed(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
+
+
+def _some(nodes: Collection[str]) -> str:
+    """The first of them by name: every result says it, and a thousand times a thousand names are many."""
+    named = ", ".join(islice(nodes, NAMED))
+    return f"{named} and {len(nodes) - NAMED} more" if len(nodes) > NAMED else named
+
+
+def points_of(rank: RankOutcome) -> list[Mapping[str, Any]]:
+    """The sizes that a rank measured, at least one. Raises CannotReadError."""
+    points = (rank.verdict or {}).get("points")
+    if not isinstance(points, list) or not points or not all(isinstance(point, Mapping) for point in points):
+        raise CannotReadError(f"rank {rank.rank} names no measured sizes")
+    return points
+
+
+def reason(outcome: JobOutcome) -> str:
+    """What the first failure said."""
+    first = outcome.first_failure
+    return first.because[:200] if first is not None and first.because else "no rank reported why"

@@ -1,0 +1,167 @@
+"""What NCCL says in its log, and what it could use on the nodes of a job: rails, peer access, GPUDirect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from clustercheck.checks import all_reduce
+from clustercheck.checks.base import Finding, not_applicable, not_run
+from clustercheck.checks.gpu_p2p import peer_access
+from clustercheck.checks.support.job import outcome_of, ranks_of
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.evidence.rails import adapters_of
+from clustercheck.launch.model import JobOutcome
+from clustercheck.launch.on_node import NCCL_LOG_CUT
+from clustercheck.model import Subject
+from clustercheck.parse.nccl_findings import NcclSite
+from clustercheck.parse.nccl_log import NcclLog, parse_nccl_log
+from clustercheck.parse.reading import CannotReadError, NotDoneError
+from clustercheck.parse.topology import Topology
+
+# The farthest by which NCCL lets GPUs access each other, and an adapter a GPU's memory, by itself
+# [NCCL, environment variables: NCCL_P2P_LEVEL, NCCL_NET_GDR_LEVEL; src/graph/paths.cc].
+NEAR = ("PIX", "PXB")
+WITHOUT_GPUDIRECT = ("GeForce", "TITAN")  # [NVIDIA, GPUDirect RDMA: data-centre and RTX professional GPUs]
+HEARD = "nccl_transport"  # the launch whose log tells: in the evidence a job of its own
+_HOST = re.compile(r"^(?:\[[^\]\n]{0,40}\] )?\S{1,255}?(?=:\d+:\d+ \[)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class InSwitch:
+    """Where switches reduce: within ``nodes`` over NVLink (NVLS), and in the ``network`` (CollNet, SHARP)."""
+
+    nodes: frozenset[str] = frozenset()
+    network: bool = False
+
+
+def heard(evidence: Evidence, outcome: JobOutcome) -> Evidence:
+    """The evidence with this launch's log, where NCCL left one."""
+    if not any(rank.nccl_log for rank in outcome.ranks):
+        return evidence
+    return replace(evidence, jobs={**evidence.jobs, HEARD: replace(outcome, job=HEARD)})
+
+
+def log_of(evidence: Evidence) -> NcclLog:
+    """What NCCL said in the launch that was heard; hosts are called as the nodes are: two may say the same.
+
+    Raises CannotReadError, also where no launch was heard.
+    """
+    log = evidence.once(_log)
+    if isinstance(log, str):
+        raise CannotReadError(log)
+    return log
+
+
+def reduced_in_switch(evidence: Evidence) -> InSwitch:
+    """What NCCL's log shows of it; nothing where it cannot be read."""
+    try:
+        log = log_of(evidence)
+    except CannotReadError:
+        return InSwitch()
+    return InSwitch(log.nvls, bool(log.collnet))
+
+
+def _log(evidence: Evidence) -> NcclLog | str:
+    """Or why it cannot be read."""
+    if HEARD not in evidence.jobs:
+        return "NCCL's log is missing"
+    ranks = sorted(evidence.jobs[HEARD].ranks, key=lambda each: each.rank)
+    texts = []
+    for rank in ranks:
+        if not rank.nccl_log:
+            return f"rank {rank.rank} on {rank.node} left no log of NCCL"
+        if NCCL_LOG_CUT in rank.nccl_log:
+            return f"the log of NCCL of rank {rank.rank} on {rank.node} is too long"
+        texts.append(_HOST.sub(rank.node.replace("\\", ""), rank.nccl_log))
+    try:
+        return parse_nccl_log("\n".join(texts), len(ranks))
+    except CannotReadError as error:
+        return str(error)
+
+
+def site_of(evidence: Evidence, outcome: JobOutcome) -> NcclSite:
+    """What the probes of the job's nodes say of it. What could not be read is expected of nobody."""
+    nodes = list(outcome.by_node)
+    rails = {node: adapters_of(evidence.nodes[node]) for node in nodes}
+    declared = {node: evidence.declared[node].rdma_ports for node in nodes}
+    topologies: dict[str, Topology] = {}
+    for node in nodes:
+        with suppress(CannotReadError):
+            topologies[node] = evidence.nodes[node].topology()
+    interfaces = outcome.facts.get("interfaces")
+    gpu_of = {rank.rank: (rank.node, rank.gpu) for rank in outcome.ranks}
+    reach = {node: _peers(evidence, node, topologies[node]) for node in topologies}
+
+    def peers(one: int, other: int) -> bool:
+        (node, gpu), (_, its) = gpu_of[one], gpu_of[other]
+        return gpu is not None and its is not None and frozenset((gpu, its)) in reach.get(node, ())
+
+    return NcclSite(
+        adapters={node: [name.rpartition(":")[0] for name in rails[node].of_gpus] for node in nodes},
+        rdma=[n for n in nodes if declared[n] or (declared[n] is None and rails[n].ports)],
+        interfaces={node: name for node, name in dict(interfaces or {}).items() if node in nodes},
+        gpudirect=[
+            node
+            for node, topology in topologies.items()
+            if rails[node].of_gpus and _reads_gpus(topology) and not _is_geforce(evidence, node)
+        ],
+        near=[node for node, topology in topologies.items() if "SYS" not in set(_between(topology).values())],
+        peers=peers,
+    )
+
+
+def no_nccl(evidence: Evidence, subject: Subject) -> Finding:
+    """What to say where NCCL were not used in the all-reduce. Raises NotDoneError where it did."""
+    outcome = outcome_of(evidence, all_reduce.JOB)
+    ranks = outcome.ranks if subject.node is None else ranks_of(outcome, subject.node)
+    backends = sorted({str((rank.verdict or {}).get("backend")) for rank in ranks})
+    if not ranks or backends == ["None"] or "nccl" in backends:
+        raise NotDoneError("NCCL's log is missing, though NCCL may have been used")
+    because = f"the ranks met over {', '.join(backends)}: NCCL was not used"
+    idle = evidence.gpus_idle(all_reduce.JOB, subject.node)
+    if any(not evidence.nodes[node].simulated for node in idle):
+        return not_run(f"{because}; {GPUS_IDLE}")
+    return not_applicable(because)
+
+
+def _between(topology: Topology) -> dict[frozenset[int], str]:
+    """How each two GPUs are joined, by their numbers."""
+    return {
+        frozenset((a, b)): topology.connections[one][other]
+        for a, one in enumerate(topology.gpus)
+        for b, other in enumerate(topology.gpus[:a])
+    }
+
+
+def _peers(evidence: Evidence, node: str, topology: Topology) -> frozenset[frozenset[int]]:
+    """The pairs that NCCL joins by peer-to-peer access: the driver lets them, and they are near."""
+    gpus = len(topology.gpus)
+    try:
+        refused = {frozenset(pair) for pair in peer_access(evidence.nodes[node], gpus)["r"].refused}
+    except CannotReadError:
+        return frozenset()
+    return frozenset(
+        pair
+        for pair, how in _between(topology).items()
+        if pair not in refused and (how.startswith("NV") or how in NEAR)
+    )
+
+
+def _reads_gpus(topology: Topology) -> bool:
+    """Whether each GPU has an adapter near enough."""
+
+    def of_adapters(gpu: str) -> Iterator[str]:
+        return (how for name, how in topology.connections[gpu].items() if name not in topology.gpus)
+
+    return all(any(how in NEAR for how in of_adapters(gpu)) for gpu in topology.gpus)
+
+
+def _is_geforce(evidence: Evidence, node: str) -> bool:
+    try:
+        names = [gpu.model for gpu in evidence.nodes[node].smi().gpus]
+    except CannotReadError:
+        return True
+    return any(word in name for name in names for word in WITHOUT_GPUDIRECT)

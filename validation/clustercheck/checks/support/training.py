@@ -1,0 +1,90 @@
+"""What the training jobs left, read and checked for form: shared by the checks of numerics and throughput."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from clustercheck.checks.base import Finding, not_applicable
+from clustercheck.checks.support import seeding
+from clustercheck.launch.model import JobOutcome, RankOutcome
+from clustercheck.parse.reading import CannotReadError
+
+JOBS = {"training_paddle": "Paddle", "training_torch": "PyTorch"}
+WAY = {"training_paddle": "Paddle's DataParallel", "training_torch": "PyTorch's DistributedDataParallel"}
+NUMBERS = ("step_s", "batch")
+MAYBE_NUMBERS = ("parameters_spread", "repeat_difference", "fp32_difference", "peak_memory_bytes")
+
+Case = Mapping[str, Any]
+
+
+def one_job(job: str) -> str:
+    """The same training on one rank alone."""
+    return f"{job}_one"
+
+
+def node_job(job: str) -> str:
+    """The same training on the ranks of one node."""
+    return f"{job}_node"
+
+
+def without(outcome: JobOutcome) -> str:
+    """Why the image cannot run it at all, as the ranks say; empty where it can."""
+    reasons = {str((rank.verdict or {}).get("without") or "") for rank in outcome.ranks}
+    return ", ".join(sorted(reasons - {""}))
+
+
+def framework_missing(outcome: JobOutcome) -> Finding | None:
+    """The finding where the image lacks the framework: then nobody trains with it here."""
+    because = without(outcome)
+    return not_applicable(because) if because else None
+
+
+def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
+    """What a rank trained, by model and precision. Raises CannotReadError where it is none, or malformed."""
+    cases = (rank.verdict or {}).get("cases")
+    if not isinstance(cases, list) or not cases:
+        raise CannotReadError(f"rank {rank.rank} trained nothing")
+    for case in cases:
+        if not (isinstance(case, Mapping) and _is_whole(case)):
+            raise CannotReadError(f"rank {rank.rank} does not say all of what it trained")
+    return {(case["model"], case["precision"]): case for case in cases}
+
+
+def _is_whole(case: Case) -> bool:
+    losses = case.get("losses")
+    return (
+        all(_is_number(case.get(key)) and case[key] > 0 for key in NUMBERS)
+        and all(key in case and (case[key] is None or _is_number(case[key])) for key in MAYBE_NUMBERS)
+        and all(isinstance(case.get(key), str) for key in ("model", "precision", "unit"))
+        and all(len(str(case.get(key) or "")) >= 16 for key in ("initial_sha256", "parameters_sha256"))
+        and isinstance(losses, list)
+        and len(losses) > 1
+        and all(loss is None or _is_number(loss) for loss in losses)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def named(case: Case) -> str:
+    """A case as people call it."""
+    return f"{case['model']} in {case['precision']}"
+
+
+def change(job: str, how: Any, node: str = "") -> seeding.Inject:
+    """Change every case of a training, on one node or on all."""
+
+    def on(rank: RankOutcome, said: seeding.Raw) -> None:
+        for case in said["cases"]:
+            if node in ("", rank.node):
+                how(case)
+
+    return seeding.verdicts(job, on)
+
+
+def lacks_framework(job: str) -> seeding.Inject:
+    """The image lacks the framework."""
+    return seeding.verdicts(job, lambda _, said: said.update(cases=[], without="the image has none"))

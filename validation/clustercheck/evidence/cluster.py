@@ -1,0 +1,231 @@
+"""What is known of a cluster before it is judged: raw records by node, read on demand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, TypeVar
+
+from clustercheck.evidence.gpu_jobs import GpuJob
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.expect.baseline import Baseline
+from clustercheck.expect.profiles import Profile
+from clustercheck.expect.rdma import Fabric, compare
+from clustercheck.launch.model import JobOutcome
+from clustercheck.locate.pairs import MeasuredPairs, read_pairs
+from clustercheck.parse.infiniband import RdmaAdapter
+from clustercheck.parse.kernel_log import Unnumbered, Xid
+from clustercheck.parse.machine import in_container
+from clustercheck.parse.reading import CannotReadError, iso_time
+from clustercheck.spec import ClusterSpec, Exclusion, NodeSpec
+
+TOLERANCE = 1e-5  # of the loss: 4.8e-7 was seen over 20 steps on 1, 2 and 4 ranks
+GPUS_IDLE = "GPUs not used in distributed jobs: Paddle in the image is built without CUDA"
+
+T = TypeVar("T")
+
+
+def _is_before(time: str, moment: datetime) -> bool:
+    try:
+        when = iso_time(time)
+    except ValueError:
+        return False
+    return when.tzinfo is not None and when < moment
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All evidence that checks may use. ``jobs`` holds ended jobs by name, ``skipped`` why one did not run.
+
+    ``left_out`` names nodes that are not used in heavy checks, with the reason; ``attempts`` holds jobs that
+    failed before one was run again without the faulty nodes, which ``dropped`` names with the reason.
+    ``tolerance`` is how far the suite lets a loss be from its reference. ``baseline`` is the run to compare
+    with, ``replaced`` names the nodes and GPUs that are not those of then, each with why; ``not_comparable``
+    is why the whole baseline is ignored. ``exclusions`` are those in force, ``lapsed`` those that
+    were. ``passes`` is how often the jobs were run. ``later`` has the counters of nodes on which a job ran,
+    as read after the last one; ``earlier`` the nodes before the first, where ``nodes`` are of after it.
+    """
+
+    spec: ClusterSpec
+    nodes: Mapping[str, NodeEvidence]
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    jobs: Mapping[str, JobOutcome] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    attempts: Mapping[str, tuple[JobOutcome, ...]] = field(default_factory=dict)
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
+    baseline: Baseline | None = None
+    replaced: Mapping[tuple[str | None, int | None], str] = field(default_factory=dict)
+    not_comparable: str = ""
+    exclusions: tuple[Exclusion, ...] = ()
+    lapsed: tuple[Exclusion, ...] = ()
+    passes: int = 1
+    later: Mapping[str, NodeEvidence] = field(default_factory=dict)
+    earlier: Mapping[str, NodeEvidence] = field(default_factory=dict)
+
+    @property
+    def counted_first(self) -> Mapping[str, NodeEvidence]:
+        """The nodes as they were before the run's jobs."""
+        return self.earlier or self.nodes
+
+    @cached_property
+    def pairs(self) -> MeasuredPairs:
+        """What pairs of nodes reached. Raises KeyError where they were not run."""
+        return read_pairs(self.jobs["pairs"])
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, read: Callable[[Evidence], T], key: Hashable = None) -> T:
+        """What ``read`` draws from all nodes, made once: every node asks for the same.
+
+        ``key`` where one function reads several things.
+        """
+        key = key or read
+        if key not in self._kept:
+            self._kept[key] = read(self)
+        made: T = self._kept[key]
+        return made
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """What the RDMA adapters of all nodes that could be read have in common."""
+        found: dict[str, tuple[RdmaAdapter, ...]] = {}
+        for name in self.reachable:
+            with suppress(CannotReadError):
+                found[name] = self.nodes[name].rdma()
+        return compare(found, {name: self.kind(name) for name in found})
+
+    @cached_property
+    def gpu_jobs(self) -> Mapping[str, GpuJob]:
+        """Jobs by name, as programs for one GPU, each by itself."""
+        return {
+            name: GpuJob(outcome, self.slots, lambda node: self.nodes[node].gpu_addresses())
+            for name, outcome in self.jobs.items()
+        }
+
+    @cached_property
+    def declared(self) -> Mapping[str, NodeSpec]:
+        """Declared nodes by name."""
+        return {node.name: node for node in self.spec.nodes}
+
+    @cached_property
+    def reachable(self) -> tuple[str, ...]:
+        """Nodes that are in, and whose probe answered, in the order declared."""
+        return tuple(
+            node.name
+            for node in self.spec.nodes
+            if not node.excluded and node.name in self.nodes and not self.nodes[node.name].unreachable
+        )
+
+    def profile(self, node: str) -> Profile | None:
+        """What the node's declared hardware can do; None where no profile is declared."""
+        return self.profiles.get(self.declared[node].profile)
+
+    def expected_gpus(self, node: str) -> int | None:
+        """How many GPUs the node should have: as declared, else as its profile says; None if neither does."""
+        declared, profile = self.declared[node].gpu_count, self.profile(node)
+        if declared is not None:
+            return declared
+        return profile.gpus if profile is not None else None
+
+    def gpu_count(self, node: str) -> int:
+        """How many GPUs to look at: those expected, else those on the PCI bus, else none."""
+        expected = self.expected_gpus(node)
+        if expected is not None:
+            return expected
+        try:
+            return len(self.nodes[node].gpu_addresses()) if node in self.reachable else 0
+        except CannotReadError:
+            return 0
+
+    def gpus_idle(self, job: str, node: str | None = None) -> tuple[str, ...]:
+        """Nodes of a job (or this one of them) whose GPUs were not used, as the launcher's backend says."""
+        outcome = self.jobs.get(job)
+        if outcome is None or outcome.facts.get("backend") != "gloo":
+            return ()
+        took_part = outcome.by_node if node is None else outcome.by_node.keys() & {node}
+        return tuple(name for name in took_part if self.gpu_count(name))
+
+    @cached_property
+    def _slots(self) -> Mapping[str, tuple[str, ...]]:
+        buses: dict[str, tuple[str, ...]] = {}
+        for name in self.reachable:
+            try:
+                buses[name] = self.nodes[name].gpu_addresses()
+            except CannotReadError:
+                continue
+        whole = Counter(
+            (self.kind(name), bus) for name, bus in buses.items() if len(bus) == self.gpu_count(name)
+        )
+        slots = dict(buses)
+        for name, bus in buses.items():
+            if len(bus) < self.gpu_count(name):
+                alike = [
+                    (count, other)
+                    for (kind, other), count in whole.items()
+                    if kind == self.kind(name) and set(bus) < set(other)
+                ]
+                slots[name] = max(alike)[1] if alike else bus
+        return slots
+
+    def open_xids(self, node: str) -> tuple[Xid, ...]:
+        """Xids and SXids since boot, or since the operator has seen to them. Raises CannotReadError.
+
+        A message without a readable time counts.
+        """
+        since = self.declared[node].acknowledged
+        found = self.nodes[node].kernel_log().xids
+        return found if since is None else tuple(xid for xid in found if not _is_before(xid.when, since))
+
+    def open_faults(self, node: str) -> tuple[Unnumbered, ...]:
+        """The same of faults without an Xid. Raises CannotReadError."""
+        since = self.declared[node].acknowledged
+        found = self.nodes[node].kernel_log().unnumbered
+        return found if since is None else tuple(one for one in found if not _is_before(one.when, since))
+
+    def log_gap(self, node: str) -> str:
+        """Why the kernel log may lack messages that count; empty where all of it is read and it is whole.
+
+        Raises CannotReadError. A container's log is another machine's, with what was put into it.
+        """
+        if garbled := self.nodes[node].kernel_log().garbled:
+            return garbled[-1]
+        log, since = self.nodes[node].mapping("kernel_log"), self.declared[node].acknowledged
+        first = str(log.get("first") or "").partition(" ")[0]
+        if log.get("from_boot") is True or in_container(self.nodes[node].raw.get("virtual")):
+            return ""
+        if since is not None and _is_before(first, since):
+            return ""
+        begins = first[:40] or "an unknown time"
+        return f"the kernel log starts at {begins}, after the boot: older messages are lost"
+
+    def kind(self, node: str) -> tuple[str, str, int]:
+        """What makes nodes equal: profile, model and number of GPUs, as declared."""
+        spec = self.declared[node]
+        return spec.profile, spec.gpu_model, self.gpu_count(node)
+
+    def slots(self, node: str) -> tuple[str, ...]:
+        """PCI addresses of the GPUs this node should have: GPU number k is at the k-th.
+
+        A GPU that is gone from the bus keeps its number where a whole node of the same kind shows its place.
+        Raises CannotReadError where the node's bus could not be read.
+        """
+        if node not in self._slots:
+            self.nodes[node].gpu_addresses()
+            raise CannotReadError("the PCI bus could not be read")
+        return self._slots[node]
+
+    @cached_property
+    def simulated(self) -> bool:
+        """Whether any probed device reports that it is simulated."""
+        ranks = [rank for job in self.jobs.values() for rank in job.ranks]
+        return any(self.nodes[name].simulated for name in self.reachable) or any(
+            bool(rank.verdict and rank.verdict.get("simulated")) for rank in ranks
+        )

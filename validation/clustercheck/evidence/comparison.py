@@ -1,0 +1,96 @@
+"""What of a baseline this cluster can be compared with: other hardware is compared with nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.expect.baseline import Baseline, BaselineGpu, BaselineNode
+from clustercheck.expect.judge import BaselineValue
+from clustercheck.model import Figure, Subject
+from clustercheck.parse.reading import CannotReadError
+
+Place = tuple[Optional[str], Optional[int]]  # a node, or a GPU of it
+
+
+def unfit(baseline: Baseline, *, simulated: bool) -> str:
+    """Why nothing of it may be compared with this cluster; empty where something may."""
+    if baseline.simulated and not simulated:
+        return f"{baseline.named} was on simulated hardware"
+    if simulated and not baseline.simulated:
+        return f"this hardware is simulated, that of {baseline.named} was not"
+    return ""
+
+
+def before_of(evidence: Evidence, check: str) -> Callable[[Subject, Figure], BaselineValue | None]:
+    """What a figure of the check was in the baseline, as far as its node and GPU are the same."""
+    baseline = evidence.baseline
+    if baseline is None:
+        return lambda subject, figure: None
+    others = evidence.replaced
+
+    def before(subject: Subject, figure: Figure) -> BaselineValue | None:
+        places = [(subject.node, None), (subject.node, subject.gpu), (subject.peer, None)]
+        if any(place in others for place in places):
+            return None
+        return baseline.before(check, subject, figure)
+
+    return before
+
+
+def replaced(evidence: Evidence, baseline: Baseline) -> dict[Place, str]:
+    """Nodes and GPUs that are not those of the baseline, each with why."""
+    found: dict[Place, str] = {}
+    for name in evidence.reachable:
+        then = baseline.nodes.get(name)
+        if then is not None:
+            found.update(_of_node(evidence, name, then))
+    return found
+
+
+def _of_node(evidence: Evidence, name: str, then: BaselineNode) -> Iterator[tuple[Place, str]]:
+    try:
+        now = {gpu.address: gpu for gpu in evidence.nodes[name].smi().gpus}
+        slots = evidence.slots(name)
+    except CannotReadError:
+        return  # what the node has is not known: then none of its GPUs is measured either
+    for number, address in enumerate(slots):
+        gpu, old = now.get(address), then.gpus.get(address, BaselineGpu())
+        if gpu is None or not old.model:
+            continue
+        if gpu.model != old.model:
+            yield (name, None), f"{name} has GPUs of another model: {gpu.model}, then {old.model}"
+        elif _is_another(gpu.serial, old.serial):
+            because = f"{name} GPU {number} is another one: serial {gpu.serial}, then {old.serial}"
+            yield (name, number), because
+
+
+def _is_another(serial: str, then: str) -> bool:
+    """Boards without a serial print N/A: then it is unknown."""
+    return all(each and each != "N/A" for each in (serial, then)) and serial != then
+
+
+def described(evidence: Evidence) -> dict[str, Any] | None:
+    """The environment's section on the baseline; None where there is none."""
+    baseline = evidence.baseline
+    if baseline is None:
+        return None
+    return {
+        "run": baseline.run,
+        "finished": baseline.finished,
+        "not_compared": list(dict.fromkeys(evidence.replaced.values())),
+        "differs": list(_drivers(evidence, baseline)),
+    }
+
+
+def _drivers(evidence: Evidence, baseline: Baseline) -> Iterator[str]:
+    """An upgrade is what a comparison is for: it is said, and compared all the same."""
+    for name in evidence.reachable:
+        then = baseline.nodes.get(name, BaselineNode()).driver
+        try:
+            now = evidence.nodes[name].module_version()
+        except CannotReadError:
+            continue
+        if then and now != then:
+            yield f"{name}: driver {now}, then {then}"

@@ -1,0 +1,194 @@
+"""The outcome of each rank, and which failed first: pure functions of what ranks and nodes left behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from clustercheck.launch.model import RankOutcome, RankState
+
+# A rank that fails with such an error lost its peers: it is a witness, not the cause.
+PEER_GONE = re.compile(
+    r"connection (closed|reset|refused)|peer|timed? ?out|broken pipe|remote|gloo|nccl|tcp_?store|socket", re.I
+)
+# What a library logs when it gives up on a peer and aborts its process.
+GAVE_UP = re.compile(r"timed? ?out|connection (closed|reset|refused)|broken pipe", re.I)
+STUCK_STATES = {"T": "is stopped", "t": "is stopped", "D": "is blocked in the kernel", "Z": "is a zombie"}
+
+
+@dataclass(frozen=True)
+class RankEvidence:
+    """What is known of one rank after the job. ``missing`` is the reason if its node sent nothing."""
+
+    rank: int
+    node: str
+    gpu: int | None = None
+    verdict: Mapping[str, Any] | None = None
+    end: Mapping[str, Any] | None = None
+    progress: Mapping[str, Any] | None = None
+    stack: str = ""
+    log_tail: str = ""
+    nccl_log: str = ""
+    missing: str = ""
+    container: str = ""
+    arrival: int = 0
+    order: int = field(default=0)
+
+
+def judge_group(
+    evidence: Sequence[RankEvidence], timed_out: bool
+) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
+    """Every rank's outcome, and the one that failed first (None if none did or it cannot be determined).
+
+    ``timed_out``: the job's time limit passed, as opposed to being stopped after another rank failed.
+    """
+    outcomes = _mark_witnesses(evidence, {item.rank: _judge_rank(item) for item in evidence})
+    waiting = [item for item in evidence if outcomes[item.rank].state is RankState.KILLED]
+    origins = [
+        outcomes[item.rank]
+        for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
+        if _is_origin(item, outcomes[item.rank])
+    ]
+    unreachable = [outcome for outcome in outcomes.values() if outcome.state is RankState.UNREACHABLE]
+    witnesses = any(o.state in (RankState.FAILED, RankState.LOST_PEER) for o in outcomes.values())
+    hung = _find_hung(waiting) if not origins and not unreachable and (timed_out or witnesses) else []
+    for item, because in hung:
+        outcomes[item.rank] = replace(outcomes[item.rank], state=RankState.HUNG, because=because)
+    hung_outcomes = [outcomes[item.rank] for item, _ in hung]
+    only_hung = hung_outcomes if len(hung_outcomes) == 1 else []
+    failed = [o for o in outcomes.values() if o.state in (RankState.FAILED, RankState.CRASHED)]
+    candidates = [*unreachable, *only_hung, *origins] or (failed if not hung_outcomes else [])
+    ranks = tuple(outcomes[rank] for rank in sorted(outcomes))
+    return ranks, candidates[0] if candidates else None
+
+
+def judge_ranks(evidence: Sequence[RankEvidence]) -> tuple[tuple[RankOutcome, ...], RankOutcome | None]:
+    """The same for ranks without peers: each end is the rank's own, except while it waits for its turn."""
+    outcomes = {item.rank: _judge_rank(item) for item in evidence}
+    for item in evidence:
+        is_waiting = bool((item.progress or {}).get("collective"))
+        outcome = outcomes[item.rank]
+        if outcome.state is RankState.KILLED and not is_waiting:
+            ((_, because),) = _find_hung([item])
+            outcomes[item.rank] = replace(outcome, state=RankState.HUNG, because=because)
+        elif outcome.state is RankState.CRASHED and is_waiting:  # its device was idle
+            outcomes[item.rank] = replace(outcome, state=RankState.KILLED)
+    failed = [
+        outcomes[item.rank]
+        for item in sorted(evidence, key=lambda item: (item.arrival, item.order))
+        if outcomes[item.rank].state not in (RankState.OK, RankState.KILLED)
+    ]
+    return tuple(outcomes[rank] for rank in sorted(outcomes)), failed[0] if failed else None
+
+
+def _judge_rank(item: RankEvidence) -> RankOutcome:
+    """One rank's outcome by its own traces."""
+    state, because = _classify_end(item)
+    return RankOutcome(
+        rank=item.rank,
+        node=item.node,
+        state=state,
+        because=because,
+        gpu=item.gpu,
+        verdict=item.verdict,
+        exit_code=item.end.get("exit_code") if item.end else None,
+        log_tail=item.log_tail,
+        stack=item.stack,
+        nccl_log=item.nccl_log,
+    )
+
+
+def _classify_end(item: RankEvidence) -> tuple[RankState, str]:
+    if item.missing:
+        return RankState.UNREACHABLE, item.missing
+    if item.end is None:
+        return RankState.CRASHED, "the container exited before the rank finished" + _quote_last_line(
+            item.container
+        )
+    code, verdict = item.end.get("exit_code"), item.verdict
+    done = verdict is not None and "phase" not in verdict
+    if done and (code == 0 or item.end.get("killed")):
+        return RankState.OK, ""
+    if item.end.get("killed"):
+        return RankState.KILLED, f"terminated while {_phase_of(item)}"
+    if verdict is not None and code == 1:
+        return RankState.FAILED, str(verdict.get("because", ""))
+    if isinstance(code, int) and code < 0:
+        how, last = f"killed by {_signal_name(-code)}", ""
+    else:
+        how, last = f"exit code {code}", _quote_last_line(item.log_tail)
+    return RankState.CRASHED, f"{how} while {_phase_of(item)}{last}"
+
+
+def _is_origin(item: RankEvidence, outcome: RankOutcome) -> bool:
+    if outcome.state is RankState.CRASHED:
+        return True
+    if outcome.state is not RankState.FAILED:
+        return False
+    in_collective = bool((item.verdict or {}).get("collective"))
+    return not (in_collective and PEER_GONE.search(outcome.because))
+
+
+def _mark_witnesses(
+    evidence: Sequence[RankEvidence], outcomes: Mapping[int, RankOutcome]
+) -> dict[int, RankOutcome]:
+    """Ranks that aborted after waiting for a peer are witnesses if another rank or node is the cause."""
+    aborted = [i for i in evidence if outcomes[i.rank].state is RankState.CRASHED and _gave_up(i)]
+    causes = (RankState.KILLED, RankState.UNREACHABLE)
+    aborted_ranks = {item.rank for item in aborted}
+    others = [item for item in evidence if item.rank not in aborted_ranks]
+    if not any(outcomes[i.rank].state in causes or _is_origin(i, outcomes[i.rank]) for i in others):
+        return dict(outcomes)
+    gave_up = {
+        item.rank: replace(
+            outcomes[item.rank],
+            state=RankState.LOST_PEER,
+            because=f"gave up on a peer while {_phase_of(item)}{_quote_last_line(item.log_tail)}",
+        )
+        for item in aborted
+    }
+    return {**outcomes, **gave_up}
+
+
+def _gave_up(item: RankEvidence) -> bool:
+    aborted = (item.end or {}).get("exit_code") == -signal.SIGABRT
+    return aborted and GAVE_UP.search(item.log_tail) is not None
+
+
+def _find_hung(waiting: Sequence[RankEvidence]) -> list[tuple[RankEvidence, str]]:
+    """The ranks that held up the others: those not running, else those behind, else all of them."""
+    stuck = [i for i in waiting if (i.end or {}).get("state") in STUCK_STATES]
+    if stuck:
+        return [
+            (i, f"its process {STUCK_STATES[(i.end or {})['state']]} while {_phase_of(i)}") for i in stuck
+        ]
+    if len(waiting) == 1:
+        return [(waiting[0], f"hung while {_phase_of(waiting[0])}")]
+    computing = [i for i in waiting if not (i.progress or {}).get("collective")]
+    if computing and len(computing) < len(waiting):
+        return [(i, f"hung while {_phase_of(i)}; the other ranks waited for it") for i in computing]
+    counters = [int((i.progress or {}).get("counter", 0)) for i in waiting]
+    furthest = max(counters, default=0)
+    behind = [i for i, counter in zip(waiting, counters) if counter < furthest]
+    if behind:
+        return [(i, f"hung while {_phase_of(i)}; the other ranks were ahead") for i in behind]
+    return [(i, f"hung while {_phase_of(i)}, like every other remaining rank") for i in waiting]
+
+
+def _phase_of(item: RankEvidence) -> str:
+    return str((item.progress or {}).get("phase", "starting"))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _quote_last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""

@@ -1,0 +1,128 @@
+"""The environment section: what the cluster was made of when it was judged."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clustercheck.evidence import comparison
+from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.launch.model import JobOutcome
+from clustercheck.parse.reading import CannotReadError, program_output
+from clustercheck.result.document import plain
+
+_VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
+
+
+def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Versions by node, the image, how the distributed jobs ran, and which checks ``only`` were asked for.
+
+    All in the values that JSON knows.
+    """
+    described = {
+        "image": evidence.spec.image,
+        "nodes": {name: _node(evidence.nodes[name]) for name in evidence.reachable},
+        "excluded": {node.name: node.excluded for node in evidence.spec.nodes if node.excluded},
+        "left_out": dict(evidence.left_out),
+        "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
+        "only_checks": list(only),
+        "notes": _notes(evidence, only),
+        "baseline": comparison.described(evidence),
+        "passes": evidence.passes,
+        "backend": _first_said(evidence, "backend"),
+        "framework": _first_said(evidence, "framework"),
+    }
+    return {name: plain(value) for name, value in described.items()}
+
+
+def _first_said(evidence: Evidence, key: str) -> str | None:
+    """Of the first job that says it: some need neither framework nor backend."""
+    return next((said for outcome in evidence.jobs.values() if (said := _said(outcome, key))), None)
+
+
+def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
+    """What a reader of the verdict must know besides."""
+    idle = sorted({node for job in evidence.jobs for node in evidence.gpus_idle(job)})
+    silent = [name for name in evidence.reachable if evidence.nodes[name].simulated_by_module]
+    notes = [f"only these checks were asked for: {', '.join(only)}"] if only else []
+    notes += [GPUS_IDLE] if idle else []
+    if silent:
+        names = ", ".join(silent)
+        notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")
+    if evidence.not_comparable:
+        notes.append(f"compared with no baseline: {evidence.not_comparable}")
+    seen_to = [
+        f"{n.name} ({n.acknowledged:%Y-%m-%d %H:%M} UTC)" for n in evidence.spec.nodes if n.acknowledged
+    ]
+    if seen_to:
+        notes.append(f"Xids and SXids count since they were acknowledged: {', '.join(seen_to)}")
+    return notes + [exclusion.lapsed for exclusion in evidence.lapsed]
+
+
+def _job(outcome: JobOutcome) -> dict[str, Any]:
+    return {
+        "good": outcome.good,
+        "ranks": len(outcome.ranks),
+        "duration_s": round(outcome.duration_s, 2),
+        "backend": _said(outcome, "backend"),
+        "interface": _said(outcome, "interface"),
+        "facts": dict(outcome.facts),
+    }
+
+
+def _said(outcome: JobOutcome, key: str) -> str | None:
+    said = sorted(
+        {str((rank.verdict or {}).get(key)) for rank in outcome.ranks if (rank.verdict or {}).get(key)}
+    )
+    return ", ".join(said) or None
+
+
+def _node(node: NodeEvidence) -> dict[str, Any]:
+    return {
+        "boot_id": _known(lambda: node.mapping("host").get("boot_id")),
+        "kernel": _known(lambda: node.mapping("host").get("kernel")),
+        "os": _known(lambda: node.mapping("host")["os"]["PRETTY_NAME"]),
+        "driver": _known(node.module_version),
+        "cuda": _known(lambda: node.smi().cuda_version),
+        "fabric_manager": _known(lambda: _version(node.mapping("fabric_manager").get("version"))),
+        "toolkit": _known(lambda: _version(node.part("toolkit"))),
+        "docker": _known(
+            lambda: json.loads(program_output(node.part("docker"), "docker info"))["ServerVersion"]
+        ),
+        "gpus": _known(
+            lambda: [
+                {"model": g.model, "serial": g.serial, "vbios": g.vbios, "address": g.address}
+                for g in node.smi().gpus
+            ]
+        ),
+        "nics": _known(
+            lambda: [
+                {
+                    "name": nic.get("name"),
+                    "speed_mbps": nic.get("speed_mbps"),
+                    "state": nic.get("state"),
+                    "default_route": nic.get("default_route"),
+                }
+                for nic in node.records("nics")
+            ]
+        ),
+        "clock_synchronised": _known(lambda: node.mapping("clock").get("synchronised")),
+        "busy": node.busy() or None,
+        "simulated": node.simulated,
+    }
+
+
+def _version(record: Any) -> str | None:
+    match = _VERSION.search(program_output(record, "the program"))
+    return match[1] if match else None
+
+
+def _known(read: Callable[[], Any]) -> Any:
+    """The value, or None where it cannot be read: this section describes, it does not judge."""
+    try:
+        return read()
+    except (CannotReadError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,1 @@
+"""A validation: its suites, its jobs, the order of its steps, and what it covers."""

@@ -1,0 +1,129 @@
+"""How each job across nodes is run: again without failed nodes, with more sizes, with fewer ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import all_reduce, bandwidth, collective, pairs, peer_ports, rdma_write
+from clustercheck.checks.support import nccl, training
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import JobOutcome
+from clustercheck.locate.faults import IsolationResult
+from clustercheck.locate.rounds import round_robin
+from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
+from clustercheck.running.job_runner import JobRunner, add_outcome, merge_runs
+from clustercheck.running.sizes import limit_sizes
+
+CONFIRMATIONS = 3  # iterations of a slow size: enough for a median, bearable over a slow link
+
+
+def run_peer_ports(runner: JobRunner, evidence: Evidence, nodes: list[str]) -> Evidence:
+    """Which nodes can connect to which; drops nodes with which every other job would only time out."""
+    job = runner.suite.jobs[peer_ports.JOB]
+    arguments = peer_ports.arguments_of(job.arguments, len(nodes))
+    timeout_s = peer_ports.timeout_of(job.timeout_s, len(nodes))
+    evidence = runner.run_without_framework(evidence, peer_ports.JOB, nodes, timeout_s=timeout_s, **arguments)
+    closed = peer_ports.closed(evidence)
+    reasons = {node: f"dropped after peer-ports: {because}" for node, because in closed.items()}
+    return replace(evidence, dropped={**evidence.dropped, **reasons})
+
+
+def run_all_reduce(runner: JobRunner, evidence: Evidence, nodes: list[str]) -> Evidence:
+    """On all nodes; if some make it fail, again without them; on GPUs also with large sizes."""
+    evidence = runner.run(evidence, all_reduce.JOB, nodes)
+    outcome = evidence.jobs.get(all_reduce.JOB)
+    if outcome is None:
+        return evidence
+    suspects = outcome.suspects
+    rest = [node for node in nodes if node not in suspects]
+    if suspects:
+        reasons = {n: f"dropped after it failed in all-reduce: {r.because}" for n, r in suspects.items()}
+        evidence = replace(evidence, dropped={**evidence.dropped, **reasons})
+        if len(rest) < 2:
+            return evidence
+        evidence = replace(evidence, attempts={**evidence.attempts, all_reduce.JOB: (outcome,)})
+        evidence = runner.run(evidence, all_reduce.JOB, rest)
+    return _run_large_sizes(runner, evidence, all_reduce.JOB, rest)
+
+
+def run_collectives(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """The other collectives, on the nodes that all-reduce left; on GPUs also with large sizes."""
+    evidence = runner.run(evidence, collective.JOB, nodes)
+    return _run_large_sizes(runner, evidence, collective.JOB, nodes)
+
+
+def _run_large_sizes(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+    outcome = evidence.jobs.get(job)
+    arguments = runner.suite.jobs[job].nccl_arguments
+    if outcome is None or not arguments or not outcome.good or not _is_on_gpus(outcome):
+        return evidence
+    second = runner.launch(evidence, job, nodes, limit_sizes(arguments, evidence, nodes))
+    if isinstance(second, str):
+        return add_outcome(evidence, job, second)
+    evidence = nccl.heard(evidence, second)  # large sizes use every connection
+    return add_outcome(evidence, job, merge_runs(outcome, second) if second.good else second)
+
+
+def repeat_slow_sizes(runner: JobRunner, evidence: Evidence) -> Evidence:
+    """Measure the sizes that failed again: a group is slow only if two runs show it."""
+    outcome = evidence.jobs[all_reduce.JOB]
+    nodes = list(dict.fromkeys(rank.node for rank in outcome.ranks))
+    job = runner.suite.jobs[all_reduce.JOB]
+    arguments: Mapping[str, Any] = job.arguments
+    if _is_on_gpus(outcome):
+        arguments = limit_sizes(job.nccl_arguments or arguments, evidence, nodes)
+    failed = {**arguments, "sizes_bytes": bandwidth.failed_sizes(evidence), "iterations": CONFIRMATIONS}
+    second = runner.launch(evidence, all_reduce.JOB, nodes, failed)
+    if isinstance(second, str) or not second.good:
+        return evidence
+    return add_outcome(evidence, all_reduce.JOB, merge_runs(outcome, second))
+
+
+def isolate_group_fault(runner: JobRunner, evidence: Evidence) -> tuple[Evidence, IsolationResult | None]:
+    """What makes the group slow or its sums wrong, by trials of pairs and groups."""
+    job = runner.suite.jobs[pairs.JOB]
+    on_gpus = _is_on_gpus(evidence.jobs[all_reduce.JOB])
+    arguments = job.nccl_arguments if on_gpus and job.nccl_arguments else job.arguments
+
+    def launch(nodes: Sequence[str], rounds: Rounds, environment: RankEnvironment) -> JobOutcome | str:
+        trials = {**arguments, "rounds": rounds}
+        return runner.launch(evidence, pairs.JOB, nodes, trials, environment=environment)
+
+    return isolate_fault(evidence, launch, runner.on_event, launch_s=job.timeout_s)
+
+
+def run_training(runner: JobRunner, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+    """The whole group, then one node of several ranks, then one rank: the scaling is judged by these."""
+    evidence = runner.run(evidence, job, nodes)
+    outcome = evidence.jobs.get(job)
+    if outcome is None or not outcome.good or training.without(outcome):
+        return evidence
+    first = [rank for rank in outcome.ranks if rank.node == nodes[0]]
+    smaller: list[tuple[str, int | None]] = []
+    if len(outcome.ranks) > len(first) > 1:
+        smaller.append((training.node_job(job), None))
+    if len(outcome.ranks) > 1:
+        smaller.append((training.one_job(job), 1))
+    arguments = runner.suite.jobs[job].arguments
+    for name, ranks in smaller:
+        found = runner.launch(evidence, job, nodes[:1], arguments, name=name, ranks_per_node=ranks)
+        evidence = add_outcome(evidence, name, found)
+    return evidence
+
+
+def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str]) -> Evidence:
+    """Each port with itself, then the suite's number of rounds of pairs."""
+    rounds = runner.suite.jobs[rdma_write.JOB].arguments["rounds"]
+    return runner.run_without_framework(
+        evidence,
+        rdma_write.JOB,
+        nodes,
+        ports=rdma_write.arguments_of(evidence, nodes),
+        rounds=round_robin(len(nodes), rounds),
+    )
+
+
+def _is_on_gpus(outcome: JobOutcome) -> bool:
+    return all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)

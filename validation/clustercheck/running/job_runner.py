@@ -1,0 +1,142 @@
+"""Launches one job of a suite on nodes, and merges two runs of the same job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clustercheck.checks import all_reduce
+from clustercheck.checks.support import nccl
+from clustercheck.errors import ExplainedError
+from clustercheck.evidence.cluster import Evidence
+from clustercheck.launch.model import JobOutcome, JobSpec, Launcher
+from clustercheck.running.isolation import RankEnvironment
+from clustercheck.running.suites import Suite
+
+NO_NODE = "no node could take part"
+
+OnEvent = Callable[[Mapping[str, Any]], None]
+
+
+class JobRunner:
+    """What every job of one validation shares.
+
+    ``framework`` is the one that the launcher inspects in the image; a job may import another.
+    """
+
+    def __init__(self, suite: Suite, launcher: Launcher, on_event: OnEvent, framework: str) -> None:
+        self.suite = suite
+        self.on_event = on_event
+        self._framework = framework
+        self._launcher = launcher
+
+    def run(self, evidence: Evidence, job: str, nodes: Sequence[str]) -> Evidence:
+        """Run a job with its suite's arguments; the evidence with its outcome, or why there is none."""
+        if not nodes:
+            return add_outcome(evidence, job, NO_NODE)
+        outcome = self.launch(evidence, job, nodes, self.suite.jobs[job].arguments)
+        if not isinstance(outcome, str):
+            evidence = nccl.heard(evidence, outcome)
+        return add_outcome(evidence, job, outcome)
+
+    def run_without_framework(
+        self,
+        evidence: Evidence,
+        job: str,
+        nodes: Sequence[str],
+        *,
+        timeout_s: float | None = None,
+        **more: Any,
+    ) -> Evidence:
+        """The same for one rank per node; the ranks use a secret of their own to connect to each other."""
+        if not nodes:
+            return add_outcome(evidence, job, NO_NODE)
+        arguments = {**self.suite.jobs[job].arguments, **more, "secret": secrets.token_hex(16)}
+        outcome = self.launch(evidence, job, nodes, arguments, ranks_per_node=1, timeout_s=timeout_s)
+        return add_outcome(evidence, job, outcome)
+
+    def launch(
+        self,
+        evidence: Evidence,
+        job: str,
+        nodes: Sequence[str],
+        arguments: Mapping[str, Any],
+        *,
+        name: str = "",
+        ranks_per_node: int | None = None,
+        environment: RankEnvironment | None = None,
+        timeout_s: float | None = None,
+    ) -> JobOutcome | str:
+        """The job's outcome, or why there is none.
+
+        ``name`` is its name if it runs more than once; ``timeout_s`` replaces the suite's time limit.
+        """
+        has_gpus = any(evidence.gpu_count(node) for node in nodes)
+        settings = {node: evidence.spec.settings_of(node) for node in nodes}
+        of_node = {
+            node: (each.image, each.container_gpu_arguments if has_gpus else ())
+            for node, each in settings.items()
+        }
+        image, container_arguments = of_node[nodes[0]]
+        spec = JobSpec(
+            name=(name or job).replace("_", "-"),
+            program=f"{job}.py",
+            nodes=tuple(nodes),
+            image=image,
+            timeout_s=timeout_s or self.suite.jobs[job].timeout_s,
+            arguments=arguments,
+            container_arguments=container_arguments,
+            overrides={node: each for node, each in of_node.items() if each != (image, container_arguments)},
+            framework=self._framework,
+            ranks_per_node=ranks_per_node,
+            environment=environment or {},
+            nccl_log=job == all_reduce.JOB,
+        )
+        self.on_event({"type": "job", "job": name or job, "nodes": list(nodes), "limit_s": spec.timeout_s})
+        try:
+            return self._launcher.run(spec, on_event=self.on_event)
+        except ExplainedError as error:
+            return f"the job could not be started: {error.what}"
+        except Exception as error:  # noqa: BLE001 - a failed launcher says nothing about nodes
+            return f"the launcher failed: {type(error).__name__}: {error}"
+
+
+def add_outcome(evidence: Evidence, job: str, outcome: JobOutcome | str) -> Evidence:
+    """The evidence with a job's outcome, or with the reason why it was skipped."""
+    if isinstance(outcome, str):
+        return replace(evidence, skipped={**evidence.skipped, job: outcome})
+    return replace(evidence, jobs={**evidence.jobs, job: outcome})
+
+
+def merge_runs(first: JobOutcome, second: JobOutcome) -> JobOutcome:
+    """Two runs of one job by the same ranks as one: each size with its better time.
+
+    A size that was wrong in either run stays wrong.
+    """
+    later = {rank.rank: rank.verdict for rank in second.ranks}
+    ranks = tuple(
+        replace(
+            rank,
+            verdict={**(rank.verdict or {}), "points": _merge_points(rank.verdict, later.get(rank.rank))},
+        )
+        for rank in first.ranks
+    )
+    return replace(first, ranks=ranks, duration_s=first.duration_s + second.duration_s)
+
+
+def _merge_points(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> list[Any]:
+    points: dict[Any, dict[str, Any]] = {}
+    for point in [*_read_points(first), *_read_points(second)]:
+        key = (point.get("collective"), point.get("bytes"))
+        other = points.get(key, point)
+        chosen = max(point, other, key=lambda each: each.get("busbw_gbps") or 0.0)
+        right = point.get("correct") is True and other.get("correct") is True
+        points[key] = {**chosen, "correct": right}
+    return list(points.values())
+
+
+def _read_points(verdict: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    points = (verdict or {}).get("points")
+    return [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []

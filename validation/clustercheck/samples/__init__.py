@@ -1,0 +1,1 @@
+"""A healthy cluster: the evidence that checks are proved with."""

@@ -1,0 +1,95 @@
+"""What NCCL says on every rank of a healthy group: NVLink within nodes, two channels, each with its rail.
+
+Made up in the words of NCCL 2.22 (src/init.cc, src/graph, src/transport).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from clustercheck.parse.python39 import pairwise
+
+GPUS = 8
+SHOWN = 20  # ranks of a ring that NCCL prints [NCCL, src/graph/rings.cc, MAXWIDTH]
+HEADS = (0, 4)  # of each channel: the GPU next to its rail, where data leaves a node
+ADAPTERS = "[0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE"
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """A ring and a tree, whose edges are (down, up)."""
+
+    number: int
+    ring: tuple[int, ...]
+    tree: frozenset[tuple[int, int]]
+
+    @cached_property
+    def joins(self) -> Mapping[int, Sequence[tuple[int, int]]]:
+        """(sender, receiver) of every connection, by either end."""
+        found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        around = pairwise((*self.ring, self.ring[0]))
+        for join in sorted({*around, *self.tree, *((up, down) for down, up in self.tree)}):
+            for end in set(join):
+                found[end].append(join)
+        return found
+
+    @cached_property
+    def _ups(self) -> Mapping[int, int]:
+        return dict(self.tree)
+
+    @cached_property
+    def _downs(self) -> Mapping[int, Sequence[int]]:
+        found: dict[int, list[int]] = defaultdict(list)
+        for below, above in sorted(self.tree):
+            found[above].append(below)
+        return found
+
+    def place(self, rank: int) -> str:
+        """A rank's neighbours in the tree, as NCCL writes them."""
+        down, up = self._downs.get(rank, ()), self._ups.get(rank, -1)
+        return f"[{self.number}] {'/'.join(map(str, [*down, -1, -1, -1][:3]))}->{rank}->{up}"
+
+
+def nccl_logs(nodes: Sequence[str]) -> list[str]:
+    """The log of each rank, a rank a GPU."""
+    channels = [_channel(number, head, len(nodes)) for number, head in enumerate(HEADS)]
+    return [_log(rank, nodes, channels) for rank in range(len(nodes) * GPUS)]
+
+
+def _channel(number: int, head: int, nodes: int) -> _Channel:
+    """In each node a chain from its head, which hangs on the head of the node before."""
+    chains = [[node * GPUS + (head + step) % GPUS for step in range(GPUS)] for node in range(nodes)]
+    within = {(below, above) for chain in chains for above, below in pairwise(chain)}
+    across = {(below[0], above[0]) for above, below in pairwise(chains)}
+    return _Channel(number, tuple(rank for chain in chains for rank in chain), frozenset(within | across))
+
+
+def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
+    node, gpu = nodes[rank // GPUS], rank % GPUS
+    said = [
+        f"NET/IB : Using {ADAPTERS} [RO]; OOB eth0:192.0.2.1<0>",
+        "Using network IB",
+        f"DMA-BUF is available on GPU device {gpu}",
+        "NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'",
+        "Pattern 4, crossNic 0, nChannels 2, bw 24.000000/24.000000, type NVL/PXB, sameChannels 0",
+    ]
+    if rank == 0:
+        said.insert(0, "NCCL version 2.22.3+cuda12.5")
+        said += [f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels]
+    said.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
+    for channel in channels:
+        for sender, receiver in channel.joins[rank]:
+            ends = (
+                f"Channel {channel.number:02}/0 : {sender}[{sender % GPUS}] -> {receiver}[{receiver % GPUS}]"
+            )
+            if sender // GPUS != receiver // GPUS and rank in (sender, receiver):
+                side = "send" if rank == sender else "receive"
+                said.append(f"{ends} [{side}] via NET/IB/{channel.number}/GDRDMA")
+            elif rank == sender:
+                said.append(f"{ends} via P2P/CUMEM/read")
+    comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {len(nodes) * GPUS} cudaDev {gpu}"
+    said += ["Connected all rings", "Connected all trees", f"{comm} busId 7000 commId 0x1 - Init COMPLETE"]
+    return "".join(f"{node}:{4100 + rank}:{4200 + rank} [{gpu}] NCCL INFO {line}\n" for line in said)

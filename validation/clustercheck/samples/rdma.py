@@ -1,0 +1,61 @@
+"""What ib_write_bw prints on healthy ports, in the words of perftest's src/perftest_parameters.c."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from clustercheck.jobs.rdma_write import SIZE_BYTES
+from clustercheck.locate.rounds import round_robin
+from clustercheck.samples.links import RDMA
+
+GBPS = {"mlx5_0": 196.6, "mlx5_1": 196.6, "mlx5_2": 97.5}  # of HDR, and of 100 Gb/s of RoCE
+LINE = "-" * 87
+
+
+def write_text(device: str, gbps: float) -> str:
+    """The client's output."""
+    link = "Ethernet" if device == "mlx5_2" else "IB"
+    rate = gbps / 8e-3 / SIZE_BYTES
+    return "\n".join(
+        [
+            LINE, "                    RDMA_Write BW Test",
+            f" Dual-port       : OFF\t\tDevice         : {device}",
+            " Number of qps   : 1\t\tTransport type : IB", " Mtu             : 4096[B]",
+            f" Link type       : {link}", LINE,
+            " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
+            f" {SIZE_BYTES}    1000             {rate * SIZE_BYTES * 8e-3:.2f}             "
+            f"{rate * SIZE_BYTES * 8e-3:.2f}\t\t     {rate:.6f}",
+            LINE, "",
+        ]
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=8)
+def _rounds(count: int, limit: int | None) -> list[list[tuple[int, int]]]:
+    return round_robin(count, limit)
+
+
+def rdma_write_verdict(rank: int, nodes: Sequence[str], rounds: int | None = None) -> Mapping[str, Any]:
+    """What a node's rank says: each port with itself, and its end of every pair of so many rounds."""
+    ports = [name for name, _, _ in RDMA]
+    writes = [
+        {
+            "device": device, "port": 1, "exit_code": 0, "text": write_text(device, GBPS[device]),
+            "rail": rail, "round": number, "role": "client" if rank == pair[0] else "server",
+            "peer": pair[1] if rank == pair[0] else pair[0],
+        }
+        for number, pairs in enumerate(_rounds(len(nodes), rounds))
+        for pair in pairs
+        if rank in pair
+        for rail, device in enumerate(ports)
+    ]  # fmt: skip
+    loopback = [
+        {"device": device, "port": 1, "exit_code": 0, "text": write_text(device, 0.9 * GBPS[device])}
+        for device in ports
+    ]
+    return {
+        "rank": rank, "world": len(nodes), "interface": "eth0", "simulated": False, "ok": True, "because": "",
+        "without": "", "loopback": loopback, "writes": writes,
+    }  # fmt: skip
