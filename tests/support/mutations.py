@@ -1,58 +1,61 @@
-"""Changes of JSON values: each leaf, each mapping and each list of a document, one change at a time."""
+"""What befalls a program's output: cut off, out of order, doubled, translated, mixed with other lines."""
 
 from __future__ import annotations
 
-import copy
-import random
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Callable
+from typing import TypeVar
 
-Place = tuple[str | int, ...]
+from hypothesis import strategies as st
+from tests.support.examples import examples
 
+from clustercheck.parse.reading import CannotReadError
 
-def places(document: Any, at: Place = ()) -> Iterator[Place]:
-    """Yields the way to every value inside a document, the document itself left out."""
-    inner = (
-        document.items()
-        if isinstance(document, dict)
-        else enumerate(document)
-        if isinstance(document, list)
-        else ()
-    )
-    for key, part in inner:
-        yield (*at, key)
-        yield from places(part, (*at, key))
+FUZZ = examples(80)
+OTHER_LINES = (
+    "\n", "bash: warning: setlocale: LC_ALL: cannot change locale\n", "-" * 74 + "\n", "\x00\x01\x1b[31m\n",
+    "{}\n", "0\n", "12 34 56 78 90 1 2 3 4 5 6 7 8\n", "#\n", "Killed\n", "\N{REPLACEMENT CHARACTER}\n",
+)  # fmt: skip
+
+T = TypeVar("T")
 
 
-def value_at(document: Any, place: Place) -> Any:
-    """Returns what is at a place."""
-    for key in place:
-        document = document[key]
-    return document
+def read_or_refused(reader: Callable[[str], T], text: str) -> T | None:
+    """What the reader makes of it; CannotReadError is the only way not to."""
+    try:
+        return reader(text)
+    except CannotReadError:
+        return None
 
 
-def mutated(document: Any, place: Place, chosen: random.Random) -> Any:
-    """Returns a copy in which the value at a place is another, is gone, or has a neighbour."""
-    new = copy.deepcopy(document)
-    parent, key = value_at(new, place[:-1]), place[-1]
-    others = [
-        other
-        for other in _others(parent[key])
-        if other != parent[key] or type(other) is not type(parent[key])
-    ]
-    parent[key] = chosen.choice(others)
-    return new
+@st.composite
+def meddled(draw: st.DrawFn, text: str) -> str:
+    """The text after one mishap that leaves each figure as it was."""
+    lines = text.splitlines(keepends=True)
+    at = draw(st.integers(0, len(lines) - 1))
+    match draw(st.sampled_from(("cut", "dropped", "swapped", "twice", "whole twice", "translated", "mixed"))):
+        case "cut":
+            return text[: draw(st.integers(0, len(text)))]
+        case "dropped":
+            del lines[at : at + draw(st.integers(1, 3))]
+        case "swapped":
+            other = draw(st.integers(0, len(lines) - 1))
+            lines[at], lines[other] = lines[other], lines[at]
+        case "twice":
+            lines.insert(draw(st.integers(0, len(lines))), lines[at])
+        case "whole twice":
+            return text + text
+        case "translated":
+            word = draw(st.sampled_from(sorted(set(re.findall(r"[A-Za-z]{3,}", text)))))
+            return re.sub(rf"\b{word}\b", "Übersetzung", text)
+        case _:
+            lines.insert(at, draw(st.sampled_from(OTHER_LINES)))
+    return "".join(lines)
 
 
-def _others(value: Any) -> list[Any]:
-    if isinstance(value, bool):
-        return [not value, [value], str(value)]
-    if isinstance(value, int | float):
-        return [value + 1, -value - 1, str(value)]
-    if isinstance(value, str):
-        return [value + "x", value[:-1] + "y", [value], value.upper() + "z"]
-    if isinstance(value, list):
-        return [[*value, "x"], [value], {"x": value}, *([value[1:]] if value else [])]
-    if isinstance(value, dict):
-        return [{**value, "x": 1}, [value], *([dict(list(value.items())[1:])] if value else [])]
-    return ["x", 1, [], True]
+@st.composite
+def misprinted(draw: st.DrawFn, text: str) -> str:
+    """The text with one digit replaced by another."""
+    places = [match.start() for match in re.finditer(r"\d", text)]
+    at = draw(st.sampled_from(places))
+    return text[:at] + draw(st.sampled_from("0123456789")) + text[at + 1 :]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from tests.support.drift_answers import read_recorded
-from tests.support.mutations import mutated, places, value_at
+from tests.support.json_changes import mutated, places, value_at
 
 from clusterctl.rollout.drift.calls import CONTROLLER
 from clusterctl.rollout.drift.report import build_report, find_differences

@@ -8,7 +8,7 @@ from types import SimpleNamespace as Bare
 
 import pytest
 from tests.support.drift_answers import read_recorded
-from tests.support.mutations import mutated, places
+from tests.support.json_changes import mutated, places
 
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
