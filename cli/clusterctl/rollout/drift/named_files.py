@@ -27,11 +27,11 @@ NAMES_A_FILE = re.compile(r"_(file|path|key|signature|certificate|authority)$")
 def digest_named_files(inventory: Inventory) -> list[str]:
     """Returns path and digest of each file here that a setting of any host names.
 
-    What lies in the cluster's state is left out: an apply itself makes it.
+    The cluster's own certificates and passwords are omitted: an apply makes them, and `inputs` has them.
     """
     named = {path for host in inventory.hosts for _, path in _paths(host) if path is not None}
-    state = inventory.directory.state
-    files = sorted(path for path in named if not path.is_relative_to(state) and _is_file(path))
+    made = (inventory.directory.authority, inventory.directory.secrets)
+    files = sorted(path for path in named if not any(map(path.is_relative_to, made)) and _is_file(path))
     return [f"{path} {_digest_of(path)}" for path in files]
 
 

@@ -74,6 +74,10 @@ def test_what_an_apply_itself_makes_is_no_setting(inventory):
     (inventory.directory.state / "ca").mkdir()
     (inventory.directory.state / "ca/ca.crt").write_text("made")
     assert digest_inputs(whole, {}) == first
+    other = with_settings(inventory, site_file="{{ inventory_dir }}/.clusterctl/other")
+    first = digest_inputs(other, {})
+    (inventory.directory.state / "other").write_text("by hand")
+    assert digest_inputs(other, {}) != first
 
 
 def test_a_file_whose_name_only_ansible_knows_is_not_covered(inventory):
