@@ -1,7 +1,7 @@
 # Copyright: the clusterctl authors
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Remembers what each task asked of a host, so that a later apply can ask the host all of it at once."""
+"""Logs the module calls of each task, so that the drift probe can repeat them (docs/second-apply.md)."""
 
 from __future__ import annotations
 
@@ -20,33 +20,32 @@ from ansible.plugins.callback import CallbackBase
 DOCUMENTATION = """
 name: clusterctl_calls
 type: notification
-short_description: What each task asked of a host, as JSON lines
+short_description: Log of module calls, as JSON lines
 description:
-  - Writes one JSON object a module call to the file named by the environment variable CLUSTERCTL_CALLS.
+  - Writes one JSON object per module call to the file named by the environment variable CLUSTERCTL_CALLS.
   - A value that the module does not log, or that holds a URL with a password, is replaced by its SHA-256.
-    Where no module says what it logs (under no_log, where it failed, of a job, of what runs on the
-    controller), the name alone is written.
-  - At the end of a playbook one more object says how many calls of each host should be there. Ansible goes on
-    where a callback breaks, and what is missing would not be missed.
-  - Does nothing where the variable is not set.
+    If no module reports what it logs (no_log, a failure, a background job, an action of the controller), only
+    the module's name is written.
+  - At the end of a playbook one more object holds how many calls of each host should be there. Ansible
+    continues after a callback breaks, and a missing call would go unnoticed.
+  - Does nothing if the variable is not set.
 author: clusterctl
 options: {}
 """
 
-# What Ansible puts where a module's value is not to be logged.
+# What Ansible writes in place of a value that must not be logged.
 UNLOGGED = ("VALUE_SPECIFIED_IN_NO_LOG_PARAMETER", "********")
-# Ansible's own arguments beside the task's: where to put temporary files, and the like.
+# Ansible's own arguments next to the task's: the directory for temporary files, and the like.
 INTERNAL = "_ansible_"
 PROXIES = ("http_proxy", "https_proxy")
-# A URL that names a user, and with him perhaps a password. As in module_utils/masking.py, which Ansible gives
-# to modules and not to callbacks.
+# A URL with a user, and perhaps a password. As in module_utils/masking.py, which callbacks cannot import.
 USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
-# Of a file's result: what a later look compares.
+# The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
 
 
 def masked(value: Any, logged: Any, name: str = "") -> Any:
-    """``value`` with what ``logged`` hides or lacks as ``{"sha256": ...}``, except a mere proxy."""
+    """Return ``value`` with what ``logged`` hides or lacks as ``{"sha256": ...}``; a plain proxy is kept."""
     if isinstance(value, Mapping) and isinstance(logged, Mapping):
         return {key: masked(part, logged.get(key, UNLOGGED[0]), key) for key, part in value.items()}
     if isinstance(value, list) and isinstance(logged, list) and len(logged) == len(value):
@@ -54,7 +53,7 @@ def masked(value: Any, logged: Any, name: str = "") -> Any:
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     if name in PROXIES and "@" not in text:
         return value
-    # Of another form than what was logged: then the mark may stand anywhere.
+    # The logged form may differ from the value's: then the mark may be anywhere in it.
     seen_text = logged if isinstance(logged, str) else json.dumps(logged, default=str)
     if not any(mark in seen_text for mark in UNLOGGED) and not USER_IN_URL.search(text):
         return value
@@ -62,7 +61,7 @@ def masked(value: Any, logged: Any, name: str = "") -> Any:
 
 
 class CallbackModule(CallbackBase):
-    """One line a call; silent unless clusterctl wants it."""
+    """One line per call."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -77,32 +76,32 @@ class CallbackModule(CallbackBase):
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o600)
         self._part, self._playbook = secrets.token_hex(8), ""
-        self._told: Counter[str] = Counter()
+        self._logged: Counter[str] = Counter()
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Several playbooks of one run write to the same file."""
         self._playbook = Path(playbook._file_name).name
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """All is told: what should be there, by our own count and by Ansible's."""
-        self._write({"playbook": self._playbook, "ok": dict(stats.ok), "told": dict(self._told)})
+        """The playbook has finished: log how many calls should be there, by our count and by Ansible's."""
+        self._write({"playbook": self._playbook, "ok": dict(stats.ok), "logged": dict(self._logged)})
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        """A task is done; the items of a loop were told one by one."""
+        """A task is done; the items of a loop were logged one by one."""
         if not result.task.loop:
-            self._tell(result)
+            self._log(result)
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
         """One item of a loop is done."""
-        self._tell(result)
+        self._log(result)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """What failed and was rescued cannot be asked again."""
-        self._tell(result, failed=True)
+        """A task that failed and was rescued cannot be repeated."""
+        self._log(result, failed=True)
 
-    def _tell(self, result: Any, *, failed: bool = False) -> None:
+    def _log(self, result: Any, *, failed: bool = False) -> None:
         host = result.host.get_name()
-        self._told[host] += 1
+        self._logged[host] += 1
         task, fields, data = result.task, result.task_fields, result.result
         role = task._role.get_name(include_role_fqcn=False) if task._role else ""
         call: dict[str, Any] = {
@@ -110,13 +109,13 @@ class CallbackModule(CallbackBase):
             "at": str(fields.get("delegate_to") or ""),
             "task": f"{role}: {task.name}" if role else task.name or task.action,
             "module": task.action.rpartition(".")[2],
-            "looks": list(task.changed_when) == [False],
+            "never_changes": list(task.changed_when) == [False],
             "job": bool(fields.get("async_val")),
             "failed": failed,
             "hidden": task.no_log is True or "censored" in data,
         }
         logged = (data.get("invocation") or {}).get("module_args")
-        # Nothing but the module itself tells which of its arguments are secrets.
+        # Only the module itself knows which of its arguments are secrets.
         if isinstance(logged, Mapping) and not (call["hidden"] or failed or call["job"]):
             asked = (fields.get("args") or {}).items()
             call["args"] = masked({key: own for key, own in asked if not key.startswith(INTERNAL)}, logged)
@@ -125,5 +124,5 @@ class CallbackModule(CallbackBase):
         self._write(call)
 
     def _write(self, line: dict[str, Any]) -> None:
-        said = json.dumps({**line, "part": self._part}, default=str) + "\n"
-        os.write(self._descriptor, said.encode())
+        text = json.dumps({**line, "part": self._part}, default=str) + "\n"
+        os.write(self._descriptor, text.encode())

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs on a node as `python3 -c`, with a directory and the code's digest as arguments.
 
-Standard input: a line with the order as JSON, and one with the code as a zip in base64, which may be empty.
-Standard output: the answer as JSON; ``{"missing": true}`` where the code is not here and did not come.
+Standard input: one line with the order as JSON, and one with the code as a zip in base64, which may be empty.
+Standard output: the answer as JSON; ``{"missing": true}`` if the code is neither here nor on standard input.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import time
 import zipfile
 from pathlib import Path
 
-# Other versions' code, and what an unpacking left that was interrupted: another controller may use it.
+# Code of other versions stays so long: another controller may use it.
 KEPT_S = 7 * 86400
 
 
-def is_ours_alone(path: Path) -> bool:
-    """Whether nobody else can have written there."""
+def is_private(path: Path) -> bool:
+    """Return whether only this user can have written there."""
     state = path.lstat()
     return state.st_uid == os.geteuid() and not state.st_mode & 0o022
 
 
 def is_old(path: Path) -> bool:
-    """Whether it was put here long ago; what another look has just removed was not."""
+    """Return whether it was put here long ago; False if another probe has just removed it."""
     try:
         return time.time() - path.lstat().st_mtime > KEPT_S
     except OSError:
@@ -39,7 +39,7 @@ def is_old(path: Path) -> bool:
 
 
 def unpack(place: Path, code: str) -> None:
-    """Put the code in place as a whole or not at all, and what has been there for long away."""
+    """Put the code in place as a whole or not at all, and remove what is old."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(dir=place.parent))
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(code))) as archive:
@@ -49,7 +49,7 @@ def unpack(place: Path, code: str) -> None:
             shutil.rmtree(other, ignore_errors=True)
     try:
         fresh.rename(place)
-    except OSError:  # another look was faster
+    except OSError:  # another probe was faster
         shutil.rmtree(fresh, ignore_errors=True)
 
 
@@ -63,8 +63,8 @@ def main() -> None:
             sys.stdout.write('{"missing": true}\n')
             return
         unpack(place, code)
-    if not (is_ours_alone(place.parent) and is_ours_alone(place)):
-        sys.exit(f"{place} is not ours alone")
+    if not (is_private(place.parent) and is_private(place)):
+        sys.exit(f"{place} is writable by others")
     sys.path.insert(0, str(place))
     import replay  # noqa: PLC0415 - it lies in the directory that was just named
 

@@ -1,9 +1,9 @@
 # Copyright: the clusterctl authors
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs on a node: asks it all that an apply has asked of it, and changes nothing.
+"""Runs on a node: repeats the module calls of an apply, and changes nothing.
 
-Each call runs in check mode in a child of one warm process, with a time limit of its own.
+Each call runs in check mode in a child of one warm process, with its own time limit.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from typing import Any
 
 from ansible.module_utils import basic
 
-AT_ONCE = 4
-# In the place of a secret that is not the one that lies there: Base64 of "(another)".
-ANOTHER = b64encode(b"(another)").decode()
+MAX_PARALLEL = 4
+# Stands for a secret that differs from the one on the node: Base64 of "(another)".
+OTHER_SECRET = b64encode(b"(another)").decode()
 CHUNK = 1 << 16
-# What nobody compares, and what may be large or name a secret.
-LEFT_OUT = ("invocation", "diff", "ansible_facts", "warnings", "deprecations")
+# Not compared, and possibly large or with a secret in it.
+OMITTED = ("invocation", "diff", "ansible_facts", "warnings", "deprecations")
 
 
 def answer(order: dict[str, Any]) -> dict[str, Any]:
-    """The result of every call of ``order``, by its id; a call that broke says so as ``failed``."""
+    """Return the result of every call of ``order``, by its id; a call that broke is ``failed``."""
     calls = {call["id"]: call for call in order["calls"]}
     for name in sorted({call["module"] for call in calls.values() if call["kind"] == "module"}):
         importlib.import_module(name)
     limit_s, waiting, running, answers = float(order["limit_s"]), list(calls), {}, {}
     while waiting or running:
-        while waiting and len(running) < AT_ONCE:
+        while waiting and len(running) < MAX_PARALLEL:
             one = Child(waiting.pop(0), calls, limit_s)
             running[one.descriptor] = one
         soonest = min(one.deadline for one in running.values()) - time.monotonic()
@@ -54,12 +54,12 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
 
 
 class Child:
-    """One call under way in a process, and a process group, of its own."""
+    """One running call, in its own process and process group."""
 
     def __init__(self, identity: str, calls: dict[str, dict[str, Any]], limit_s: float) -> None:
         self.identity = identity
         self.deadline = time.monotonic() + limit_s
-        self._said = bytearray()
+        self._output = bytearray()
         self.descriptor, writer = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
@@ -67,17 +67,17 @@ class Child:
         os.close(writer)
 
     def is_late(self) -> bool:
-        """Whether its time is over."""
+        """Return whether its time limit has passed."""
         return time.monotonic() > self.deadline
 
     def read(self) -> bool:
-        """Take what it said; False when it has said all."""
+        """Read more of its output; False at the end of it."""
         chunk = os.read(self.descriptor, CHUNK)
-        self._said += chunk
+        self._output += chunk
         return bool(chunk)
 
     def end(self) -> dict[str, Any]:
-        """End it and all it began; its result."""
+        """Kill it and all that it started; return its result."""
         late = self.is_late()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, signal.SIGKILL)
@@ -86,24 +86,24 @@ class Child:
         if late:
             return {"failed": True, "msg": "it did not answer in time"}
         try:
-            said = json.loads(bytes(self._said).splitlines()[-1])
+            result = json.loads(bytes(self._output).splitlines()[-1])
         except (IndexError, ValueError):
             return {"failed": True, "msg": "it gave no answer"}
-        return {key: value for key, value in said.items() if key not in LEFT_OUT}
+        return {key: value for key, value in result.items() if key not in OMITTED}
 
 
 def run_in_child(call: dict[str, Any], writer: int) -> None:
     """Answer one call on ``writer`` and end; never returns."""
     try:
         os.setsid()
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for source, goal in ((nothing, 0), (writer, 1), (nothing, 2)):
+        devnull = os.open(os.devnull, os.O_RDWR)
+        for source, goal in ((devnull, 0), (writer, 1), (devnull, 2)):
             os.dup2(source, goal)
         KINDS[call["kind"]](call)
     except SystemExit:
         pass
-    except BaseException as error:  # noqa: BLE001 - said in the answer
-        say({"failed": True, "msg": f"{type(error).__name__}: {error}"})
+    except BaseException as error:  # noqa: BLE001 - it is in the answer
+        write_result({"failed": True, "msg": f"{type(error).__name__}: {error}"})
     finally:
         # Modules leave it to the interpreter's end to remove their temporary directories.
         atexit._run_exitfuncs()
@@ -111,17 +111,17 @@ def run_in_child(call: dict[str, Any], writer: int) -> None:
         os._exit(0)
 
 
-def say(result: dict[str, Any]) -> None:
-    """A result as a module prints it."""
+def write_result(result: dict[str, Any]) -> None:
+    """Write a result as a module prints it."""
     os.write(1, json.dumps(result).encode() + b"\n")
 
 
-def ask_module(call: dict[str, Any]) -> None:
-    """Run a module; in check mode unless it is one that only looks."""
+def run_module(call: dict[str, Any]) -> None:
+    """Run a module; in check mode unless it only reads."""
     arguments = dict(call["args"])
     if call["module"].endswith(".service_files"):
         arguments["files"] = [with_secret(one) for one in arguments["files"]]
-    # Nothing is logged: a look is no change, and a node that is looked at often would say nothing else.
+    # Nothing is logged: a node that is probed often would have nothing else in its log.
     arguments.update(_ansible_check_mode=call["check"], _ansible_no_log=True)
     basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
     basic._ANSIBLE_PROFILE = "legacy"
@@ -129,7 +129,7 @@ def ask_module(call: dict[str, Any]) -> None:
 
 
 def with_secret(file: dict[str, Any]) -> dict[str, Any]:
-    """A file whose secret is known by its SHA-256 alone: what lies there if it is that, else nothing."""
+    """Return a file whose secret is known by SHA-256 only, with the secret on the node if it is the same."""
     secret = file.get("secret_base64")
     if not isinstance(secret, dict):
         return file
@@ -140,16 +140,16 @@ def with_secret(file: dict[str, Any]) -> dict[str, Any]:
     # The module ends every file with a line feed.
     forms = [b64encode(form.encode()).decode() for form in (text, text[:-1])]
     same = [form for form in forms if sha256(form) == secret["sha256"]]
-    return {**file, "secret_base64": same[0] if same else ANOTHER}
+    return {**file, "secret_base64": same[0] if same else OTHER_SECRET}
 
 
 def sha256(text: str) -> str:
-    """The hexadecimal digest of a text."""
+    """Return the hexadecimal digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def compare_file(call: dict[str, Any]) -> None:
-    """Whether a file that was rendered on the controller is as it was left: content, mode, owner, group."""
+    """Report whether a file that was rendered on the controller has changed: content, mode, owner, group."""
     wanted, found = call["args"], {}
     path = Path(wanted["dest"])
     with contextlib.suppress(OSError, KeyError):
@@ -162,18 +162,20 @@ def compare_file(call: dict[str, Any]) -> None:
                 "group": path.group(),
             }
     differing = [key for key in ("checksum", "mode", "owner", "group") if wanted.get(key) != found.get(key)]
-    say({"changed": bool(differing), "differs": differing})
+    write_result({"changed": bool(differing), "differs": differing})
 
 
 def read_system(_call: dict[str, Any]) -> None:
-    """What conditions of roles ask of the system itself."""
+    """Report the facts that conditions of roles use."""
     release = Path("/etc/os-release").read_text(encoding="utf-8")
     python = ".".join(map(str, sys.version_info[:3]))
-    say({"changed": False, "os_release": release, "machine": os.uname().machine, "python_version": python})
+    write_result(
+        {"changed": False, "os_release": release, "machine": os.uname().machine, "python_version": python}
+    )
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], None]] = {
-    "module": ask_module,
+    "module": run_module,
     "file": compare_file,
     "system": read_system,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.rollout.probe import records
+from clusterctl.rollout.drift.records import load_record
 
 from .labs import BenchLab
 from .taken import Taken, taken_by
@@ -59,7 +59,7 @@ def timed(
 
 
 def second_apply(lab: BenchLab) -> Taken:
-    """clusterctl where nothing has changed; each host must have been looked at, and none changed."""
+    """clusterctl where nothing has changed; the drift probe must have inspected each host."""
     program = Path(sys.executable).with_name("clusterctl")
     taken, said = timed([str(program), "-C", str(lab.cluster), "apply", "--yes", "--json"])
     summary = json.loads(said.stdout.splitlines()[-1])
@@ -131,7 +131,7 @@ def prepare(lab: BenchLab, work: Path) -> None:
     driver = {name: v for name, v in held.items() if "nvidia" in name and name not in toolkit}
     directory = ClusterDirectory(lab.cluster)
     inventory.forget_cached()
-    record = records.load(directory, "gpu01")
+    record = load_record(directory, "gpu01")
     pulled = next(call.args for call in record.calls if call.module == "container_image") if record else {}
     image = f"{pulled['repository']}@{pulled['digest']}"
     variables = {

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.cluster.ssh import OpenSshTransport
-from clusterctl.rollout.probe import records
-from clusterctl.rollout.probe.ask import ask, ask_here
-from clusterctl.rollout.probe.calls import HERE
-from clusterctl.rollout.probe.drift import DriftReport, judged
+from clusterctl.rollout.drift.calls import CONTROLLER
+from clusterctl.rollout.drift.records import load_record
+
+from .inspecting import inspect
 
 pytestmark = pytest.mark.lab
 
@@ -27,7 +25,7 @@ WITHOUT_NVIDIA = (
 json.dump(d, open(p, "w"))'
 )
 
-# One after the other: what an operator, a package or an accident may do, and the task that says so.
+# What an operator, a package or an accident may do, in this order, and the task that reports it.
 DRIFTS = [
     (NODE, f"chmod 0600 {NOUVEAU}", "Disable nouveau"),
     (NODE, "sed -i 's|^URIs:.*|URIs: http://192.0.2.1/|' /etc/apt/sources.list.d/clusterctl-cuda.sources",
@@ -55,61 +53,49 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def remembered(applied_lab: Any) -> Any:
-    """The applied lab, of each host of which an apply is remembered."""
+def recorded(applied_lab: Any) -> Any:
+    """The applied lab, of each host of which an apply is recorded."""
     if len(lines(applied_lab.clusterctl("apply", "--yes", "--json"))[-1].get("probed", [])) < 4:
         applied_lab.done("apply", "--yes")
     return applied_lab
 
 
 @pytest.fixture
-def fixed(remembered: Any) -> Iterator[Any]:
+def fixed(recorded: Any) -> Iterator[Any]:
     """The same for a test that makes hosts drift: they are fixed afterwards, also where it fails."""
-    yield remembered
-    remembered.done("apply", "--yes")
+    yield recorded
+    recorded.done("apply", "--yes")
 
 
-def look(lab: Any, *names: str) -> DriftReport:
-    """One look at hosts, as apply takes it."""
-    directory = ClusterDirectory(lab.cluster)
-    inventory.forget_cached()
-    known = {name: record for name in names if (record := records.load(directory, name))}
-    assert set(known) == set(names), "nothing is remembered"
-    calls = {name: record.calls for name, record in known.items()}
-    here = ask_here([c for own in calls.values() for c in own if c.at == HERE], directory)
-    with OpenSshTransport(directory, inventory.load(directory).hosts) as transport:
-        return judged(known, here, ask(calls, transport))
-
-
-def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(remembered):
-    done = remembered.clusterctl("apply", "--yes", "--json")
+def test_where_nothing_has_changed_no_ansible_is_started_for_the_hosts(recorded):
+    done = recorded.clusterctl("apply", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     *events, summary = lines(done)
-    run = remembered.cluster / ".clusterctl/runs" / summary["run"]
+    run = recorded.cluster / ".clusterctl/runs" / summary["run"]
     assert not (run / "ansible.log").exists()
     assert [e["type"] for e in events if e["type"] != "finding"] == ["host_looked"] * 4
     assert summary["probed"] == ["gpu01", "gpu02", "gpu03", REGISTRY]
     assert (summary["changed"], summary["failed"], summary["unreachable"], summary["exit"]) == (0, 0, 0, 0)
     assert all(one["ok"] > 10 for one in summary["hosts"].values())
-    said = remembered.done("apply", "--yes")
-    assert said.count("tasks looked at in one probe") == 4
-    assert "nothing would change" in remembered.done("plan")
+    said = recorded.done("apply", "--yes")
+    assert said.count("the drift probe repeated") == 4
+    assert "nothing would change" in recorded.done("plan")
 
 
 @pytest.mark.drawn("the site again")
-def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remembered):
-    directory = ClusterDirectory(remembered.cluster)
-    before = {name: records.load(directory, name) for name in ("gpu01", REGISTRY)}
+def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(recorded):
+    directory = ClusterDirectory(recorded.cluster)
+    before = {name: load_record(directory, name) for name in ("gpu01", REGISTRY)}
     secrets = [path.read_text().strip() for path in directory.secrets.iterdir() if path.stat().st_size]
     for path in (directory.state / "probe").glob("*.json"):
         assert path.stat().st_mode & 0o777 == 0o600
         assert [secret for secret in secrets if secret in path.read_text()] == []
-    done = remembered.clusterctl("apply", "--yes", "--json", "--full", "--limit", f"gpu01,{REGISTRY}")
+    done = recorded.clusterctl("apply", "--yes", "--json", "--full", "--limit", f"gpu01,{REGISTRY}")
     assert done.returncode == 0, done.stderr
     assert "probed" not in lines(done)[-1]
     assert [line for line in lines(done) if line["type"] == "wave_started"]
     for name, record in before.items():
-        again = records.load(directory, name)
+        again = load_record(directory, name)
         assert record is not None
         assert again is not None
         asked = [
@@ -117,7 +103,7 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
                 (c.task, c.identity)
                 for c in one.calls
                 # What the controller is asked for the registry belongs to an apply that it is part of.
-                if c.module != "node_preflight" and (name == REGISTRY or c.at != HERE)
+                if c.module != "node_preflight" and (name == REGISTRY or c.at != CONTROLLER)
             }
             for one in (record, again)
         ]
@@ -126,11 +112,11 @@ def test_what_is_remembered_holds_no_secret_and_is_what_ansible_asks_again(remem
 
 @pytest.mark.drawn("the site again")
 def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(fixed):
-    assert set(look(fixed, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    assert set(inspect(fixed, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
     missed = []
     for host, command, task in DRIFTS:
         fixed.ssh(host, f"sudo {command}")
-        seen = look(fixed, host).differing.get(host, ())
+        seen = inspect(fixed, (host,)).differing.get(host, ())
         if not [one for one in seen if task in one]:
             missed.append((command, seen))
     assert missed == []
@@ -139,16 +125,16 @@ def test_no_drift_is_overlooked_and_the_next_apply_mends_all_of_it(fixed):
     summary = lines(done)[-1]
     assert summary["probed"] == ["gpu02"], "a host that did not drift is not taken along"
     assert all(summary["hosts"][name]["changed"] for name in (NODE, REGISTRY))
-    assert set(look(fixed, NODE, REGISTRY).quiet) == {NODE, REGISTRY}
+    assert set(inspect(fixed, (NODE, REGISTRY)).quiet) == {NODE, REGISTRY}
 
 
 @pytest.mark.drawn("the site again")
-def test_another_setting_takes_every_host_the_whole_road(remembered):
-    settings = remembered.cluster / "group_vars/all.yml"
+def test_another_setting_takes_every_host_the_whole_road(recorded):
+    settings = recorded.cluster / "group_vars/all.yml"
     before = settings.read_text(encoding="utf-8")
     settings.write_text(before + "site_no_proxy: nowhere.invalid\n", encoding="utf-8")
     try:
-        done = remembered.clusterctl("plan", "--json", "--limit", NODE)
+        done = recorded.clusterctl("plan", "--json", "--limit", NODE)
     finally:
         settings.write_text(before, encoding="utf-8")
     assert done.returncode == 0, done.stderr
@@ -156,13 +142,13 @@ def test_another_setting_takes_every_host_the_whole_road(remembered):
 
 
 @pytest.mark.drawn("the site again")
-def test_a_node_that_computes_is_left_alone_although_nothing_has_changed(remembered):
+def test_a_node_that_computes_is_left_alone_although_nothing_has_changed(recorded):
     hold = "exec 3</dev/nvidia0; exec sleep 900"
-    remembered.ssh(NODE, f"sudo systemd-run --unit=job sh -c '{hold}'")
+    recorded.ssh(NODE, f"sudo systemd-run --unit=job sh -c '{hold}'")
     try:
-        done = remembered.clusterctl("apply", "--yes", "--json")
+        done = recorded.clusterctl("apply", "--yes", "--json")
     finally:
-        remembered.ssh(NODE, "sudo systemctl stop job")
+        recorded.ssh(NODE, "sudo systemctl stop job")
     assert done.returncode == 3, done.stderr
     assert f"{NODE}: left out, busy: " in done.stderr
     assert lines(done)[-1]["probed"] == ["gpu01", "gpu02", REGISTRY]

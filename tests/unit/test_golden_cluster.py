@@ -16,7 +16,7 @@ from clusterctl.engine import journal, lease, lease_book
 from clusterctl.main import cli
 from clusterctl.registry.harbor.vault import FILE, Vault
 from clusterctl.report import baselines
-from clusterctl.rollout.probe import records
+from clusterctl.rollout.drift.records import load_record
 
 APPLIED, VALIDATED, OF_ONE, KILLED = (
     "20261123T122825649-apply-97e5",
@@ -86,13 +86,13 @@ def test_its_baseline_lock_and_quarantine_are_read(site: ClusterDirectory) -> No
     assert quarantine.entries(site)["gpu02"].reason == "bad cable"
 
 
-def test_its_leases_and_the_looks_before_an_apply_are_read(site: ClusterDirectory, written: Path) -> None:
+def test_its_leases_and_drift_records_are_read(site: ClusterDirectory, written: Path) -> None:
     book = json.loads((site.state / lease_book.FILE).read_text(encoding="utf-8"))
     assert [lease.from_record(one["lease"]).run for one in book] == [KILLED]
     held = lease_file.read(written / "node/root/.clusterctl/lease.json")
     assert held is not None
     assert lease.from_record(held) == lease.from_record(book[0]["lease"])
-    assert records.load(site, "gpu02") is not None
+    assert load_record(site, "gpu02") is not None
 
 
 def test_its_secrets_are_read(site: ClusterDirectory) -> None:

@@ -76,8 +76,8 @@ def command(
     --wait waits until no job runs on the hosts and no other run holds them, before it changes any. After the
     limit, busy hosts are skipped, and a host that another run holds refuses the apply, as without --wait.
 
-    A host that the same settings have made good before is looked at in one probe first; if it is still as
-    it was left, that is all. --full takes every host through Ansible.
+    Hosts on which an earlier apply with the same settings succeeded are inspected first by the drift probe;
+    hosts that are unchanged need nothing more. --full runs every task through Ansible.
 
     --offline watches every packet with which a host that is changed turns to another. Exit code 1 where one
     turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard. Who

@@ -15,7 +15,7 @@ from clusterctl.engine.ledger import BAD
 from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import counted
 from clusterctl.rollout import opening, parts, pulls, site, tables
-from clusterctl.rollout.probe.drift import DriftProbe
+from clusterctl.rollout.drift.probe import DriftProbe
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.waves import Wave, WavePlan, plan_waves
 from clusterctl.runs.store import RunStore
@@ -37,7 +37,8 @@ def command(
 ) -> int:
     """Say, host by host, what apply would change. Changes nothing.
 
-    Like apply it looks first, in one probe, at each host that the same settings have made good before.
+    Like apply it first inspects, with the drift probe, the hosts on which an earlier apply with the same
+    settings succeeded.
     """
     return run(named, asked, as_json=as_json, passwords=passwords, runner=runner)
 
@@ -55,12 +56,12 @@ def run(
     hosts = tuple(name for name in chosen.names if name not in chosen.outside)
     with opening.session(chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json,
                          extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip
-        first = DriftProbe.of_run(session, chosen, asked, passwords).first()
-        rest = first.rest(hosts)
+        inspected = DriftProbe.for_run(session, chosen, asked, passwords).inspect()
+        rest = inspected.rest(hosts)
         waves = (Wave("check", rest),) if rest else ()
         plan = WavePlan(waves, {**chosen.quarantined, **chosen.outside})
         outcome = site.apply_waves(session, plan, tags=asked.tags, check=True)
-        outcome.add_quiet(first.quiet, first.reasons)
+        outcome.add_quiet(inspected.quiet, inspected.reasons)
         code = outcome.exit_code
         summary = site.summary(session.run.id, chosen.names, outcome, code)
         pulled = _pulls(chosen, rest, asked, outcome)

@@ -17,8 +17,8 @@ from clusterctl.engine.wording import counted, hosts_by, listed
 from clusterctl.rollout import leases, offline, opening, pulls, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
 from clusterctl.rollout.change import Change, Changing
+from clusterctl.rollout.drift.probe import DriftProbe, DriftReport, remove_call_logs, summarize_differences
 from clusterctl.rollout.preflight import PreflightReport
-from clusterctl.rollout.probe.drift import DriftProbe, DriftReport, calls_put_away, in_short
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.unfinished import Unfinished
@@ -62,20 +62,20 @@ def apply(
         offline.require_settings(chosen.inventory, chosen.hosts, asked.tags) if request.offline else None
     )
     store, unfinished = RunStore(chosen.directory), Unfinished()
-    with mutex.held(chosen.directory, "apply"), calls_put_away(chosen.directory):
+    with mutex.held(chosen.directory, "apply"), remove_call_logs(chosen.directory):
         with opening.session(chosen, "apply", asked.arguments, passwords=request.passwords,
                              as_json=request.as_json, extra_vars=asked.extra_vars,
                              runner=runner) as session:  # fmt: skip
             _recover(store, session, chosen)
-            probe = DriftProbe.of_run(session, chosen, asked, request.passwords)
-            first = probe.first()
-            _say_looked(first)
-            change = Changing(request, probe, first, allowed, caller).run()
+            probe = DriftProbe.for_run(session, chosen, asked, request.passwords)
+            inspected = probe.inspect()
+            _say_inspected(inspected)
+            change = Changing(request, probe, inspected, allowed, caller).run()
             result = _result(request, session, chosen, change)
             kept = {**result.summary, **_ended(change)}
             _keep(store, session.run, result.exit_code, kept, unfinished)
         on_result(result)
-        _remember(probe, first.rest(chosen.names), change.outcome, unfinished)
+        _record(probe, inspected.rest(chosen.names), change.outcome, unfinished)
         if unfinished.sentences:
             _keep(store, session.run, result.exit_code, kept, unfinished)
     return replace(result, summary={**result.summary, **unfinished.as_record()})
@@ -124,31 +124,32 @@ def _keep(store: RunStore, run: Run, code: int, summary: dict[str, Any], unfinis
         store.finish(run, code, {**summary, **unfinished.as_record()})
 
 
-def _say_looked(first: DriftReport) -> None:
-    if first.quiet:
-        number = counted(len(first.quiet), "host")
-        console.say(f"{number}, each looked at in one probe: as the last apply left them")
-    for what, hosts in hosts_by({host: in_short(why) for host, why in first.differing.items()}).items():
-        console.say(f"{listed(hosts)}: not as it was left: {what}")
+def _say_inspected(inspected: DriftReport) -> None:
+    if inspected.quiet:
+        number = counted(len(inspected.quiet), "host")
+        console.say(f"{number} unchanged since the last apply, by the drift probe")
+    changed = {host: summarize_differences(why) for host, why in inspected.differing.items()}
+    for what, hosts in hosts_by(changed).items():
+        console.say(f"{listed(hosts)}: changed since the last apply: {what}")
 
 
-def _remember(
+def _record(
     probe: DriftProbe, hosts: Collection[str], outcome: site.SiteOutcome, unfinished: Unfinished
 ) -> None:
-    """Of those of ``hosts`` that are good now: so that the next apply can look at them in one probe."""
+    """Record those of ``hosts`` that are good now, so that the next apply need not run Ansible there."""
     if outcome.interrupted:
         return
     well = (HostState.GOOD, HostState.UNTOUCHED)
     good = [name for name in hosts if outcome.states.get(name) in well]
     ok = {name: outcome.records[name].ok if name in outcome.records else 0 for name in good}
-    not_kept: dict[str, str] = {}
+    not_recorded: dict[str, str] = {}
     with (
-        unfinished.instead_of_failing("the next apply looks at nothing in one probe"),
+        unfinished.instead_of_failing("the next apply runs Ansible on every host"),
         terminated_like_interrupted(),
     ):
-        not_kept = probe.settle(ok)
-    for why, alike in hosts_by(not_kept).items():
-        console.say(f"{listed(alike)}: the next apply cannot look at it in one probe: {why}")
+        not_recorded = probe.record(ok)
+    for why, alike in hosts_by(not_recorded).items():
+        console.say(f"{listed(alike)}: the next apply runs Ansible there: {why}")
 
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:

@@ -11,8 +11,8 @@ from clusterctl.engine.wording import counted, listed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, worst
 from clusterctl.rollout import leases, offline, parts, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
+from clusterctl.rollout.drift.probe import DriftProbe, DriftReport
 from clusterctl.rollout.preflight import PreflightReport, run_preflight
-from clusterctl.rollout.probe.drift import DriftProbe, DriftReport
 from clusterctl.rollout.waiting import until_free
 from clusterctl.rollout.waves import WavePlan, plan_waves
 
@@ -34,13 +34,15 @@ class Changing:
 
     request: ApplyRequest
     probe: DriftProbe
-    first: DriftReport
+    inspected: DriftReport
     allowed: offline.Allowed | None
     caller: Caller
 
     def run(self) -> Change:
         """Change the hosts on which preflight finds no error, once they are free; wait for that if asked."""
-        report = self.first.merged(run_preflight(self.probe.told, self.first.rest(self.probe.chosen.names)))
+        report = self.inspected.merged(
+            run_preflight(self.probe.logging_session, self.inspected.rest(self.probe.chosen.names))
+        )
         if not self.request.wait.limit_s:
             self._require_no_leases(report)
         self.caller.show(report)
@@ -60,7 +62,7 @@ class Changing:
                 report = self._free_again(report, error)
 
     def _free(self, report: PreflightReport) -> PreflightReport:
-        # Not ``probe.told``: what preflight asks of these hosts is written down already.
+        # Not ``probe.logging_session``: what preflight asks of these hosts is logged already.
         return until_free(
             self.probe.session, report, self.request.wait, in_use=self._in_use, show=self.caller.show
         )
@@ -101,7 +103,7 @@ class Changing:
     def _plan(self, report: PreflightReport) -> WavePlan:
         chosen, inventory = self.probe.chosen, self.probe.chosen.inventory
         return plan_waves(
-            self.first.rest(chosen.names),
+            self.inspected.rest(chosen.names),
             registry=[host.name for host in inventory.registry_hosts],
             gpu_nodes=[host.name for host in inventory.gpu_nodes],
             left_out={**self._busy(report), **chosen.outside},
@@ -133,15 +135,17 @@ class Changing:
         """The waves, while their hosts are held, and watched where that is asked."""
         probe, session, watching = self.probe, self.probe.session, offline.Watching()
         with leases.held(session, plan.hosts) as ours:
-            probe.forget(() if ours.failures else plan.hosts)
+            probe.discard(() if ours.failures else plan.hosts)
             if ours.failures:
                 outcome = site.not_begun(session, plan, ours.failures)
             else:
                 with offline.watched(session, plan.hosts, self.allowed) as watching:
                     tags, limits = self.request.asked.tags, self.request.limits
-                    outcome = site.apply_waves(probe.told, plan, tags=tags, limits=limits, again=ours.again)
+                    outcome = site.apply_waves(
+                        probe.logging_session, plan, tags=tags, limits=limits, again=ours.again
+                    )
         outcome.add_leases(ours)
-        outcome.add_quiet(self.first.quiet, self.first.reasons)
+        outcome.add_quiet(self.inspected.quiet, self.inspected.reasons)
         outside = probe.chosen.outside
         outcome.busy |= {host: why for host, why in plan.left_out.items() if host not in outside}
         outcome.states |= dict.fromkeys(outside, HostState.UNTOUCHED)

@@ -65,7 +65,7 @@ def test_what_fails_after_a_good_apply_does_not_hide_that_it_was_good(
     *, clusterctl, cluster, ansible, monkeypatch, capsys, error
 ):
     """The look afterwards takes minutes where a host hangs: Ctrl-C then ends the look, and nothing else."""
-    monkeypatch.setattr("clusterctl.rollout.probe.drift.DriftProbe.settle", raises(error))
+    monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.record", raises(error))
     assert clusterctl("apply", "--yes", "--json") == 0
     lines, messages = records(capsys)
     assert (lines[-1]["type"], lines[-1]["exit"], lines[-1]["changed"]) == ("summary", 0, 4)
@@ -84,7 +84,7 @@ def test_how_an_apply_ended_is_on_disk_and_told_before_the_look_afterwards(
         return {}
 
     seen = []
-    monkeypatch.setattr("clusterctl.rollout.probe.drift.DriftProbe.settle", settle)
+    monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.record", settle)
     assert clusterctl("apply", "--yes") == 0
     ((code, told),) = seen
     assert code == 0

@@ -8,7 +8,7 @@ import pytest
 
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe.drift import DriftReport
+from clusterctl.rollout.drift.probe import DriftReport
 from clusterctl.runs.store import RunStore
 
 from .played import records
@@ -85,14 +85,14 @@ def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
 ):
     def left_as_they_were(*names):
         look = DriftReport({name: HostRecord(name) for name in names})
-        monkeypatch.setattr("clusterctl.rollout.probe.drift.DriftProbe.first", lambda _self: look)
+        monkeypatch.setattr("clusterctl.rollout.drift.probe.DriftProbe.inspect", lambda _self: look)
 
     left_as_they_were("gpu02", "gpu03")
     assert offline("--json") == 0
     lines, messages = records(capsys)
     assert lines[-1]["offline"]["proved"] is True
     assert set(lines[-1]["offline"]["hosts"]) == {"gpu01", "registry01"}
-    reason = "nothing to do: 0 tasks looked at in one probe"
+    reason = "nothing to do: the drift probe repeated 0 tasks"
     assert lines[-1]["offline"]["not_watched"] == {"gpu02": reason, "gpu03": reason}
     assert "offline: gpu01, registry01 contacted no host but the cluster's" in messages
     assert "offline: gpu02, gpu03 not watched: nothing was changed there\n" in messages

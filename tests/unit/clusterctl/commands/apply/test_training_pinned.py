@@ -12,8 +12,8 @@ from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import opening
-from clusterctl.rollout.probe.decided import inputs
-from clusterctl.rollout.probe.drift import DriftProbe
+from clusterctl.rollout.drift.inputs import digest_inputs
+from clusterctl.rollout.drift.probe import DriftProbe
 from clusterctl.rollout.training import pinned
 
 DIGEST, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -55,12 +55,11 @@ def test_what_decides_an_apply_is_the_same_before_and_after_it(cluster, listing)
     lock(cluster)
     chosen = opening.select(cluster.root, None)
     session = SimpleNamespace(extra_vars=dict(chosen.locked))
-    looks = DriftProbe(
-        session, chosen, None, inputs(chosen.inventory, session.extra_vars), whole=True, full=False
-    )
-    assert looks._decided_now() == looks.decided
+    inputs = digest_inputs(chosen.inventory, session.extra_vars)
+    probe = DriftProbe(session, chosen, None, inputs, whole_site=True, every_task=False)
+    assert probe._digest_inputs_now() == probe.inputs
     lock(cluster, digest=OTHER)
-    assert looks._decided_now() != looks.decided
+    assert probe._digest_inputs_now() != probe.inputs
 
 
 def test_a_declared_digest_comes_before_that_of_the_lock(clusterctl, cluster, listing, ansible):

@@ -1,7 +1,8 @@
-"""Which settings are the same whenever they are read, as far as their own text goes.
+"""Which settings have the same value whenever they are evaluated, as far as their own text shows.
 
-A setting that asks anything else (a file, the environment, the clock, this run) is another one day, and no
-digest of settings shows it. Jinja and Ansible know many ways to ask: what is not known to be steady is not.
+A template that reads anything else (a file, the environment, the clock, this run) may have another value one
+day, and no digest of settings shows it. Jinja and Ansible know many ways to read: only templates that hold
+nothing but known parts count as deterministic.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from clusterctl.cluster.templating import UNSAFE_KEY, VAULT_KEY, is_template
 if TYPE_CHECKING:
     from jinja2 import nodes
 
-# What Ansible gives every template, and the digest covers; and of its own variables those that hosts declare.
-GIVEN = frozenset(
+# What Ansible offers to every template and the digest covers; of its own variables those that hosts declare.
+COVERED = frozenset(
     {"groups", "group_names", "inventory_hostname", "inventory_hostname_short", "inventory_dir",
      "inventory_file", "loop"}
 )  # fmt: skip
 CONNECTION = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "ansible_ssh_host", "ansible_ssh_port"}
 )
-# Ansible's own, whatever a host declares by that name.
-TAKEN = frozenset(
+# Ansible's own, also if a host declares one of that name.
+RESERVED = frozenset(
     {"vars", "environment", "play_hosts", "role_name", "role_names", "role_path", "omit", "hostvars"}
 )
 FILTERS = frozenset(
@@ -42,40 +43,40 @@ TESTS = frozenset(
      "ne", "none", "number", "odd", "regex", "search", "sequence", "string", "subset", "superset",
      "true", "truthy", "undefined", "version"}
 )  # fmt: skip
-# Filters that name another filter or test, and where.
-NAMING = {"map": (FILTERS, 0), "select": (TESTS, 0), "reject": (TESTS, 0), "selectattr": (TESTS, 1),
+# Filters whose argument names another filter or test: which are allowed, and the argument's position.
+BY_NAME = {"map": (FILTERS, 0), "select": (TESTS, 0), "reject": (TESTS, 0), "selectattr": (TESTS, 1),
           "rejectattr": (TESTS, 1)}  # fmt: skip
 METHODS = frozenset(
     {"endswith", "get", "items", "join", "keys", "lower", "replace", "rstrip", "lstrip", "split",
      "startswith", "strip", "upper", "values"}
 )  # fmt: skip
 # Of Jinja's syntax: values, operators, conditions and loops. No import, no macro, no call of a name.
-PLAIN = frozenset(
+SYNTAX = frozenset(
     {"Template", "Output", "TemplateData", "Const", "List", "Tuple", "Dict", "Pair", "Keyword",
      "Slice", "CondExpr", "Compare", "Operand", "And", "Or", "Not", "Add", "Sub", "Mul", "Div",
      "FloorDiv", "Mod", "Pow", "Neg", "Pos", "Concat", "If", "For", "Assign"}
 )  # fmt: skip
 
 
-def is_steady(value: Any, settings: frozenset[str]) -> bool:
-    """Whether a setting says the same each time it is evaluated; ``settings`` are the names of all hosts'."""
+def is_deterministic(value: Any, settings: frozenset[str]) -> bool:
+    """Returns whether a setting has the same value each time; ``settings`` are the names of all hosts'."""
     if isinstance(value, Mapping):
         if UNSAFE_KEY in value:
             return True
-        # Behind the cipher may stand a template.
+        # The encrypted text may be a template.
         return VAULT_KEY not in value and all(
-            is_steady(part, settings) for pair in value.items() for part in pair
+            is_deterministic(part, settings) for pair in value.items() for part in pair
         )
     if isinstance(value, list):
-        return all(is_steady(part, settings) for part in value)
-    return not is_template(value) or _is_steady_template(value, settings)
+        return all(is_deterministic(part, settings) for part in value)
+    return not is_template(value) or _is_deterministic_template(value, settings)
 
 
 @cache
-def _is_steady_template(text: str, settings: frozenset[str]) -> bool:
+def _is_deterministic_template(text: str, settings: frozenset[str]) -> bool:
     from jinja2 import Environment, TemplateSyntaxError, nodes  # noqa: PLC0415 - 50 ms that many need not pay
 
-    # A first line of that form changes what the rest means.
+    # A first line of that form changes the meaning of the rest.
     if text.startswith("#jinja2:"):
         return False
     try:
@@ -83,38 +84,38 @@ def _is_steady_template(text: str, settings: frozenset[str]) -> bool:
     except TemplateSyntaxError:
         return False
     own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
-    return not any(map(_is_ansibles, own)) and _Judge(settings | own).is_steady(tree)
+    return not any(map(_is_reserved, own)) and _TemplateChecker(settings | own).is_deterministic(tree)
 
 
-def _is_ansibles(name: str) -> bool:
-    return name in TAKEN or name.startswith("ansible_")
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED or name.startswith("ansible_")
 
 
-def _plain(name: str) -> str:
+def _short(name: str) -> str:
     return name.removeprefix("ansible.builtin.")
 
 
-class _Judge:
-    """Goes through the tree of one template; ``_names`` are those of settings, and the template's own."""
+class _TemplateChecker:
+    """Walks the syntax tree of one template; ``_names`` are settings, and the template's own variables."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
 
-    def is_steady(self, node: nodes.Node) -> bool:
-        """Whether all of this part is known to be steady."""
+    def is_deterministic(self, node: nodes.Node) -> bool:
+        """Returns whether all of this part is known to be deterministic."""
         kind = type(node).__name__
-        judge = getattr(self, f"_{kind.lower()}", None)
-        return judge(node) if judge else kind in PLAIN and self._parts(node)
+        check = getattr(self, f"_{kind.lower()}", None)
+        return check(node) if check else kind in SYNTAX and self._parts(node)
 
-    def _parts(self, node: nodes.Node, but: Sequence[object] = ()) -> bool:
-        left_out = {id(part) for part in but}
-        return all(self.is_steady(part) for part in node.iter_child_nodes() if id(part) not in left_out)
+    def _parts(self, node: nodes.Node, skip: Sequence[object] = ()) -> bool:
+        skipped = {id(part) for part in skip}
+        return all(self.is_deterministic(part) for part in node.iter_child_nodes() if id(part) not in skipped)
 
     def _covers(self, name: object) -> bool:
-        """Whether the digest covers what stands behind a name."""
-        if not isinstance(name, str) or (_is_ansibles(name) and name not in CONNECTION):
+        """Returns whether the digest of inputs covers the value of a name."""
+        if not isinstance(name, str) or (_is_reserved(name) and name not in CONNECTION):
             return False
-        return name in GIVEN or name in self._names
+        return name in COVERED or name in self._names
 
     def _name(self, node: nodes.Name) -> bool:
         return node.ctx != "load" or self._covers(node.name)
@@ -123,38 +124,40 @@ class _Judge:
         return self._member(node, node.attr)
 
     def _getitem(self, node: nodes.Getitem) -> bool:
-        return self._member(node, getattr(node.arg, "value", None)) and self.is_steady(node.arg)
+        return self._member(node, getattr(node.arg, "value", None)) and self.is_deterministic(node.arg)
 
     def _member(self, node: nodes.Getattr | nodes.Getitem, key: object) -> bool:
-        """Of another host (``hostvars[HOST].NAME``) a setting; of any other value what is no inner part."""
+        """Accepts a setting of another host (``hostvars[HOST].NAME``), and public members of other values."""
         host = node.node
         all_hosts = getattr(host, "node", None) if _is_member(host) else None
         if _is_hostvars(all_hosts):
-            return self._covers(key) and self._parts(host, but=[all_hosts])
-        return not str(key).startswith("_") and self.is_steady(host)
+            return self._covers(key) and self._parts(host, skip=[all_hosts])
+        return not str(key).startswith("_") and self.is_deterministic(host)
 
     def _call(self, node: nodes.Call) -> bool:
-        """A text's or a list's own method."""
+        """Accepts a known method of a text, list or mapping."""
         called = node.node
         named = type(called).__name__ == "Getattr" and getattr(called, "attr", "") in METHODS
         return named and not (node.dyn_args or node.dyn_kwargs) and self._parts(node)
 
     def _test(self, node: nodes.Test) -> bool:
-        return _plain(node.name) in TESTS and not (node.dyn_args or node.dyn_kwargs) and self._parts(node)
+        return _short(node.name) in TESTS and not (node.dyn_args or node.dyn_kwargs) and self._parts(node)
 
     def _filter(self, node: nodes.Filter) -> bool:
-        name, arguments = _plain(node.name), list(node.args)
+        name, arguments = _short(node.name), list(node.args)
         if name not in FILTERS or node.dyn_args or node.dyn_kwargs:
             return False
-        if name in NAMING:
-            known, place = NAMING[name]
-            named = [_plain(str(getattr(one, "value", ""))) for one in arguments[place : place + 1]]
+        if name in BY_NAME:
+            known, place = BY_NAME[name]
+            named = [_short(str(getattr(one, "value", ""))) for one in arguments[place : place + 1]]
             if not set(named) <= known:
                 return False
             if named == ["extract"]:
                 name, arguments = "extract", arguments[1:]
         if name == "extract" and len(arguments) == 2 and _is_hostvars(arguments[0]):
-            return self._covers(getattr(arguments[1], "value", None)) and self._parts(node, but=arguments[:1])
+            return self._covers(getattr(arguments[1], "value", None)) and self._parts(
+                node, skip=arguments[:1]
+            )
         return self._parts(node)
 
 

@@ -1,4 +1,4 @@
-"""The look itself, on this machine, with the code that nodes get."""
+"""Repeating calls on this machine, with the code that nodes get."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
-from clusterctl.rollout.probe import ask, code
-from clusterctl.rollout.probe.calls import HERE, Call
+from clusterctl.rollout.drift import payload, replay
+from clusterctl.rollout.drift.calls import CONTROLLER, Call
 
 CANARY = "correct-horse-canary"
 ENCODED = b64encode(CANARY.encode()).decode()
 
 
-def look_here(tmp_path, *calls, limit_s=None, monkeypatch=None):
+def replay_here(tmp_path, *calls, limit_s=None, monkeypatch=None):
     if monkeypatch:
-        monkeypatch.setattr(ask, "CALL_LIMIT_S", limit_s)
-    answers = ask.ask_here([replace(c, at=HERE) for c in calls], ClusterDirectory(tmp_path))
+        monkeypatch.setattr(replay, "CALL_LIMIT_S", limit_s)
+    answers = replay.replay_on_controller(
+        [replace(c, at=CONTROLLER) for c in calls], ClusterDirectory(tmp_path)
+    )
     assert not isinstance(answers, str), answers
     return [answers[c.identity] for c in calls]
 
@@ -44,11 +46,11 @@ def module_call(module, *, check=True, **arguments):
     return Call("", f"role: {module}", "module", module, arguments, check=check)
 
 
-def test_a_look_leaves_no_temporary_directory_behind(tmp_path, monkeypatch):
+def test_a_probe_leaves_no_temporary_directory_behind(tmp_path, monkeypatch):
     room = tmp_path / "tmp"
     room.mkdir()
     monkeypatch.setenv("TMPDIR", str(room))
-    (answer,) = look_here(tmp_path, module_call("uri", check=False, url="http://127.0.0.1:9/", timeout=5))
+    (answer,) = replay_here(tmp_path, module_call("uri", check=False, url="http://127.0.0.1:9/", timeout=5))
     assert answer["failed"]
     assert list(room.iterdir()) == []
 
@@ -63,7 +65,7 @@ def test_modules_answer_in_check_mode_and_change_nothing(tmp_path):
         module_call("command", check=False, _raw_params="sh -c 'exit 3'", _uses_shell=False),
         module_call("debian_packages", packages=["no-such-package-anywhere"]),
     ]
-    there, gone, line, stat, command, packages = look_here(tmp_path, *calls)
+    there, gone, line, stat, command, packages = replay_here(tmp_path, *calls)
     assert [there["changed"], gone["changed"], line["changed"]] == [False, True, True]
     assert not (tmp_path / "gone").exists()
     assert "nowhere" not in Path("/etc/hosts").read_text()
@@ -83,11 +85,11 @@ def test_a_secret_is_compared_by_its_digest_alone(tmp_path, end):
     }
     asked = module_call("service_files", files=[file], units=[])
     path.write_text(f"{CANARY}\n")
-    assert look_here(tmp_path, asked)[0]["changed"] is False
+    assert replay_here(tmp_path, asked)[0]["changed"] is False
     path.write_text(f"{CANARY}!\n")
-    assert look_here(tmp_path, asked)[0]["changed"] is True
+    assert replay_here(tmp_path, asked)[0]["changed"] is True
     path.unlink()
-    assert look_here(tmp_path, asked)[0]["changed"] is True
+    assert replay_here(tmp_path, asked)[0]["changed"] is True
 
 
 def test_a_rendered_file_is_compared_by_content_mode_and_owner(tmp_path):
@@ -103,15 +105,15 @@ def test_a_rendered_file_is_compared_by_content_mode_and_owner(tmp_path):
         "group": path.group(),
     }
     asked = Call("", "role: template", "file", "template", left)
-    assert look_here(tmp_path, asked) == [{"changed": False, "differs": []}]
+    assert replay_here(tmp_path, asked) == [{"changed": False, "differs": []}]
     path.chmod(0o600)
-    assert look_here(tmp_path, asked) == [{"changed": True, "differs": ["mode"]}]
+    assert replay_here(tmp_path, asked) == [{"changed": True, "differs": ["mode"]}]
     path.chmod(0o644)
     path.write_text("a = 2\n")
-    assert look_here(tmp_path, asked) == [{"changed": True, "differs": ["checksum"]}]
+    assert replay_here(tmp_path, asked) == [{"changed": True, "differs": ["checksum"]}]
     path.unlink()
     path.symlink_to("/etc/hostname")
-    assert look_here(tmp_path, asked)[0]["changed"] is True
+    assert replay_here(tmp_path, asked)[0]["changed"] is True
 
 
 def test_a_call_that_hangs_is_ended_with_all_that_it_began_and_the_others_answer(tmp_path, monkeypatch):
@@ -119,7 +121,7 @@ def test_a_call_that_hangs_is_ended_with_all_that_it_began_and_the_others_answer
     hangs = module_call(
         "command", check=False, _raw_params=f"sh -c 'echo $$ > {mark}; sleep 600'", _uses_shell=False
     )
-    answers = look_here(tmp_path, hangs, module_call("stat", path="/"), limit_s=3, monkeypatch=monkeypatch)
+    answers = replay_here(tmp_path, hangs, module_call("stat", path="/"), limit_s=3, monkeypatch=monkeypatch)
     assert answers[0] == {"failed": True, "msg": "it did not answer in time"}
     assert answers[1]["stat"]["exists"] is True
     assert has_ended(int(mark.read_text()), within_s=10)
@@ -127,27 +129,27 @@ def test_a_call_that_hangs_is_ended_with_all_that_it_began_and_the_others_answer
 
 def test_the_code_on_a_node_must_be_its_users_alone(tmp_path):
     directory = ClusterDirectory(tmp_path)
-    look = module_call("stat", path="/")
-    look_here(tmp_path, look)
+    call = module_call("stat", path="/")
+    replay_here(tmp_path, call)
     place = directory.state / "probe" / "code"
     assert place.stat().st_mode & 0o077 == 0
-    (place / code.digest()).chmod(0o777)
-    answers = ask.ask_here([replace(look, at=HERE)], directory)
+    (place / payload.digest()).chmod(0o777)
+    answers = replay.replay_on_controller([replace(call, at=CONTROLLER)], directory)
     assert isinstance(answers, str)
-    assert "not ours alone" in answers
+    assert "writable by others" in answers
 
 
 def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monkeypatch):
-    """Two controllers of different versions would put each other's code away at every look."""
-    look = module_call("stat", path="/")
-    look_here(tmp_path, look)
-    first = code.digest()
+    """Two controllers of different versions would remove each other's code at every probe."""
+    call = module_call("stat", path="/")
+    replay_here(tmp_path, call)
+    first = payload.digest()
     room = tmp_path / ".clusterctl/probe/code"
-    monkeypatch.setattr(code, "digest", lambda: "1" * 32)
-    look_here(tmp_path, look)
+    monkeypatch.setattr(payload, "digest", lambda: "1" * 32)
+    replay_here(tmp_path, call)
     assert {path.name for path in room.iterdir()} == {first, "1" * 32}
     long_ago = time.time() - 60 * 86400
     os.utime(room / first, (long_ago, long_ago))
-    monkeypatch.setattr(code, "digest", lambda: "2" * 32)
-    look_here(tmp_path, look)
+    monkeypatch.setattr(payload, "digest", lambda: "2" * 32)
+    replay_here(tmp_path, call)
     assert {path.name for path in room.iterdir()} == {"1" * 32, "2" * 32}

@@ -1,4 +1,4 @@
-"""What an apply writes down of its calls, for the next one to ask: each call, and no secret."""
+"""The log of an apply's module calls: it is complete, and holds no secret."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe.calls import CannotAskError
-from clusterctl.rollout.probe.drift import calls_put_away
-from clusterctl.rollout.probe.written import Written, read
+from clusterctl.rollout.drift.call_log import CallLog, read_call_log, remove_call_logs
+from clusterctl.rollout.drift.calls import NotRepeatableError
 
-from .probe_stage import asked_of, told
+from .drift_stage import asked_of, log_entry
 
 CANARY = "correct-horse-canary"
 
@@ -60,9 +59,9 @@ def test_no_secret_is_written_down_of_a_module_that_broke(tmp_path):
     told_by.v2_runner_on_failed(result)
     told_by.v2_runner_on_ok(result)
     assert CANARY not in path.read_text()
-    broke, mute = read(path).calls
+    broke, mute = read_call_log(path).calls
     for one in (broke, mute):
-        with pytest.raises(CannotAskError, match="broke: "):
+        with pytest.raises(NotRepeatableError, match="broke: "):
             asked_of("gpu01", one)
 
 
@@ -102,8 +101,8 @@ def test_a_secret_of_any_form_is_not_kept_and_cannot_be_asked(value, logged):
     kept = callback().masked({"it": value}, {"it": logged})
     assert CANARY not in json.dumps(kept)
     for module in ("debian_packages", "service_files"):
-        with pytest.raises(CannotAskError, match="secret"):
-            asked_of("gpu01", told(module, args=kept))
+        with pytest.raises(NotRepeatableError, match="secret"):
+            asked_of("gpu01", log_entry(module, args=kept))
 
 
 @pytest.mark.parametrize("value", ["https://mirror/a@b", "x@y", ["sha256:0", {"a": 1}], None, True, ""])
@@ -114,10 +113,10 @@ def test_what_is_no_secret_is_kept_as_it_is(value):
 def test_a_file_with_a_password_in_a_url_cannot_be_asked_although_its_secrets_can():
     files = [{"path": "/x", "content": f"url = https://u:{CANARY}@mirror/\n"}]
     kept = callback().masked({"files": files}, {"files": files})
-    with pytest.raises(CannotAskError, match="secret"):
-        asked_of("gpu01", told("service_files", args=kept))
+    with pytest.raises(NotRepeatableError, match="secret"):
+        asked_of("gpu01", log_entry("service_files", args=kept))
     files = [{"path": "/x", "secret_base64": {"sha256": "0"}}]
-    asked_of("gpu01", told("service_files", args={"files": files}))
+    asked_of("gpu01", log_entry("service_files", args={"files": files}))
 
 
 def of_two_tasks(path):
@@ -134,15 +133,15 @@ def test_a_call_that_was_not_written_down_is_missed(tmp_path, monkeypatch):
     """Ansible only warns where a callback breaks; a call that nobody asks again is a drift nobody sees."""
     path = tmp_path / "calls.jsonl"
     _, end = of_two_tasks(path)
-    assert not read(path).is_whole({"gpu01": 2}), "it did not complete"
+    assert not read_call_log(path).is_complete({"gpu01": 2}), "it did not come to its end"
     end()
-    assert read(path).is_whole({"gpu01": 2})
+    assert read_call_log(path).is_complete({"gpu01": 2})
     lines = path.read_text().splitlines()
     path.write_text("\n".join(lines[1:]) + "\n")
-    assert not read(path).is_whole({"gpu01": 2})
+    assert not read_call_log(path).is_complete({"gpu01": 2})
     path.write_text("\n".join(lines)[:-3])
-    assert read(path) == Written()
-    assert not Written().is_whole({"gpu01": 2})
+    assert read_call_log(path) == CallLog()
+    assert not CallLog().is_complete({"gpu01": 2})
 
 
 def test_a_task_whose_call_broke_the_callback_is_missed(tmp_path):
@@ -153,7 +152,7 @@ def test_a_task_whose_call_broke_the_callback_is_missed(tmp_path):
     with pytest.raises(TypeError):
         plugin.v2_runner_on_ok(broken)
     end()
-    assert not read(path).is_whole({"gpu01": 2})
+    assert not read_call_log(path).is_complete({"gpu01": 2})
 
 
 def test_what_preflight_asked_is_not_counted_with_the_site(tmp_path):
@@ -164,9 +163,9 @@ def test_what_preflight_asked_is_not_counted_with_the_site(tmp_path):
     preflight.v2_playbook_on_start(Bare(_file_name="playbooks/preflight.yml"))
     preflight.v2_runner_on_ok(ended("node_preflight", {}, {}))
     preflight.v2_playbook_on_stats(Bare(ok={"gpu01": 1}))
-    assert not read(path).is_whole({"gpu01": 1}), "the site wrote nothing"
+    assert not read_call_log(path).is_complete({"gpu01": 1}), "the site wrote nothing"
     of_two_tasks(path)[1]()
-    assert read(path).is_whole({"gpu01": 2})
+    assert read_call_log(path).is_complete({"gpu01": 2})
 
 
 @pytest.mark.parametrize("ending", [None, KeyboardInterrupt, ClusterctlError("x", code="engine.leased")])
@@ -176,7 +175,7 @@ def test_what_was_written_down_does_not_stay_however_it_ends(tmp_path, ending):
     for run in ("this", "one-that-died"):
         (directory.runs / run).mkdir()
         (directory.runs / run / "calls.jsonl").write_text(CANARY)
-    with contextlib.suppress(KeyboardInterrupt, ClusterctlError), calls_put_away(directory):
+    with contextlib.suppress(KeyboardInterrupt, ClusterctlError), remove_call_logs(directory):
         if ending:
             raise ending
     assert list(directory.runs.glob("*/*")) == []

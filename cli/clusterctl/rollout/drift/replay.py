@@ -1,4 +1,4 @@
-"""Puts all calls of many hosts to them: one command a host over SSH, and one here for the controller."""
+"""Repeats the calls of many hosts: one command per host over SSH, and one here for the controller."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
 from clusterctl.content import content_root
 from clusterctl.interpreter import python_command, python_environment
-from clusterctl.rollout.probe import code
-from clusterctl.rollout.probe.calls import HERE, PREFLIGHT, Call
+from clusterctl.rollout.drift import payload
+from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT, Call
 
 CALL_LIMIT_S = 60.0
 HOST_LIMIT_S = 180.0
-AT_ONCE = 32
-ON_NODES = "/root/.clusterctl/probe"
+MAX_PARALLEL = 32
+DIRECTORY_ON_NODES = "/root/.clusterctl/probe"
 
-# Results by identity of the call, or in words why there are none.
+# Results by the call's identity, or a sentence that says why there are none.
 Answers = Mapping[str, Mapping[str, Any]] | str
 
 
-def ask(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dict[str, Answers]:
-    """The answers of each host; the code is put on those that lack it.
+def replay_on_hosts(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dict[str, Answers]:
+    """Returns the answers of each host; sends the payload to hosts that lack it.
 
-    Raises PasswordRefusedError at the first host whose sudo refuses the password; no further one is asked.
+    Raises PasswordRefusedError at the first host whose sudo refuses the password; then no other is asked.
     """
-    questions = {host: lambda host=host: _ask_host(host, calls[host], transport) for host in calls}
+    questions = {host: lambda host=host: _replay_on_host(host, calls[host], transport) for host in calls}
     answers: dict[str, Answers] = {}
-    for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=AT_ONCE):
+    for ended in run_all(questions, limit_s=HOST_LIMIT_S, parallel=MAX_PARALLEL):
         if isinstance(ended.error, PasswordRefusedError):
             raise ended.error
         if ended.value is None:
@@ -46,16 +46,16 @@ def ask(calls: Mapping[str, Sequence[Call]], transport: OpenSshTransport) -> dic
     return answers
 
 
-def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
-    """The controller's own answers, from the same code in a process of its own."""
+def replay_on_controller(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
+    """Returns the controller's own answers, given by the same payload in a process of its own."""
     if not calls:
         return {}
     place = directory.state / "probe" / "code"
-    missing = not (place / code.digest()).is_dir()
+    missing = not (place / payload.digest()).is_dir()
     try:
         done = subprocess.run(
             python_command(*_launcher(place)),
-            input=f"{_order(calls)}\n{code.packed() if missing else ''}\n",
+            input=f"{_order(calls)}\n{payload.pack() if missing else ''}\n",
             capture_output=True,
             text=True,
             timeout=HOST_LIMIT_S,
@@ -68,13 +68,13 @@ def ask_here(calls: Sequence[Call], directory: ClusterDirectory) -> Answers:
     return _answers(Completed(done.returncode, done.stdout, done.stderr, 0.0))
 
 
-def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> Answers:
-    own = [call for call in calls if call.at != HERE]
-    command, order = ["python3", *_launcher(Path(ON_NODES))], _order(own)
+def _replay_on_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> Answers:
+    order = _order([call for call in calls if call.at != CONTROLLER])
+    command = ["python3", *_launcher(Path(DIRECTORY_ON_NODES))]
     try:
         done = transport.run(host, command, stdin=f"{order}\n\n", timeout_s=HOST_LIMIT_S - 20)
-        if _is_missing(done):
-            sent = f"{order}\n{code.packed()}\n"
+        if _lacks_payload(done):
+            sent = f"{order}\n{payload.pack()}\n"
             done = transport.run(host, command, stdin=sent, timeout_s=HOST_LIMIT_S - 20)
     except PasswordRefusedError:
         raise
@@ -84,40 +84,40 @@ def _ask_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> 
 
 
 def _launcher(place: Path) -> list[str]:
-    return ["-I", "-c", code.launcher(), str(place), code.digest()]
+    return ["-I", "-c", payload.launcher(), str(place), payload.digest()]
 
 
 def _order(calls: Sequence[Call]) -> str:
-    asked = [
+    questions = [
         {
-            "id": c.identity,
-            "kind": c.kind,
-            "module": code.importable(c.module),
-            "check": c.check,
-            "args": _arguments(c),
+            "id": call.identity,
+            "kind": call.kind,
+            "module": payload.import_name(call.module),
+            "check": call.check,
+            "args": _current_arguments(call),
         }
-        for c in calls
+        for call in calls
     ]
-    return json.dumps({"limit_s": CALL_LIMIT_S, "calls": asked})
+    return json.dumps({"limit_s": CALL_LIMIT_S, "calls": questions})
 
 
-def _arguments(call: Call) -> dict[str, Any]:
-    """As they were, except the time of day."""
+def _current_arguments(call: Call) -> dict[str, Any]:
+    """Returns the logged arguments, with the time of day as it is now."""
     now = {"controller_time": time.time()} if call.module == PREFLIGHT else {}
     return {**call.args, **now}
 
 
-def _is_missing(done: Completed) -> bool:
+def _lacks_payload(done: Completed) -> bool:
     return done.exit_code == 0 and done.stdout.strip() == '{"missing": true}'
 
 
 def _answers(done: Completed) -> Answers:
     try:
-        said = read_answer(done.stdout, "its answer")
+        reply = read_answer(done.stdout, "its answer")
     except CannotReadError:
         lines = done.stderr.strip().splitlines()
-        return f"the look ended with {done.exit_code}: {lines[-1] if lines else 'it said nothing'}"
-    if said.get("missing"):
-        return "the code of the look is not there"
-    answers = said.get("answers")
-    return answers if isinstance(answers, dict) else "the look gave no answers"
+        return f"the drift probe exited with {done.exit_code}: {lines[-1] if lines else 'no output'}"
+    if reply.get("missing"):
+        return "the drift probe's code is missing there"
+    answers = reply.get("answers")
+    return answers if isinstance(answers, dict) else "the drift probe returned no answers"

@@ -1,4 +1,4 @@
-"""What is remembered of each host between applies: `.clusterctl/probe/HOST.json`, the operator's alone."""
+"""The recorded state of each host: `.clusterctl/probe/HOST.json`, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import replace_file
-from clusterctl.rollout.probe.calls import Call
+from clusterctl.rollout.drift.calls import Call
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the last good apply asked of a host, by which inputs, and what the host answered afterwards."""
+    """What the last good apply asked of a host, by which inputs, and fingerprints of the answers after it."""
 
     host: str
     run: str
@@ -29,29 +29,29 @@ class Record:
         return sum(call.times for call in self.calls)
 
 
-def save(directory: ClusterDirectory, record: Record) -> None:
-    """Remember; the file is 0600 and holds no secret. Raises ClusterctlError where it cannot be written."""
+def save_record(directory: ClusterDirectory, record: Record) -> None:
+    """Writes the record, mode 0600 and without secrets. Raises ClusterctlError if it cannot be written."""
     path = _path(directory, record.host)
     with state_access():
         path.parent.mkdir(mode=0o700, exist_ok=True)
     replace_file(path, json.dumps(asdict(record)) + "\n")
 
 
-def load(directory: ClusterDirectory, host: str) -> Record | None:
-    """What is remembered of a host; None where nothing is, or nothing that this version can read."""
+def load_record(directory: ClusterDirectory, host: str) -> Record | None:
+    """Returns the record of a host; None if there is none, or none that this version can read."""
     try:
-        said = json.loads(_path(directory, host).read_text(encoding="utf-8"))
-        return Record(**{**said, "calls": tuple(Call(**call) for call in said["calls"])})
+        fields = json.loads(_path(directory, host).read_text(encoding="utf-8"))
+        return Record(**{**fields, "calls": tuple(Call(**call) for call in fields["calls"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def forget(directory: ClusterDirectory, host: str) -> None:
-    """Remember nothing of a host. Raises ClusterctlError where that cannot be."""
+def remove_record(directory: ClusterDirectory, host: str) -> None:
+    """Removes the record of a host. Raises ClusterctlError if it cannot be removed."""
     with state_access():
         _path(directory, host).unlink(missing_ok=True)
 
 
 def _path(directory: ClusterDirectory, host: str) -> Path:
-    # A host's name may hold what a file's name may not.
+    # A host's name may hold characters that a file name may not.
     return directory.state / "probe" / f"{hashlib.sha256(host.encode()).hexdigest()[:16]}.json"

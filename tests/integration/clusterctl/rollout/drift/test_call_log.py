@@ -6,12 +6,12 @@ import subprocess
 import sys
 from base64 import b64encode
 
-from tests.unit.clusterctl.rollout.probe.probe_stage import PREFLIGHT
-from tests.unit.clusterctl.rollout.probe.test_written import CANARY
+from tests.unit.clusterctl.rollout.drift.drift_stage import PREFLIGHT
+from tests.unit.clusterctl.rollout.drift.test_call_log import CANARY
 
 from clusterctl.content import content_root
-from clusterctl.rollout.probe.calls import of_host
-from clusterctl.rollout.probe.written import read
+from clusterctl.rollout.drift.call_log import read_call_log
+from clusterctl.rollout.drift.calls import select_calls
 
 ENCODED = b64encode(CANARY.encode()).decode()
 
@@ -49,9 +49,9 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     assert calls.stat().st_mode & 0o777 == 0o600
     assert CANARY not in calls.read_text()
     assert ENCODED not in calls.read_text()
-    found = of_host("gpu01", [PREFLIGHT, *read(calls).calls])[1:]
+    found = select_calls("gpu01", [PREFLIGHT, *read_call_log(calls).calls])[1:]
     assert [call.module for call in found] == ["service_files", "command", "file"]
     assert [call.check for call in found] == [True, False, True]
     assert isinstance(found[0].args["files"][0]["secret_base64"], dict)
-    assert read(calls).is_whole({"gpu01": 6}), "as Ansible itself counts them"
-    assert not read(calls).is_whole({"gpu01": 7})
+    assert read_call_log(calls).is_complete({"gpu01": 6}), "as Ansible itself counts them"
+    assert not read_call_log(calls).is_complete({"gpu01": 7})

@@ -1,4 +1,4 @@
-"""The look at hosts that are remembered: what is sent, kept and forgotten. SSH is played."""
+"""The drift probe of hosts with a record: what is sent, kept and removed. SSH is played."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import PasswordRefusedError
 from clusterctl.errors import ClusterctlError
-from clusterctl.rollout.probe import ask, records
-from clusterctl.rollout.probe.calls import HERE
-from clusterctl.rollout.probe.drift import DriftProbe
+from clusterctl.rollout.drift import replay
+from clusterctl.rollout.drift.calls import CONTROLLER
+from clusterctl.rollout.drift.probe import DriftProbe
+from clusterctl.rollout.drift.records import load_record, remove_record, save_record
 
-from .probe_stage import answering, call, looks_at, remembered, two_hosts
+from .drift_stage import answering, call, probe_of, recorded, two_hosts
 
 
 @pytest.fixture
@@ -25,26 +26,26 @@ def inventory(tmp_path):
     return two_hosts(tmp_path)
 
 
-def test_a_disk_that_is_full_is_said_of_the_host_that_cannot_be_remembered(inventory, monkeypatch):
+def test_a_full_disk_is_reported_for_the_host_that_cannot_be_recorded(inventory, monkeypatch):
     def full(_directory, record):
         if record.host == "gpu01":
             raise ClusterctlError("it cannot be written: No space left on device", code="cluster.x")
         kept.append(record.host)
 
     kept = []
-    monkeypatch.setattr(records, "save", full)
+    monkeypatch.setattr("clusterctl.rollout.drift.probe.save_record", full)
     asked = call("debian_packages")
     answers = {name: {asked.identity: {"changed": False}} for name in ("gpu01", "gpu02")}
-    monkeypatch.setattr(DriftProbe, "_answers", lambda *_: ({}, answers))
-    looks = DriftProbe(
+    monkeypatch.setattr(DriftProbe, "_replay", lambda *_: ({}, answers))
+    probe = DriftProbe(
         Bare(run=Bare(id="r")), Bare(directory=inventory.directory), Passwords(), "digest", True, False
     )
-    said = looks._look_again(dict.fromkeys(answers, (asked,)))
+    said = probe._record_answers(dict.fromkeys(answers, (asked,)))
     assert said == {"gpu01": "it cannot be written: No space left on device"}
     assert kept == ["gpu02"]
 
 
-def test_a_password_that_one_host_refuses_ends_the_look(inventory, monkeypatch):
+def test_a_password_that_one_host_refuses_ends_the_inspection(inventory, monkeypatch):
     """Asked on, every host would count a wrong attempt; the whole road would be one more on each."""
     asked = []
 
@@ -53,36 +54,38 @@ def test_a_password_that_one_host_refuses_ends_the_look(inventory, monkeypatch):
         raise PasswordRefusedError(node, "sudo refuses us: 1 incorrect password attempt")
 
     answering(monkeypatch, refused)
-    monkeypatch.setattr(ask, "AT_ONCE", 2)
+    monkeypatch.setattr(replay, "MAX_PARALLEL", 2)
     hosts = tuple(replace(inventory.hosts[0], name=f"gpu{number:02d}") for number in range(9))
     with pytest.raises(ClusterctlError, match="sudo refuses us") as caught:
-        looks_at(inventory, hosts).first()
+        probe_of(inventory, hosts).inspect()
     assert caught.value.code == "access.sudo-password"
     assert len(asked) <= 3
 
 
 def test_a_controller_that_hangs_is_a_reason_and_no_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(ask, "HOST_LIMIT_S", 0.05)
-    monkeypatch.setattr(ask, "_launcher", lambda _place: ["-c", "import time; time.sleep(5)"])
-    said = ask.ask_here([call("cluster_certificate", at=HERE)], ClusterDirectory(tmp_path))
+    monkeypatch.setattr(replay, "HOST_LIMIT_S", 0.05)
+    monkeypatch.setattr(replay, "_launcher", lambda _place: ["-c", "import time; time.sleep(5)"])
+    said = replay.replay_on_controller(
+        [call("cluster_certificate", at=CONTROLLER)], ClusterDirectory(tmp_path)
+    )
     assert isinstance(said, str)
     assert "no answer" in said
 
 
-def test_what_is_remembered_is_the_operators_alone_and_is_forgotten_whole(inventory):
+def test_a_record_is_readable_by_its_owner_only_and_is_removed_completely(inventory):
     directory = inventory.directory
-    record = remembered("gpu01", call("debian_packages"))
-    records.save(directory, record)
-    assert records.load(directory, "gpu01") == record
+    record = recorded("gpu01", call("debian_packages"))
+    save_record(directory, record)
+    assert load_record(directory, "gpu01") == record
     (path,) = (directory.state / "probe").glob("*.json")
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text('{"host": "gpu01"')
-    assert records.load(directory, "gpu01") is None
-    records.forget(directory, "gpu01")
-    assert records.load(directory, "gpu01") is None
+    assert load_record(directory, "gpu01") is None
+    remove_record(directory, "gpu01")
+    assert load_record(directory, "gpu01") is None
 
 
-def test_the_first_look_puts_the_code_where_it_is_missing(inventory, monkeypatch):
+def test_the_first_probe_sends_the_code_to_hosts_that_lack_it(inventory, monkeypatch):
     """It is there in every other case, and then nothing more is sent."""
     sent = []
 
@@ -94,7 +97,7 @@ def test_the_first_look_puts_the_code_where_it_is_missing(inventory, monkeypatch
         return Completed(0, json.dumps({"missing": True} if missing else {"answers": answers}), "")
 
     answering(monkeypatch, answered)
-    monkeypatch.setattr("clusterctl.rollout.probe.drift.note", lambda *_: None)
-    look = looks_at(inventory, inventory.hosts).first()
-    assert set(look.quiet) == {"gpu01", "gpu02"}
+    monkeypatch.setattr("clusterctl.rollout.drift.probe.note", lambda *_: None)
+    report = probe_of(inventory, inventory.hosts).inspect()
+    assert set(report.quiet) == {"gpu01", "gpu02"}
     assert sorted(sent) == [("gpu01", False), ("gpu02", False), ("gpu02", True)]

@@ -1,0 +1,57 @@
+"""The log of module calls that the callback wrote while Ansible ran, and whether it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.rollout.preflight import PLAYBOOK as PREFLIGHT_PLAYBOOK
+
+FILE = "calls.jsonl"
+# Only the line at the end of a playbook has this key.
+TALLY = "ok"
+
+
+@dataclass(frozen=True)
+class CallLog:
+    """``calls`` in order, and one tally per finished playbook: how many calls it had to log."""
+
+    calls: Sequence[Mapping[str, Any]] = ()
+    tallies: Sequence[Mapping[str, Any]] = ()
+
+    def is_complete(self, ok: Mapping[str, int]) -> bool:
+        """Returns whether every call is there, of hosts on which ``ok`` tasks of the site succeeded.
+
+        A missing call would never be repeated, and what drifts there would not be found.
+        """
+        logged = Counter((one["part"], one["host"]) for one in self.calls)
+        due = {(one["part"], host): number for one in self.tallies for host, number in one["logged"].items()}
+        waves = [one for one in self.tallies if one["playbook"] != PREFLIGHT_PLAYBOOK]
+        succeeded = {host: sum(one[TALLY].get(host, 0) for one in waves) for host in ok}
+        return succeeded == dict(ok) and all(logged[key] == number for key, number in due.items())
+
+
+def read_call_log(path: Path) -> CallLog:
+    """Returns the whole log; an empty one if the file is missing or a line of it is unreadable."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return CallLog()
+    return CallLog([line for line in lines if TALLY not in line], [line for line in lines if TALLY in line])
+
+
+@contextlib.contextmanager
+def remove_call_logs(directory: ClusterDirectory) -> Iterator[None]:
+    """Removes the logs however the block ends, also those of runs that died: they hold tasks' arguments."""
+    try:
+        yield
+    finally:
+        for path in directory.runs.glob(f"*/{FILE}"):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)

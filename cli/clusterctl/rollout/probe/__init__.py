@@ -1,1 +1,0 @@
-"""One look at a host for all that the last good apply asked of it: nothing to do, or the whole road."""
