@@ -19,22 +19,22 @@ from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT
 # Command name -> (module in clusterctl.commands, one-line help). Modules are imported when asked for:
 # start-up time is what a person feels on each call.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Make a cluster directory to fill in."),
+    "init": ("init", "Create a cluster directory to fill in."),
     "hosts": ("hosts", "Reach, pin, add, replace and quarantine hosts."),
-    "preflight": ("preflight", "Look at every host before anything is touched."),
+    "preflight": ("preflight", "Check every host; change nothing."),
     "lock": ("lock", "Pin the images' tags to digests; also `images lock`."),
-    "plan": ("plan", "Say what apply would change."),
-    "apply": ("apply", "Bring hosts to what the settings declare."),
-    "leases": ("leases", "Release what runs hold on nodes."),
-    "unlock": ("unlock", "The old name of `leases release`."),
-    "status": ("status", "What is installed and running on each host now."),
-    "images": ("images", "Bring images into the cluster's registry by digest, and keep them."),
-    "registry": ("registry", "What is declared of the cluster's Harbor."),
+    "plan": ("plan", "Show what apply would change."),
+    "apply": ("apply", "Change hosts to what the settings declare."),
+    "leases": ("leases", "Release leases that runs hold on nodes."),
+    "unlock": ("unlock", "Deprecated: use `leases release`."),
+    "status": ("status", "Show what is installed and running on each host."),
+    "images": ("images", "Mirror, build, verify and prune images of the cluster's registry."),
+    "registry": ("registry", "Configure, back up and upgrade the cluster's Harbor."),
     "validate": ("validate", "Prove the cluster fit, or name what is wrong."),
     "runs": ("runs", "List and show the runs of this cluster."),
-    "report": ("report", "Render the report of a run again."),
+    "report": ("report", "Render the report of a run."),
     "lab": ("lab", "Simulated GPU servers on this machine."),
-    "explain": ("explain", "Say what an error's code means, and what to do."),
+    "explain": ("explain", "Explain an error's code: its causes and remedy."),
     "completion": ("completion", "Print the shell completion script."),
 }
 

@@ -92,7 +92,7 @@ def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") ->
 
 
 def release(directory: ClusterDirectory, node: str) -> Entry | None:
-    """Take a host back in. Returns what its entry was, or None where there was none."""
+    """End a host's quarantine. Returns what its entry was, or None where there was none."""
     with locked(directory):
         known = entries(directory)
         entry = known.pop(node, None)

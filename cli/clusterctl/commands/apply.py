@@ -1,4 +1,4 @@
-"""`clusterctl apply`: bring hosts to what the settings declare."""
+"""`clusterctl apply`: change hosts to what the settings declare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from clusterctl.rollout.waves import WavePlan
 )  # fmt: skip
 @click.option(
     "--silence-limit", "silence_min", type=click.FloatRange(min=0.01), default=SILENCE_LIMIT_S / 60,
-    show_default=True, metavar="MINUTES", help="A host that says nothing for so long ends its wave.",
+    show_default=True, metavar="MINUTES", help="A host without output for this long ends its wave.",
 )  # fmt: skip
 @click.option(
     "--wave-limit", "wave_h", type=click.FloatRange(min=0.01), default=TIME_LIMIT_S / 3600,
@@ -45,11 +45,11 @@ from clusterctl.rollout.waves import WavePlan
     help="Wait up to DURATION (90s, 30m, 2h) for hosts in use, before any host is changed.",
 )  # fmt: skip
 @click.option(
-    "--offline", is_flag=True, help="Refuse what reaches out of the cluster, and prove that no node did."
+    "--offline", is_flag=True, help="Refuse sources outside the cluster, and prove that none was contacted."
 )
 @click.option("--check", "--dry-run", is_flag=True, help="Change nothing: the same as clusterctl plan.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -68,10 +68,10 @@ def command(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Bring hosts to what the settings declare: registry first, then a canary, then the rest.
+    """Change hosts to what the settings declare: registry first, then a canary, then the rest.
 
-    A host that fails, cannot be reached or falls silent stops the next wave. Running it again goes on
-    from where it stopped. Exit code 3: done, but hosts that were busy were skipped.
+    A host that fails, cannot be reached or falls silent stops the next wave. Running it again continues
+    where it stopped. Exit code 3: done; busy hosts were skipped.
 
     --wait waits until no job runs on the hosts and no other run holds them, before it changes any. After the
     limit, busy hosts are skipped, and a host that another run holds refuses the apply, as without --wait.
@@ -79,9 +79,9 @@ def command(
     Hosts on which an earlier apply with the same settings succeeded are inspected first by the drift probe;
     hosts that are unchanged need nothing more. --full runs every task through Ansible.
 
-    --offline watches every packet with which a host that is changed turns to another. Exit code 1 where one
-    turned to a host that is neither of the cluster nor in site_offline_hosts, 3 where not all was heard. Who
-    is not watched, since nothing is changed there, is named.
+    --offline records the outbound traffic of each host while it is changed. Exit code 1 if a host contacted
+    an address that is neither in the cluster nor in site_offline_hosts, 3 if recording was incomplete.
+    Hosts that are not recorded, because nothing changes there, are named.
     """
     if check and offline:
         raise click.UsageError("--offline watches what apply changes, and --check changes nothing")

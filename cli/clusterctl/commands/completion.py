@@ -9,7 +9,7 @@ from clusterctl import console
 from clusterctl.errors import ClusterctlError
 
 
-@click.command("completion", help="Print what the shell must source to complete our words.")
+@click.command("completion", help="Print the completion script, for the shell to source.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:

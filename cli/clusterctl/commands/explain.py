@@ -14,9 +14,9 @@ from clusterctl.explanations import Explanation, explanations
 
 @click.command("explain")
 @click.argument("code", required=False)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a code.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per code.")
 def command(code: str | None, as_json: bool) -> None:
-    """Say what an error's CODE means, its usual causes, and what to do. Without a code: list them all."""
+    """Explain an error's CODE: its meaning, usual causes, and remedy. Without a code: list all codes."""
     known = explanations()
     if code is not None and code not in known:
         raise ClusterctlError(

@@ -23,12 +23,12 @@ RENAMED = {"gitignore": ".gitignore"}
 @click.option(
     "--hosts", metavar="NAME=ADDRESS,...", help="The GPU servers, for example gpu01=10.0.0.1,gpu02=10.0.0.2."
 )
-@click.option("--registry", metavar="NAME=ADDRESS", help="The server that keeps the container images.")
+@click.option("--registry", metavar="NAME=ADDRESS", help="The server for the container images.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 def command(directory: Path, hosts: str | None, registry: str | None, as_json: bool) -> None:
-    """Make a cluster directory: an Ansible inventory with every setting explained.
+    """Create a cluster directory: an Ansible inventory with every setting explained.
 
-    Nothing that is there already is overwritten.
+    Existing files are not overwritten.
     """
     gpu_nodes, registry_hosts = _pairs(hosts, "--hosts"), _pairs(registry, "--registry")
     files = _example()

@@ -26,37 +26,37 @@ directory_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help="The lab's directory. Default: .lab in this repository.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
 @click.group("lab")
 def command() -> None:
-    """Simulated GPU servers on this machine: real SSH, systemd, apt and Docker; simulated GPUs."""
+    """Simulated GPU servers on this machine: SSH, systemd, apt and Docker are real, GPUs are simulated."""
 
 
 @command.command()
 @click.option(
     "--nodes", type=click.IntRange(1, MOST_GPU_NODES), default=2, show_default=True, metavar="N",
-    help="How many GPU nodes.",
+    help="Number of GPU nodes.",
 )  # fmt: skip
 @click.option(
     "--hardware", default="hgx-a100-80gb", show_default=True, metavar="PROFILE",
-    help="The kind of server that each GPU node simulates.",
+    help="The server model that each GPU node simulates.",
 )  # fmt: skip
 @click.option(
     "--os", "system", type=click.Choice(sorted(SUITES)), default="debian12", show_default=True,
-    help="The system that runs on each host.",
+    help="The operating system of each host.",
 )  # fmt: skip
 @click.option(
     "--registry", type=click.Choice(["embedded", "harbor"]), default="embedded", show_default=True,
-    help="What the registry's host is to serve images with; harbor brings installers of a simulated Harbor.",
+    help="The registry on the registry host; harbor also provides installers of a simulated Harbor.",
 )  # fmt: skip
 @directory_option
 @json_option
 def up(  # noqa: PLR0917 - click gives one argument an option
     nodes: int, hardware: str, system: str, registry: Registry, directory: Path | None, as_json: bool
 ) -> int:
-    """Bring the lab up; hosts that are there already stay as they are."""
+    """Start the lab; existing hosts are not changed."""
     where = find_lab(directory)
     progress = LabProgress(say)
     state = lab.up(where, lab.Request(nodes, hardware, system, registry), progress)
@@ -67,7 +67,7 @@ def up(  # noqa: PLR0917 - click gives one argument an option
 
 
 @command.command()
-@click.option("--purge", is_flag=True, help="Also drop cached images, and an engine that the lab started.")
+@click.option("--purge", is_flag=True, help="Also remove cached images, and a Docker that the lab started.")
 @directory_option
 def down(purge: bool, directory: Path | None) -> int:
     """Remove the lab: its containers, network, volumes and cluster directory."""
@@ -84,7 +84,7 @@ def down(purge: bool, directory: Path | None) -> int:
 @directory_option
 @json_option
 def status(directory: Path | None, as_json: bool) -> int:
-    """Say which hosts the lab has, and whether they run. Exit code 1 where one does not."""
+    """Show the lab's hosts, and whether they run. Exit code 1 if one does not."""
     where = find_lab(directory)
     state = where.require()
     return EXIT_GOOD if all(_print_status(where, state, as_json)) else EXIT_CLUSTER_BAD
@@ -95,7 +95,7 @@ def status(directory: Path | None, as_json: bool) -> int:
 @click.argument("node")
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 def ssh(directory: Path | None, node: str, argv: tuple[str, ...]) -> None:
-    """Log in to a host, or run a command on it, as the lab's operator would."""
+    """Log in to a host, or run a command on it, as the lab's operator."""
     where = find_lab(directory)
     host = where.require().require_host(node)
     known_hosts = where.cluster / ".clusterctl" / "known_hosts"
@@ -113,14 +113,14 @@ def ssh(directory: Path | None, node: str, argv: tuple[str, ...]) -> None:
 
 @command.group()
 def fault() -> None:
-    """Break something in the lab, to see it found. Never touches a host that the lab did not make."""
+    """Inject faults into the lab, to see them found. Never touches a host outside the lab."""
 
 
 @fault.command("list")
 @directory_option
 @json_option
 def list_faults(directory: Path | None, as_json: bool) -> int:
-    """Name the kinds of fault, and what is in place now."""
+    """List the kinds of faults, and those that are injected."""
     state = find_lab(directory).load()
     in_place = state.faults if state else []
     if as_json:
@@ -157,7 +157,7 @@ def inject(  # noqa: PLR0917 - click gives one argument an option
     directory: Path | None,
     as_json: bool,
 ) -> int:
-    """Put a fault of KIND in place on NODE."""
+    """Inject a fault of KIND on NODE."""
     where = find_lab(directory)
     record = fault_book.inject(where, _inventory(ctx, where), node, kind, gpu=gpu, peer=peer)
     if as_json:
@@ -172,7 +172,7 @@ def inject(  # noqa: PLR0917 - click gives one argument an option
 @json_option
 @click.pass_context
 def clear(ctx: click.Context, node: str | None, directory: Path | None, as_json: bool) -> int:
-    """Take away every fault, or those of NODE."""
+    """Clear every fault, or those of NODE."""
     where = find_lab(directory)
     cleared = fault_book.clear(where, _inventory(ctx, where), node)
     for one in cleared:

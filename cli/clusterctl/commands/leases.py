@@ -24,14 +24,14 @@ from clusterctl.runs.store import RunStore
 
 @click.group("leases")
 def command() -> None:
-    """Release what runs hold on nodes."""
+    """Release leases that runs hold on nodes."""
 
 
 @command.command("release")
 @click.argument("run", metavar="RUN")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dead", is_flag=True, help="Its process has died, though this machine cannot see that.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--dead", is_flag=True, help="Confirm that the run's process has died.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -45,11 +45,11 @@ def release(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Free every node that RUN holds, whoever started it: for a run whose controller has died.
+    """Release every lease of RUN, whoever started it: for a run whose controller has died.
 
-    The refusal of apply names the run. The lease of a run that is alive on this machine is not released, and
-    no node on which a job of it still runs. Every declared node is asked, in quarantine or not. Exit code 3
-    if a node could not be asked, or is not freed: it may hold the lease still.
+    When apply refuses, it names the run. Leases of a run that is alive on this machine, and of nodes on
+    which one of its jobs still runs, are kept. All declared nodes are contacted, also those in quarantine.
+    Exit code 3 if a node could not be reached or its lease not released: it may still hold it.
     """
     if not yes and not sys.stdin.isatty():
         raise ClusterctlError(

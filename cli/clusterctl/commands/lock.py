@@ -38,9 +38,9 @@ AT_ONCE = 8
     "--check",
     "--dry-run",
     is_flag=True,
-    help="Say what would change, and change nothing; exit code 1 if any.",
+    help="Show what would change, and change nothing; exit code 1 if anything would.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check: bool, as_json: bool) -> int:
     """Pin the tag of each image to its digest in clusterctl.lock.

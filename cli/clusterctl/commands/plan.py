@@ -1,4 +1,4 @@
-"""`clusterctl plan`: say what apply would change, and change nothing."""
+"""`clusterctl plan`: show what apply would change."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clusterctl.runs.store import RunStore
 
 @click.command("plan")
 @site_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -35,7 +35,7 @@ def command(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Say, host by host, what apply would change. Changes nothing.
+    """Show, host by host, what apply would change. Changes nothing.
 
     Like apply it first inspects, with the drift probe, the hosts on which an earlier apply with the same
     settings succeeded.

@@ -1,4 +1,4 @@
-"""`clusterctl preflight`: look at every host before anything is touched."""
+"""`clusterctl preflight`: check every host before anything is changed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from clusterctl.runs.store import RunStore
 
 @click.command("preflight")
 @click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
 def command(
     named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords, runner: Runner
 ) -> int:
-    """Look at every host and say all that would hinder an apply. Changes nothing.
+    """Check every host and list everything that would make an apply fail. Changes nothing.
 
-    Exit code 1 where a finding is an error.
+    Exit code 1 if any finding is an error.
     """
     return run(named, limit, as_json=as_json, passwords=passwords, runner=runner)
 

@@ -22,11 +22,11 @@ FORMATS = ("table", *files.REPORTS, "json")
     "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="Its form."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, dir_okay=False), help="A file instead of the screen."
+    "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to FILE instead of the terminal."
 )
 @click.pass_obj
 def command(named: Path | None, run: str, form: str, output: Path | None) -> None:
-    """Render the report of RUN: an id, the unique beginning of one, or `last` (the last with a result)."""
+    """Render the report of RUN: an id, a unique prefix of one, or `last` (the last with a result)."""
     directory = find_cluster_directory(named)
     store = RunStore(directory)
     if run == "last":

@@ -23,7 +23,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a run, oldest first.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per run, oldest first.")
 @click.pass_obj
 def list_runs(named: Path | None, as_json: bool) -> None:
     """List every run, oldest first."""
@@ -54,7 +54,7 @@ def _row(run: Run) -> tuple[str, ...]:
 @click.option("--json", "as_json", is_flag=True, help="The run's record, and its result where it has one.")
 @click.pass_obj
 def show(named: Path | None, run: str, as_json: bool) -> None:
-    """Show one run: an id, the unique beginning of one, or `last`."""
+    """Show one run: an id, a unique prefix of one, or `last`."""
     chosen = RunStore(find_cluster_directory(named)).get(run)
     judged = chosen.path(files.RESULT).is_file()
     if as_json:

@@ -26,13 +26,13 @@ OS_WORDS = re.compile(r" GNU/Linux| \([^)]*\)")
 
 @click.command("status")
 @click.option("--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @click.pass_obj
 def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: Passwords) -> int:
-    """What is installed and running on each host now. Changes nothing.
+    """Show what is installed and running on each host. Changes nothing.
 
-    Hosts in quarantine are named and left alone. Exit code 1 where a host cannot be reached.
+    Hosts in quarantine are named and not contacted. Exit code 1 if a host cannot be reached.
     """
     inventory = opened(named)
     matching = inventory.matching(limit)

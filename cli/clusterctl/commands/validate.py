@@ -60,33 +60,33 @@ def _pass_request(command: Callable[..., int]) -> Callable[..., int]:
     "--checks",
     "only",
     metavar="CHECKS",
-    help="Only these of the suite's checks: ids or globs, comma-separated, as xid,gpu-*.",
+    help="Only these checks of the suite: ids or globs, comma-separated, e.g. xid,gpu-*.",
 )
 @click.option("--check", metavar="CHECKS", hidden=True, deprecated="Use --checks.")
 @click.option(
     "--framework",
     type=click.Choice(["paddle", "torch"]),
-    help="What jobs compute with, whatever validation_framework says.",
+    help="The framework of the jobs; overrides validation_framework.",
 )
-@click.option("--force-busy", is_flag=True, help="Run heavy checks on nodes that somebody is using, too.")
+@click.option("--force-busy", is_flag=True, help="Also run heavy checks on nodes in use.")
 @click.option("--yes", is_flag=True, help="Do not ask before disturbing busy nodes.")
 @click.option(
     "--baseline",
     metavar="RUN|FILE|none",
-    help="What to compare figures with. Default: the saved baseline, else the last run that passed.",
+    help="The baseline to compare with. Default: the saved one, else the last run that passed.",
 )
-@click.option("--save-baseline", is_flag=True, help="Keep this validation to compare with, where it passes.")
+@click.option("--save-baseline", is_flag=True, help="Save this validation as the baseline, if it passes.")
 @click.option(
     "--acknowledge",
     metavar="HOSTS",
-    help="Xids and SXids on these hosts until now are seen to: note that, and judge nothing.",
+    help="Record that the Xids and SXids on these hosts until now are handled; runs no check.",
 )
-@click.option("--since-ack", is_flag=True, help="Xids and SXids count since they were acknowledged.")
-@click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; asks no host.")
+@click.option("--since-ack", is_flag=True, help="Count only Xids and SXids since they were acknowledged.")
+@click.option("--list", "listing", is_flag=True, help="Explain the suite's checks; contacts no host.")
 @click.option(
-    "--self-test", is_flag=True, help="Plant into healthy evidence what each check must catch; asks no host."
+    "--self-test", is_flag=True, help="Test that each check finds its planted faults; contacts no host."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; the last is the result.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line; the last is the result.")
 @password_options
 @click.pass_obj
 @_pass_request
@@ -100,10 +100,10 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Judge the GPU nodes: hardware, driver, containers, and distributed jobs across all of them.
+    """Validate the GPU nodes: hardware, driver, containers, and distributed jobs across all of them.
 
-    Changes nothing on the nodes; the jobs' containers are removed when they have ended. Nodes that somebody
-    is using are not disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
+    Changes nothing on the nodes; the jobs' containers are removed afterwards. Nodes in use are not
+    disturbed. Exit code 0 pass, 1 fail, 3 incomplete: what did not run is never a pass.
     """
     if listing and self_test:
         raise click.UsageError("--list and --self-test are two requests: make one of them")

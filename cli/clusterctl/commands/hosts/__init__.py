@@ -17,6 +17,7 @@ for one in (
     keys.scan_,
     declared.add,
     keys.replace_,
+    declared.remove,
     declared.forget,
     declared.quarantine_,
     declared.release,

@@ -1,4 +1,4 @@
-"""`clusterctl hosts list|add|forget|quarantine|release`: what is declared, and who is out of it."""
+"""`clusterctl hosts list|add|remove|quarantine|release`: what is declared, and the quarantine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 @json_option
 @click.pass_obj
 def list_(named: Path | None, limit: str | None, as_json: bool) -> None:
-    """What is declared: addresses, groups, pinned keys, quarantine. Asks no host."""
+    """List declared hosts: addresses, groups, pinned keys, quarantine. Contacts no host."""
     from clusterctl.cluster import hosts_table, scan  # noqa: PLC0415 - paramiko is slow to import
 
     inventory = opened(named)
@@ -57,15 +57,13 @@ def list_(named: Path | None, limit: str | None, as_json: bool) -> None:
 @click.option(
     "--group", default=GPU_NODES, show_default=True, metavar="GROUP", help="The group it belongs to."
 )
-@click.option("--user", metavar="USER", help="The user to log in as, where it is not that of the group.")
-@click.option(
-    "--port", type=click.IntRange(1, 65535), metavar="PORT", help="The SSH port, where it is not 22."
-)
+@click.option("--user", metavar="USER", help="The user to log in as, if not the group's.")
+@click.option("--port", type=click.IntRange(1, 65535), metavar="PORT", help="The SSH port, if not 22.")
 @click.pass_obj
 def add(
     named: Path | None, *, name: str, address: str, group: str, user: str | None, port: int | None
 ) -> None:
-    """Write a new host into hosts.yml. Comments and order there stay."""
+    """Add a host to hosts.yml. Comments and order are kept."""
     directory = find_cluster_directory(named)
     for word, what in ((address, "address"), (user or "user", "user name")):
         if word.startswith("-") or not word or any(c.isspace() or not c.isprintable() for c in word):
@@ -89,26 +87,32 @@ def add(
     console.say(f"{name} ({address}) is in {group}. Next: clusterctl hosts scan --limit {name}")
 
 
-@click.command("forget")
-@click.argument("node")
+@click.command("remove")
+@click.argument("node", metavar="HOST")
 @yes_option
 @click.pass_obj
-def forget(named: Path | None, node: str, yes: bool) -> int:
-    """Take a host out of hosts.yml. Its pinned key and its quarantine go, too."""
+def remove(named: Path | None, node: str, yes: bool) -> int:
+    """Remove a host from hosts.yml, with its pinned key and its quarantine."""
     inventory = opened(named)
     host = inventory.host(node)
-    with mutex.held(inventory.directory, "hosts forget"):
-        return _forget(inventory.directory, host, yes=yes)
+    with mutex.held(inventory.directory, "hosts remove"):
+        return _remove(inventory.directory, host, yes=yes)
 
 
-def _forget(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
+forget = click.Command(
+    "forget", params=remove.params, callback=remove.callback, help=remove.help, hidden=True,
+    deprecated="Use clusterctl hosts remove.",
+)  # fmt: skip
+
+
+def _remove(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
     from clusterctl.cluster import scan  # noqa: PLC0415 - paramiko is slow to import
 
     node = host.name
     changed = hosts_file.without_host(hosts_file.read_text(directory), node)
     own = [p for p in sorted((directory.root / "host_vars").glob(f"{node}*")) if node in (p.name, p.stem)]
     kept = f"; {', '.join(p.name for p in own)} in host_vars is kept as .forgotten" if own else ""
-    if not agreed(f"Take {node} ({host.address}) out of {', '.join(host.groups)}{kept}?", yes=yes):
+    if not agreed(f"Remove {node} ({host.address}) from {', '.join(host.groups)}{kept}?", yes=yes):
         return EXIT_CLUSTER_BAD
     scan.forget_keys(directory, host)
     with locked(directory):
@@ -117,31 +121,31 @@ def _forget(directory: ClusterDirectory, host: Host, *, yes: bool) -> int:
         path.rename(path.with_name(f"{path.name}.forgotten"))
     quarantine.release(directory, node)
     forget_cached()
-    console.say(f"{node} is forgotten. The host itself was not touched.")
+    console.say(f"{node} is removed from hosts.yml. The host itself was not touched.")
     return EXIT_GOOD
 
 
 @click.command("quarantine")
-@click.argument("node")
+@click.argument("node", metavar="HOST")
 @click.option("--reason", required=True, help="Why; every command shows it.")
 @click.option(
     "--until", default="", metavar="YYYY-MM-DD", help="The last day; without it, until `hosts release`."
 )
 @click.pass_obj
 def quarantine_(named: Path | None, node: str, reason: str, until: str) -> None:
-    """Take a host out for every command. It stays in the inventory, visibly."""
+    """Exclude a host from every command. It stays in the inventory."""
     inventory = opened(named)
     name = inventory.host(node).name
     with mutex.held(inventory.directory, "hosts quarantine"):
         entry = quarantine.put(inventory.directory, name, reason, until)
-    console.say(f"{node} is in quarantine: {entry.reason}. Back in: clusterctl hosts release {node}")
+    console.say(f"{node} is in quarantine: {entry.reason}. To end it: clusterctl hosts release {node}")
 
 
 @click.command("release")
-@click.argument("node")
+@click.argument("node", metavar="HOST")
 @click.pass_obj
 def release(named: Path | None, node: str) -> None:
-    """Take a host back in."""
+    """End a host's quarantine."""
     directory = find_cluster_directory(named)
     entry = quarantine.release(directory, node)
     if entry is None:
@@ -149,6 +153,6 @@ def release(named: Path | None, node: str) -> None:
             f"{node} is not in quarantine",
             code="quarantine.unknown",
             where=str(directory.quarantine_file),
-            hint="clusterctl hosts list shows who is.",
+            hint="clusterctl hosts list shows the hosts that are.",
         )
-    console.say(f"{node} is in again; it was out for: {entry.reason}")
+    console.say(f"{node} is no longer in quarantine; the reason was: {entry.reason}")

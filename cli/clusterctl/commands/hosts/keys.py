@@ -33,7 +33,7 @@ expect_option = click.option(
 )
 timeout_option = click.option(
     "--timeout", "limit_s", type=click.FloatRange(1, 600), default=LIMIT_S, show_default=True,
-    metavar="SECONDS", help="Seconds that each host may take.",
+    metavar="SECONDS", help="Time limit per host, in seconds.",
 )  # fmt: skip
 
 
@@ -55,10 +55,10 @@ def scan_(
     as_json: bool,
     passwords: Passwords,
 ) -> int:
-    """Log in to every host; show and pin host keys that are new.
+    """Log in to every host; show and pin new host keys.
 
-    All are asked at once, and nothing is sent to a host whose key is not pinned. Exit code 1 where a host
-    was not reached.
+    Hosts are contacted in parallel, and nothing is sent to a host whose key is not pinned. Exit code 1 if a
+    host was not reached.
     """
     from clusterctl.cluster import pinning, scan  # noqa: PLC0415 - paramiko is slow to import
 
@@ -78,7 +78,7 @@ def scan_(
 
 
 @click.command("replace")
-@click.argument("node")
+@click.argument("node", metavar="HOST")
 @expect_option
 @timeout_option
 @yes_option
@@ -95,7 +95,7 @@ def replace_(
     as_json: bool,
     passwords: Passwords,
 ) -> int:
-    """Trust the new key of a machine that was re-imaged or swapped. The old one is forgotten."""
+    """Trust the new key of a machine that was re-imaged or swapped, and remove the old one."""
     from clusterctl.cluster import pinning  # noqa: PLC0415 - paramiko is slow to import
 
     inventory = opened(named)

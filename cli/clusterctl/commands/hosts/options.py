@@ -12,7 +12,7 @@ limit_option = click.option(
     "--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas."
 )
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
+    "--json", "as_json", is_flag=True, help="One JSON object per line on standard output."
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 

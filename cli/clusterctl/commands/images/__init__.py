@@ -10,7 +10,7 @@ from clusterctl.commands.images import build, bundle, listing, mirror, prune, ve
 
 @click.group("images")
 def command() -> None:
-    """Bring images into the cluster's registry by digest, and keep them."""
+    """Mirror, build, verify and prune images of the cluster's registry."""
 
 
 for one in (listing, lock, mirror, verify, prune, bundle, build):

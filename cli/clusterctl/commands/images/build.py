@@ -30,7 +30,7 @@ from clusterctl.runs.store import RunStore, now
 @click.command("build")
 @options.names_argument
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
-@click.option("--rebuild", "--anew", is_flag=True, help="Build also images that the registry has already.")
+@click.option("--rebuild", "--anew", is_flag=True, help="Also build images that the registry already has.")
 @options.json_option
 @password_options
 @click.pass_obj
@@ -43,10 +43,11 @@ def command(
     as_json: bool,
     passwords: Passwords,
 ) -> int:
-    """Build the images that the setting image_builds declares, each on a locked base.
+    """Build the images in the setting image_builds, each on a locked base.
 
-    The engine of this machine builds. Layers of the base are not sent again; the image bears as labels what
-    it was made of, and is locked under its digest. One of the same recipe and base is not built twice.
+    Uses Docker on this machine. Layers of the base are not pushed again; labels of the image record what it
+    was built from, and it is locked by its digest. An image with the same recipe and base is not built
+    twice.
     """
     inventory = opened(named)
     recipes = _chosen(declared_recipes(inventory), names)

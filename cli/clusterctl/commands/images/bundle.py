@@ -45,14 +45,14 @@ def _hex(_context: click.Context, _parameter: click.Parameter, value: str) -> st
 
 @click.group("bundle")
 def command() -> None:
-    """Carry images and files to a cluster that reaches no source."""
+    """Transfer images and files to an air-gapped cluster."""
 
 
 @command.command("create")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--include", multiple=True, metavar="NAME=PATH",
-    help="Files to take along: package mirrors, an installer, wheels. May be repeated.",
+    help="Files to include: package mirrors, an installer, wheels. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--apt-sources", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
@@ -60,11 +60,11 @@ def command() -> None:
 )  # fmt: skip
 @click.option(
     "--package", "packages", multiple=True, metavar="NAME",
-    help="A Debian package to take along, with all that it needs. May be repeated.",
+    help="A Debian package to include, with its dependencies. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--part-size", type=click.FloatRange(min=0.001), default=PART_MB, show_default=True, metavar="MB",
-    help="No file of the bundle is larger.",
+    help="Maximum size of the bundle's files.",
 )  # fmt: skip
 @options.jobs_option
 @options.json_option
@@ -80,10 +80,10 @@ def create(
     jobs: int,
     as_json: bool,
 ) -> int:
-    """Make a bundle of every locked image, of Debian packages, and of files.
+    """Create a bundle of every locked image, of Debian packages, and of files.
 
-    Whatever cut it off, the same command goes on where it stopped. It is finished when bundle.json is there.
-    Every part is named by its SHA-256.
+    If it is interrupted, the same command continues where it stopped. It is complete when bundle.json
+    exists. Every part is named by its SHA-256.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory)
@@ -136,12 +136,10 @@ def create(
     "--files", "files_to", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Put the bundle's files there.",
 )  # fmt: skip
-@click.option(
-    "--check", "--dry-run", is_flag=True, help="Read and verify the whole bundle, and load nothing."
-)
+@click.option("--check", "--dry-run", is_flag=True, help="Read and verify the whole bundle; load nothing.")
 @click.option(
     "--sha256", default="", metavar="HEX", callback=_hex,
-    help="The SHA-256 of the index, as `create` printed it: a bundle that was changed on its way is refused.",
+    help="The SHA-256 of the index, as printed by `create`: a bundle that was modified since is refused.",
 )  # fmt: skip
 @options.deep_option
 @options.to_option
@@ -162,11 +160,11 @@ def load(
     as_json: bool,
     passwords: Passwords,
 ) -> int:
-    """Bring the images of a bundle into the cluster's registry, and its files into a directory.
+    """Load the images of a bundle into the cluster's registry, and its files into a directory.
 
-    Name every directory that it lies in, if it is on several media. Its lock becomes this cluster's, where
-    there is none. What is there already is not sent again; a damaged part is named. The bundle vouches for
-    itself only as far as its medium does: --sha256 says which one it must be.
+    Name all its directories, if it is on several media. Its lock becomes this cluster's, if there is none.
+    Existing blobs are not sent again; a damaged part is named. A bundle is only as trustworthy as its
+    medium: --sha256 pins its index.
     """
     inventory = opened(named)
     media = Media(directories)

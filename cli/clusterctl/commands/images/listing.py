@@ -23,9 +23,9 @@ from clusterctl.rollout import tables
 @options.json_option
 @click.pass_obj
 def command(named: Path | None, *, names: tuple[str, ...], to: str, as_json: bool) -> int:
-    """What is locked, and what of it the cluster's registry has. Changes nothing.
+    """List locked images, and which of them the cluster's registry has. Changes nothing.
 
-    Exit code 1 where an image is missing, 3 where the registry does not answer.
+    Exit code 1 if an image is missing, 3 if the registry does not answer.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)

@@ -22,10 +22,10 @@ from clusterctl.registry.oci.retry import RetryPolicy
 
 @click.command("mirror")
 @options.names_argument
-@click.option("--check", "--dry-run", is_flag=True, help="Say what would be brought, and bring nothing.")
+@click.option("--check", "--dry-run", is_flag=True, help="Show what would be copied, and copy nothing.")
 @click.option(
     "--spool", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-    help="Where blobs lie on their way; by default in .clusterctl.",
+    help="Directory for blobs in transfer; by default in .clusterctl.",
 )  # fmt: skip
 @options.deep_option
 @options.to_option
@@ -47,10 +47,10 @@ def command(
 ) -> int:
     """Copy every locked image into the cluster's registry, by digest, blob by blob.
 
-    Existing blobs are not sent again, a blob of several images is copied once, and an interrupted one resumes
-    where it stopped, whoever was killed. A blob that the registry has lost comes again. An image that fails
-    stops no other; the exit code is 1 then, or 2 where all that failed were refused logins. Images that the
-    nodes' driver cannot run are refused before anything moves.
+    Existing blobs are not sent again, a blob of several images is copied once, and an interrupted transfer
+    is resumed. A blob that the registry has lost is copied again. If an image fails, the others are still
+    copied; the exit code is 1 then, or 2 if all failures were refused logins. Images that the nodes' driver
+    cannot run are refused before anything is copied.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)

@@ -22,18 +22,18 @@ JOBS = 4
 
 names_argument = click.argument("names", nargs=-1, metavar="[IMAGE]...")
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
+    "--json", "as_json", is_flag=True, help="One JSON object per line on standard output."
 )
 jobs_option = click.option(
     "--jobs", type=click.IntRange(1, 32), default=JOBS, show_default=True, metavar="N",
-    help="Blobs on their way at one time.",
+    help="Blobs to transfer in parallel.",
 )  # fmt: skip
 to_option = click.option(
-    "--to", default="", metavar="HOST:PORT", help="Another registry than the cluster's own."
+    "--to", default="", metavar="HOST:PORT", help="Use this registry instead of the cluster's own."
 )
 deep_option = click.option(
     "--deep", is_flag=True,
-    help="Read what the registry has already, and bring again what it has lost without knowing it.",
+    help="Read what the registry already has, and replace blobs that it has lost or damaged.",
 )  # fmt: skip
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 

@@ -25,7 +25,7 @@ from clusterctl.rollout import tables
 
 
 @click.command("prune")
-@click.option("--check", "--dry-run", is_flag=True, help="Say what would go, and remove nothing.")
+@click.option("--check", "--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @options.yes_option
 @options.to_option
 @options.json_option
@@ -34,11 +34,11 @@ from clusterctl.rollout import tables
 def command(
     named: Path | None, *, check: bool, yes: bool, to: str, as_json: bool, passwords: Passwords
 ) -> int:
-    """Take images out of the registry that `images mirror` brought and the lock names no more.
+    """Remove images that `images mirror` copied and that are no longer in the lock.
 
-    What others put there stays, and so does what an image of the lock shares. Blobs that wait on this machine
-    for nobody go, too. The embedded registry gives the space back at once: it takes no images meanwhile, and
-    serves none for a second. Harbor does when it next collects garbage.
+    Images pushed by others stay, and so do layers shared with a locked image. Unused blobs on this machine
+    are removed, too. The embedded registry frees the space immediately: it is read-only meanwhile, and
+    serves nothing for a second. Harbor frees it at its next garbage collection.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory)

@@ -19,7 +19,7 @@ from clusterctl.rollout import tables
 
 @click.command("verify")
 @options.names_argument
-@click.option("--deep", is_flag=True, help="Read every blob, and hash it: all bytes go over the network.")
+@click.option("--deep", is_flag=True, help="Read and hash every blob: all bytes go over the network.")
 @options.to_option
 @options.jobs_option
 @options.json_option
@@ -27,10 +27,10 @@ from clusterctl.rollout import tables
 def command(
     named: Path | None, *, names: tuple[str, ...], deep: bool, to: str, jobs: int, as_json: bool
 ) -> int:
-    """See that the registry has every byte that the lock names. Changes nothing.
+    """Verify that the registry has every byte that the lock names. Changes nothing.
 
-    Manifests are read and hashed, blobs looked for; --deep reads them, too. Exit code 1 where something is
-    missing or wrong, 3 where it could not be judged.
+    Manifests are read and hashed, and the existence of blobs is checked; --deep also reads those. Exit code
+    1 if anything is missing or wrong, 3 if it could not be determined.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)

@@ -9,7 +9,7 @@ from clusterctl.commands.registry import apply, backup, plan, restore, rotate, u
 
 @click.group("registry")
 def command() -> None:
-    """What is declared of the cluster's Harbor: projects, upstreams, robots, schedules."""
+    """Configure, back up and upgrade the cluster's Harbor."""
 
 
 for one in (

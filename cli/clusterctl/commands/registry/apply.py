@@ -30,11 +30,12 @@ from clusterctl.registry.harbor import reconcile
 @json_option
 @click.pass_obj
 def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, yes: bool, as_json: bool) -> int:
-    """Make Harbor what the settings declare; a second time there is nothing to do.
+    """Configure Harbor as the settings declare.
 
-    An object that fails keeps no other from being done. An upstream that Harbor cannot reach is deferred,
-    with what needs it: exit code 3, and running it again goes on from there. Secrets of robots are made here
-    and kept in .clusterctl/secrets/registry-robots.json, or handed to registry_robots_secret_command.
+    A second run changes nothing. If an object fails, the others are still configured. An upstream that
+    Harbor cannot reach is deferred, with what depends on it: exit code 3; run it again later. Secrets of
+    robots are generated here and kept in .clusterctl/secrets/registry-robots.json, or passed to
+    registry_robots_secret_command.
     """
     found = settings(named)
     with (

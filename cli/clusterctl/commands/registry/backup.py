@@ -18,13 +18,11 @@ QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dump
 
 
 @click.command("backup")
-@click.option(
-    "--verify", is_flag=True, help="Take none: read a whole backup again and say whether it is good."
-)
-@click.option("--name", default="", metavar="NAME", help="With --verify: which one. Default: the newest.")
-@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--verify", is_flag=True, help="Take no backup: read an existing one completely and verify it.")
+@click.option("--name", default="", metavar="NAME", help="With --verify: which backup. Default: the newest.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; check that it could start.")
 @yes_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -39,11 +37,11 @@ def command(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Back Harbor up on its host (harbor_backup_dir), and read all of it again.
+    """Back up Harbor on its host (harbor_backup_dir), and verify the backup.
 
-    Images are copied while everybody works on; then Harbor is read-only while its database is dumped, and
-    writable again however that ends. A layer that an earlier backup has is not copied again. Exit code 1
-    where it failed, or where layers are damaged in Harbor.
+    Images are copied while Harbor is in use; then it is read-only while its database is dumped, and
+    writable again even if that fails. Layers in an earlier backup are not copied again. Exit code 1 if it
+    failed, or if layers are damaged in Harbor.
     """
     if name and not verify:
         raise click.UsageError("--name says which backup --verify reads.")

@@ -26,10 +26,10 @@ from clusterctl.registry.harbor import reconcile
 @json_option
 @click.pass_obj
 def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, as_json: bool) -> int:
-    """Say, object by object, how Harbor differs from what is declared. Changes nothing.
+    """Show, object by object, how Harbor differs from what is declared. Changes nothing.
 
-    Objects that nobody declared are named and left alone. Exit code 1 where something can never be as
-    declared: the message says why.
+    Undeclared objects are named and not changed. Exit code 1 if a declaration can never be met: the message
+    gives the reason.
     """
     found = settings(named)
     with reached(found, prune=prune, prove=prove, adopt=adopt) as site:

@@ -19,21 +19,21 @@ from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on standard output."
+    "--json", "as_json", is_flag=True, help="One JSON object per line on standard output."
 )
 prove_option = click.option(
     "--prove-robots",
     "prove",
     is_flag=True,
-    help="Log in as each robot; one whose secret is refused gets a new one.",
+    help="Log in as each robot; if its secret is refused, generate a new one.",
 )
 adopt_option = click.option(
     "--adopt",
     is_flag=True,
-    help="Take over declared robots that were not made here: a new secret shuts out whoever uses them.",
+    help="Take over declared robots that were not created here: their new secret locks out present users.",
 )
 prune_option = click.option(
-    "--prune", is_flag=True, help="Also delete what is not declared, of kinds and in projects that are."
+    "--prune", is_flag=True, help="Also delete undeclared objects of declared kinds and projects."
 )
 
 

@@ -18,9 +18,9 @@ QUESTION = "Install Harbor on {host} and put {backup} back into it?"
 
 @click.command("restore")
 @click.option("--backup", "name", default="", metavar="NAME", help="Which backup. Default: the newest.")
-@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; check that it could start.")
 @yes_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -34,11 +34,11 @@ def command(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Put a backup back on an empty registry host: images and secrets, the database, then Harbor itself.
+    """Restore a backup on an empty registry host: images and secrets, the database, then Harbor itself.
 
-    The backup must lie in harbor_backup_dir on that host, and harbor_version must be its release. A host
-    with a Harbor or its data is refused. A restore that was interrupted goes on where it was; until it is at
-    its end nothing else is done with that Harbor. --check reads the whole backup.
+    The backup must be in harbor_backup_dir on that host, and harbor_version must be its release. A host
+    with a Harbor or its data is refused. An interrupted restore is resumed; until it is complete, nothing
+    else can be done with that Harbor. --check reads the whole backup.
     """
     if name:
         host.require_name(name)

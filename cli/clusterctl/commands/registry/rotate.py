@@ -25,12 +25,12 @@ from clusterctl.registry.harbor.vault import now
 
 @click.command("rotate")
 @click.argument("names", nargs=-1, metavar="[ROBOT]...")
-@click.option("--all", "every", is_flag=True, help="All robots that are declared.")
+@click.option("--all", "every", is_flag=True, help="All declared robots.")
 @click.option(
     "--expiring",
     type=click.IntRange(0),
     metavar="DAYS",
-    help="Those that expire within so many days, or have.",
+    help="Robots that expire within this many days, or have expired.",
 )
 @yes_option
 @json_option
@@ -38,11 +38,11 @@ from clusterctl.registry.harbor.vault import now
 def command(
     named: Path | None, *, names: tuple[str, ...], every: bool, expiring: int | None, yes: bool, as_json: bool
 ) -> int:
-    """Give robot accounts a new secret, and the whole life that is declared counted from today.
+    """Give robot accounts a new secret, and a new expiry: the declared lifetime from today.
 
-    A robot of a project is named PROJECT+ROBOT. The old secret is void at once: bring the new one to the
-    nodes with clusterctl apply. A run that is interrupted is completed by clusterctl registry apply. Nothing
-    else of a robot changes. One that was not made here is left out unless it is named.
+    A robot of a project is named PROJECT+ROBOT. The old secret is void immediately: copy the new one to the
+    nodes with clusterctl apply. An interrupted run is completed by clusterctl registry apply. Nothing else
+    of a robot changes. Robots that were not created here are skipped unless they are named.
     """
     if bool(names) + every + (expiring is not None) != 1:
         raise click.UsageError("Name robots, or give one of --all and --expiring.")

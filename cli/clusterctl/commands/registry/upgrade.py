@@ -20,11 +20,11 @@ QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is
 @click.option(
     "--database-backed-up",
     is_flag=True,
-    help="With harbor_external_database: your word that it was backed up; no backup of Harbor has it.",
+    help="With harbor_external_database: confirm that you backed it up; backups of Harbor do not contain it.",
 )
-@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; see that it could be begun.")
+@click.option("--check", "--dry-run", is_flag=True, help="Change nothing; check that it could start.")
 @yes_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on standard output.")
 @password_options
 @pass_runner
 @click.pass_obj
@@ -38,12 +38,12 @@ def command(
     passwords: Passwords,
     runner: Runner,
 ) -> int:
-    """Bring Harbor to the release that harbor_version declares, with its installer declared beside it.
+    """Upgrade Harbor to harbor_version, with the installer that is declared for it.
 
-    A step that Harbor does not document is refused before anything is touched. The backup is read again as
-    a whole first; Harbor's own tool migrates a copy of the settings, and may refuse: what was there runs on
-    then. One that was interrupted goes on with the next upgrade or apply. There is no way back but registry
-    restore.
+    An upgrade path that Harbor does not document is refused before anything is changed. The backup is
+    verified first; Harbor's own tool migrates a copy of the settings, and may refuse: the old release then
+    keeps running. An interrupted upgrade is continued by the next upgrade or apply. The only way back is
+    registry restore.
     """
     told = {"harbor_database_backed_up": True} if database_backed_up else {}
     operation = RegistryOperation("registry upgrade", "registry_upgrade.yml", check=check, extra_vars=told)

@@ -30,18 +30,16 @@ def site_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*arguments, asked=asked, **options)
 
     for option in (
-        click.option(
-            "--full", is_flag=True, help="Every task through Ansible, on hosts where nothing has changed too."
-        ),
+        click.option("--full", is_flag=True, help="Run every task through Ansible, also on unchanged hosts."),
         click.option(
             "--wave",
             type=click.IntRange(1, MAX_WAVE),
             default=MAX_WAVE,
             show_default=True,
             metavar="N",
-            help="No more hosts than this at once: they share the registry's link.",
+            help="Maximum hosts in parallel: they share the registry's link.",
         ),
-        click.option("--force-busy", is_flag=True, help="Change hosts on which jobs are running, too."),
+        click.option("--force-busy", is_flag=True, help="Also change hosts on which jobs are running."),
         click.option("--reboot", is_flag=True, help="Allow hosts that need it to be rebooted."),
         click.option(
             "--limit", metavar="HOSTS", help="Only these hosts, groups or globs, separated by commas."

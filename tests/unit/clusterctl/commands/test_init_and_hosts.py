@@ -108,7 +108,7 @@ def test_add_refuses_what_could_not_be_reached(site: Path, arguments: list[str],
 
 
 @pytest.mark.parametrize(
-    "arguments", [["quarantine", "gpu9", "--reason", "x"], ["replace", "gpu9"], ["forget", "gpu9"]]
+    "arguments", [["quarantine", "gpu9", "--reason", "x"], ["replace", "gpu9"], ["remove", "gpu9"]]
 )
 def test_a_host_that_is_not_there_is_not_touched(site: Path, arguments: list[str]) -> None:
     refused = error(hosts(site, *arguments))
@@ -136,6 +136,7 @@ def test_scan_refuses_a_fingerprint_that_is_none(site: Path) -> None:
     [
         ["add", "gpu03", "10.0.0.3"],
         ["replace", "gpu01"],
+        ["remove", "gpu01", "--yes"],
         ["forget", "gpu01", "--yes"],
         ["quarantine", "gpu01", "--reason", "x"],
     ],
@@ -148,3 +149,10 @@ def test_hosts_are_not_changed_while_an_apply_works_on_them(site: Path, argument
     assert "has been running apply on this cluster since" in refused.what
     assert (site / "hosts.yml").read_text() == before
     assert quarantine.entries(ClusterDirectory(site)) == {}
+
+
+def test_forget_is_a_deprecated_name_of_remove(site: Path) -> None:
+    done = hosts(site, "forget", "gpu9", "--yes")
+    assert error(done).code == "inventory.unknown-host"
+    assert "The command 'forget' is deprecated. Use clusterctl hosts remove." in done.stderr
+    assert "forget" not in hosts(site, "--help").output

@@ -114,8 +114,9 @@ def test_replace_takes_the_new_key_and_shows_both(
         assert "Nothing to replace" in unchanged.stderr
 
 
-def test_forget_takes_the_key_too(
-    directory: ClusterDirectory, keys: Keys, declared: Callable[[int], None]
+@pytest.mark.parametrize("name", ["remove", "forget"])
+def test_remove_takes_the_key_too(
+    name: str, directory: ClusterDirectory, keys: Keys, declared: Callable[[int], None]
 ) -> None:
     declared(2222)
     pin(directory, 2222, keys.host)
@@ -124,7 +125,7 @@ def test_forget_takes_the_key_too(
     own.write_text("hardware_gpu_count: 4\n")
     assert call(directory, "quarantine", "gpu01", "--reason", "gone").exception is None
     assert call(directory, "add", "gpu02", "10.0.0.2").exception is None
-    assert call(directory, "forget", "gpu01", "--yes").return_value == 0
+    assert call(directory, name, "gpu01", "--yes").return_value == 0
     assert directory.known_hosts.read_text() == ""
     assert "gpu01" not in directory.hosts_file.read_text()
     assert own.with_name("gpu01.yml.forgotten").is_file()
