@@ -121,7 +121,7 @@ def small_png(raw: bytes) -> bytes:
 def rehearse() -> tuple[list[tuple[str, list[Text]]], str]:
     """The session, and its report as HTML, of a run that blames the planted fault and nothing else.
 
-    On a machine that is busy with other things the lab's network is slow too, and is blamed beside it.
+    On a machine that is busy with other things the lab's network is slow too, and is blamed next to it.
     """
     report = [str(ROOT / ".venv/bin/clusterctl"), "-C", str(CLUSTER), "report", "--format"]
     blamed = ""

@@ -36,7 +36,7 @@ SLOWEST = 15
 NO_TESTS = 5  # pytest's exit code where none was chosen
 # What a machine may lack that no tier can bring.
 EXCUSED = re.compile(
-    r"not beside this clone|no disk can be mounted|no network of its own here|little-endian"
+    r"not next to this clone|no disk can be mounted|no network of its own here|little-endian"
     r"|there is no Python 3"
 )
 

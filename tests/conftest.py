@@ -66,8 +66,8 @@ def engine() -> None:
 
 @pytest.fixture(scope="session")
 def fixtures_dir() -> Path:
-    """Real captures, where the machine has them beside the clone; tests that want them skip elsewhere."""
+    """Real captures, where the machine has them next to the clone; tests that want them skip elsewhere."""
     directory = ROOT.parent / "shared" / "fixtures"
     if not directory.is_dir():
-        pytest.skip("the captures are not beside this clone")
+        pytest.skip("the captures are not next to this clone")
     return directory

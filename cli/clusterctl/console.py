@@ -30,7 +30,7 @@ def is_plain() -> bool:
 class Lasting(Console):
     """A console whose reader may go away (| head, a lost terminal): what is said then goes nowhere.
 
-    Work goes on. On a terminal lines are broken between words; elsewhere they stay whole.
+    Work continues. On a terminal lines are broken between words; elsewhere they stay whole.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -103,7 +103,7 @@ def explain(error: ExplainedError) -> None:
 def tell(what: str, *more: tuple[str, str], style: str = "") -> None:
     """A message, and what belongs to it: each of ``more`` is a word and its text, left out without one.
 
-    On a terminal lines are broken between words, never in a path, and texts go on below their beginning.
+    On a terminal lines are broken between words, never in a path, and texts continue below their beginning.
     """
     MESSAGES.print(Text(_wrapped(printable(what)), style=style), soft_wrap=True)
     for word, text in more:

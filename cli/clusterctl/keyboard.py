@@ -16,7 +16,7 @@ _LOCAL_MODES = 3
 def unechoed() -> Iterator[None]:
     """Within the block the terminal shows no key that is pressed; Ctrl-C works, what was typed is dropped.
 
-    Does nothing where standard input is no terminal, or another program has it now.
+    Does nothing where standard input is not a terminal, or another program has it now.
     """
     before = _modes()
     if before is None:
@@ -33,7 +33,7 @@ def unechoed() -> Iterator[None]:
 
 
 def _modes() -> list[Any] | None:
-    """The terminal's modes, where there is one and it is ours: to set those of another's would stop us."""
+    """The terminal's modes, if there is one and it is ours: to set those of another's would stop us."""
     with contextlib.suppress(OSError, ValueError, termios.error):
         if os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp():
             return termios.tcgetattr(sys.stdin)

@@ -62,7 +62,7 @@ class LiveArea(RenderHook):
         self._shown, self._columns = wanted, columns
 
     def close(self) -> None:
-        """Give the terminal back, with the cursor where the lines began."""
+        """Give the terminal back, with the cursor where the lines started."""
         self.draw([])
         self._opened.close()
 
@@ -88,7 +88,7 @@ class LiveArea(RenderHook):
         return sum(max(1, math.ceil(line.cell_len / (columns + 1))) for line in self._shown)
 
     def _went_on(self, _number: int, _frame: FrameType | None) -> None:
-        """After Ctrl-Z and fg the shell's words stand where we drew: begin below them."""
+        """After Ctrl-Z and fg the shell's words stand where we drew: start below them."""
         self._shown = []
 
 

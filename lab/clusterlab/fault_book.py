@@ -114,7 +114,7 @@ def require_ours(lab: LabDirectory, state: LabState, inventory: Path, name: str)
     why = refusal(name, state, addresses, found[0] if found else None)
     if why:
         raise ClusterctlError(
-            f"{name} is no host that this machine's lab made: {why}",
+            f"{name} is not a host that this machine's lab made: {why}",
             code="lab.not-ours",
             where=str(inventory),
             hint="Faults go to the lab's hosts alone; clusterctl lab status names them.",

@@ -71,7 +71,7 @@ def _descriptors(process: Path) -> Iterator[str]:
     try:
         if process.stat().st_uid == os.geteuid():
             for descriptor in (process / "fd").iterdir():
-                yield os.readlink(descriptor)  # noqa: PTH115 - a Path of such a link is no path
+                yield os.readlink(descriptor)  # noqa: PTH115 - a Path of such a link is not a path
     except OSError:
         return
 

@@ -65,11 +65,11 @@ def registry_node() -> str:
 def host_number(node: str) -> int:
     """The last octet of a node's address: depot 2, registry01 5, gpu01 11, gpu02 12, ...
 
-    Raises ValueError for a name that is no lab host's.
+    Raises ValueError for a name that is not a lab host's.
     """
     if node == DEPOT:
         return 2
     match = _NODE.match(node)
     if match is None or int(match[2]) == 0:
-        raise ValueError(f"{node!r} is no lab host's name")
+        raise ValueError(f"{node!r} is not a lab host's name")
     return (10 if match[1] == "gpu" else 4) + int(match[2])

@@ -108,7 +108,7 @@ def host_keys(names: Names, node: LabNode) -> list[str]:
 
 
 def is_running(names: Names, node: LabNode) -> bool | None:
-    """Whether the host's container runs; None where there is none."""
+    """Whether the host's container runs; None if there is none."""
     found = docker.inspect("container", [names.container(node.name)], missing_ok=True)
     return bool(found[0]["State"]["Running"]) if found else None
 

@@ -129,7 +129,7 @@ class LabDirectory:
         return self.node(name) / "hardware.json"
 
     def load(self) -> LabState | None:
-        """The state, or None where there is no lab.
+        """The state, or None if there is no lab.
 
         Raises ClusterctlError: ``lab.state-unreadable``, or ``lab.moved`` where the directory was moved or
         copied since, so that the lab's containers bear another name than this path gives.

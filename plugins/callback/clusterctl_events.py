@@ -124,7 +124,7 @@ class CallbackModule(CallbackBase):
 
     @staticmethod
     def _die_with_parent() -> None:
-        """A playbook that nobody watches must not go on: its outcome would be lost."""
+        """A playbook that nobody watches must not continue: its outcome would be lost."""
         parent = os.environ.get("CLUSTERCTL_EVENTS_PARENT", "")
         with contextlib.suppress(OSError, AttributeError):  # not Linux: the broken pipe ends it
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -144,7 +144,7 @@ class CallbackModule(CallbackBase):
     # Plays and tasks
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """A play begins; names its hosts, so that a host that says nothing is missed."""
+        """A play starts; names its hosts, so that a host that says nothing is missed."""
         inventory = play.get_variable_manager()._inventory
         hosts = [host.name for host in inventory.get_hosts(play.hosts)]
         self._send("play_started", play=play.get_name(), hosts=hosts)
@@ -154,11 +154,11 @@ class CallbackModule(CallbackBase):
         self._send("play_empty")
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """A task begins on the play's hosts."""
+        """A task starts on the play's hosts."""
         self._task_started(task, handler=False)
 
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
-        """A handler begins."""
+        """A handler starts."""
         self._task_started(task, handler=True)
 
     def _task_started(self, task: Any, *, handler: bool) -> None:
@@ -175,7 +175,7 @@ class CallbackModule(CallbackBase):
         return os.path.relpath(path) if path.startswith(str(Path.cwd()) + os.sep) else path
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        """One host begins the task."""
+        """One host starts the task."""
         self._send("host_started", host=host.get_name(), task_id=task._uuid)
 
     # Results
@@ -239,7 +239,7 @@ class CallbackModule(CallbackBase):
                    attempt=data.get("attempts", 0), retries=data.get("retries", 0))  # fmt: skip
 
     def _job(self, result: Any, status: str) -> None:
-        """An asynchronous job begins or has ended; its id must outlive us."""
+        """An asynchronous job starts or has ended; its id must outlive us."""
         data, task = result.result, result.task
         job = data.get("ansible_job_id")
         if not job or "results" in data:

@@ -47,7 +47,7 @@ def source_stanza(url: str, suite: str, components: str, options: str) -> str:
 
 
 def find_source(root: Path, url: str, but_not: str = "") -> str:
-    """The file under /etc/apt that already names the URL as a source; empty where none does."""
+    """The file under /etc/apt that already names the URL as a source; empty if none does."""
     apt = root / "etc/apt"
     files = [apt / "sources.list", *sorted((apt / "sources.list.d").glob("*"))]
     for path in files:

@@ -33,7 +33,7 @@ def run_bounded(
     """Exit code, standard output and standard error of a program that has `seconds` to end.
 
     124 where it did not end (then it is killed, and not waited for: one that hangs in the kernel
-    cannot be killed), 127 where there is no such program; standard error says so.
+    cannot be killed), 127 if there is no such program; standard error says so.
     """
     try:
         process = subprocess.Popen(

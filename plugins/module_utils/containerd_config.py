@@ -37,7 +37,7 @@ def registry_trees(dumped: str) -> list[str]:
 
 
 def in_the_way(text: str) -> list[str]:
-    """Tables of the old form, beside which containerd refuses to take a config_path."""
+    """Tables of the old form, next to which containerd refuses to take a config_path."""
     names = [_name(match[1]) for match in TABLE.finditer(text)]
     found = set()
     for plugin in PLUGINS.values():
@@ -84,7 +84,7 @@ def _name(table: str) -> str:
 
 
 def _bounds(text: str, table: str) -> tuple[int, int]:
-    """Where a table's body begins (after its head) and ends; -1 where there is no such table."""
+    """Where a table's body starts (after its head) and ends; -1 if there is no such table."""
     wanted = _name(table)
     for match in TABLE.finditer(text):
         if _name(match[1]) == wanted and "[[" not in match[0]:

@@ -14,7 +14,7 @@ from typing import Any
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import ABSENT, TIMED_OUT, run_bounded
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_node import read_text
 
-# (exit code, standard output); 127 where there is no such program, 124 where it did not end in time.
+# (exit code, standard output); 127 if there is no such program, 124 where it did not end in time.
 Run = Callable[[list[str]], tuple[int, str]]
 
 # Ours to stop and start: by the name of the process (the kernel keeps 15 characters) or of its unit.
@@ -53,7 +53,7 @@ def device_holders(root: Path) -> dict[int, str]:
 
 
 def compute_processes(run: Run) -> dict[int, str]:
-    """What nvidia-smi calls compute processes; empty where no driver runs. Raises CannotTellError."""
+    """What nvidia-smi calls compute processes; empty if no driver runs. Raises CannotTellError."""
     code, output = run(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"])
     if code == ABSENT or code in NO_DRIVER:
         return {}

@@ -97,14 +97,14 @@ def has_headers(root: Path, kernel: str) -> bool:
 
 
 def loaded_driver(root: Path) -> str:
-    """The version of the NVIDIA module that the kernel runs; empty where none is loaded."""
+    """The version of the NVIDIA module that the kernel runs; empty if none is loaded."""
     banner = read_text(root / "proc/driver/nvidia/version")
     match = re.search(r"NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", banner + " ")
     return match.group(1) if match else read_text(root / "sys/module/nvidia/version")
 
 
 def loaded_flavor(root: Path) -> str:
-    """`open`, `proprietary`, or empty where no NVIDIA module is loaded."""
+    """`open`, `proprietary`, or empty if no NVIDIA module is loaded."""
     banner = read_text(root / "proc/driver/nvidia/version")
     if not banner:
         return ""

@@ -72,7 +72,7 @@ class Harbor:
         try:
             return json.loads(text) if text.strip() else None
         except ValueError:
-            raise HarborError(f"{method} {path}: an answer that is no JSON") from None
+            raise HarborError(f"{method} {path}: an answer that is not JSON") from None
 
     def served(self) -> str:
         """SHA-256 of the certificate that is shown now, whoever signed it. Raises HarborError."""

@@ -47,7 +47,7 @@ def fingerprint(path: Path) -> str:
 
 
 def served(harbor: Harbor) -> str:
-    """SHA-256 of the certificate that is shown now; empty where nobody answers."""
+    """SHA-256 of the certificate that is shown now; empty if nobody answers."""
     try:
         return harbor.served()
     except HarborError:

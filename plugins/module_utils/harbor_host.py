@@ -31,7 +31,7 @@ MOST_SERIES_AT_ONCE = 2
 
 
 def read_record(directory: str) -> dict[str, Any]:
-    """What the last installation wrote down; {} where there was none."""
+    """What the last installation wrote down; {} if there was none."""
     try:
         found = json.loads((Path(directory) / RECORD).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -47,18 +47,18 @@ def write_record(directory: str, record: Mapping[str, Any]) -> None:
 
 
 def read_restore(directory: str) -> dict[str, Any]:
-    """What a restore that was interrupted has done; {} where there was none. Raises OSError or ValueError."""
+    """What a restore that was interrupted has done; {} if there was none. Raises OSError or ValueError."""
     path = Path(directory) / RESTORE
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def why_half_restored(directory: str) -> str:
-    """Why nothing else may be done with a Harbor whose restore was interrupted; empty where none was."""
+    """Why nothing else may be done with a Harbor whose restore was interrupted; empty if none was."""
     mark = read_restore(directory)
     if not mark:
         return ""
     return (
-        f"a restore of {mark.get('backup')} was begun here and is not at its end: "
+        f"a restore of {mark.get('backup')} was started here and is not at its end: "
         "`clusterctl registry restore` ends it"
     )
 
@@ -79,7 +79,7 @@ def why_no_upgrade(before: str, after: str) -> str:
     """Why Harbor cannot go from one release to another in one step; empty where it can."""
     if series(before) not in SERIES or series(after) not in SERIES:
         known = f"{SERIES[0]} to {SERIES[-1]}"
-        return f"{before} to {after} is no hop that is known here (releases {known} are)"
+        return f"{before} to {after} is not a hop that is known here (releases {known} are)"
     if numbers(after) < numbers(before):
         return f"Harbor has no way back from {before} to {after}; restore a backup of {after} instead"
     if SERIES.index(series(after)) - SERIES.index(series(before)) > MOST_SERIES_AT_ONCE:
@@ -96,7 +96,7 @@ def why_not(record: Mapping[str, Any], version: str, *, upgrade: bool, running: 
     before = str(record.get("version", ""))
     to = str(record.get("to", "")) if record.get("state") == UPGRADING else ""
     if to and version not in (before, to):
-        return f"an upgrade from {before} to {to} was begun here: declare {to}, or {before} to go back"
+        return f"an upgrade from {before} to {to} was started here: declare {to}, or {before} to go back"
     if not before or before == version:
         return ""
     why = why_no_upgrade(before, version)
@@ -129,7 +129,7 @@ def runs() -> bool:
 
 
 def published() -> list[tuple[str, str, set[int]]] | None:
-    """Running containers: name, directory of the Compose project, TCP ports; None where nobody answers."""
+    """Running containers: name, directory of the Compose project, TCP ports; None if nobody answers."""
     place = '{{.Label "com.docker.compose.project.working_dir"}}'
     asked = ["docker", "ps", "--no-trunc", "--format", f"{{{{.Names}}}}\t{place}\t{{{{.Ports}}}}"]
     rc, out, _ = run_bounded(asked, LOOK_S)

@@ -50,7 +50,7 @@ def backups(directory: Path) -> list[Path]:
 
 
 def choose(directory: Path, name: str) -> Path:
-    """The backup of that name, the newest without one. Raises ValueError where there is none."""
+    """The backup of that name, the newest without one. Raises ValueError if there is none."""
     there = backups(directory)
     chosen = [path for path in there if path.name == name] if name else there[-1:]
     if not chosen:
@@ -142,7 +142,7 @@ def wrong(backup: Path) -> list[str]:
         if not dump.is_file() or sha256_of(dump) != manifest["database_sha256"]:
             found.append(f"{DUMP} is gone or was changed")
         elif not whole_dump(dump):
-            found.append(f"{DUMP} is no whole dump")
+            found.append(f"{DUMP} is not a whole dump")
     if not any(one.path == KEY_FILE for one in files):
         found.append(f"{KEY_FILE} is not in it: nothing that Harbor encrypted could be read again")
     for one in files:

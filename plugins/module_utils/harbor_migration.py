@@ -19,7 +19,7 @@ ASKED_OF_REDIS = ("harbor_db_index", "cache_layer_db_index")
 
 
 def copy_for_migration(text: str) -> str:
-    """Settings as the tool can read them, where what it asks for is no setting of Harbor's."""
+    """Settings as the tool can read them, where what it asks for is not a setting of Harbor's."""
     line = next((line for line in text.splitlines() if line.startswith(REDIS)), "")
     try:
         redis = json.loads(line.removeprefix(REDIS) or "{}")

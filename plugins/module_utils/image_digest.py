@@ -34,7 +34,7 @@ CODES = {
 def require_digest(module: AnsibleModule, digest: str) -> None:
     """Ends the module where `digest` is none."""
     if not DIGEST.fullmatch(digest):
-        module.fail_json(msg=f"{digest!r} is no digest (sha256: and 64 hexadecimal digits).")
+        module.fail_json(msg=f"{digest!r} is not a digest (sha256: and 64 hexadecimal digits).")
 
 
 def find_program(module: AnsibleModule, name: str, role: str, **absent: object) -> str:

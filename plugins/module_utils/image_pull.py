@@ -23,7 +23,7 @@ LINE = re.compile(r"([0-9a-f]{12}): (Download complete|Pull complete)")
 def layers_of(fetch: Callable[[str], bytes], digest: str, machine: str) -> dict[str, int]:
     """Compressed size of each layer by digest, of an image or of a list's image for this machine.
 
-    Raises ValueError where there is no such manifest, KeyError or TypeError where it is none.
+    Raises ValueError if there is no such manifest, KeyError or TypeError where it is none.
     """
     manifest = json.loads(fetch(digest))
     if "manifests" in manifest:
@@ -73,7 +73,7 @@ def link(address: str) -> tuple[str, int]:
 
 
 class Course:
-    """The course of a pull, from the lines that Docker prints while it goes on."""
+    """The course of a pull, from the lines that Docker prints while it continues."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

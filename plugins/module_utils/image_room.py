@@ -50,7 +50,7 @@ def missing(layers: Mapping[str, int], info: Mapping[str, Any]) -> dict[str, int
     chain = ""
     for digest in layers:
         unpacked = _text(kept / "distribution/diffid-by-digest/sha256" / _hex(digest))
-        # As Docker names a layer on top of those below it; what a removed image has left is no layer.
+        # As Docker names a layer on top of those below it; what a removed image has left is not a layer.
         chain = f"sha256:{hashlib.sha256(f'{chain} {unpacked}'.encode()).hexdigest()}" if chain else unpacked
         if not unpacked or not (kept / "layerdb/sha256" / _hex(chain)).is_dir():
             break
@@ -61,7 +61,7 @@ def missing(layers: Mapping[str, int], info: Mapping[str, Any]) -> dict[str, int
 def too_little(
     layers: Mapping[str, int], info: Mapping[str, Any], *, factor: float, to_remain_gb: float
 ) -> str:
-    """Why a pull of ``layers`` (compressed sizes) is not to begin; "" where it may.
+    """Why a pull of ``layers`` (compressed sizes) is not to start; "" where it may.
 
     ``factor``: what a layer takes at the most while it is pulled, packed and unpacked, over its compressed
     size. ``to_remain_gb`` is to be free when the pull is done.

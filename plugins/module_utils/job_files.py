@@ -27,7 +27,7 @@ def living_jobs(proc: Path = Path("/proc")) -> set[str]:
 
 
 def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:
-    """One job: finished (with its result), running, lost (begun, no process, no result) or unknown."""
+    """One job: finished (with its result), running, lost (started, no process, no result) or unknown."""
     try:
         data = json.loads((directory / job).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -60,5 +60,5 @@ def look(ids: list[str], directory: Path, proc: Path = Path("/proc")) -> list[di
 
 
 def running(directory: Path, proc: Path = Path("/proc")) -> list[str]:
-    """The jobs of the directory that still run, whoever began them."""
+    """The jobs of the directory that still run, whoever started them."""
     return [str(job["id"]) for job in look([], directory, proc)]

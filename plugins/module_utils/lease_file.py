@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 
 def read(path: Path) -> Record | None:
-    """The lease on this node, None where there is none. One that cannot be read holds all the same.
+    """The lease on this node, None if there is none. One that cannot be read holds all the same.
 
     Raises OSError where the file is there and may not be read.
     """
@@ -46,7 +46,7 @@ def readable(path: Path) -> Record | None:
 
 
 class StillAtWorkError(Exception):
-    """Nobody holds the node, and what an earlier run began on it still runs."""
+    """Nobody holds the node, and what an earlier run started on it still runs."""
 
     def __init__(self, jobs: list[str]) -> None:
         super().__init__(", ".join(jobs))

@@ -70,7 +70,7 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
 
 
 def _token_place(refusal: urllib.error.HTTPError) -> str:
-    """Where a registry wants a token to be had; empty where it wants none, or one without TLS."""
+    """Where a registry needs a token to be had; empty where it wants none, or one without TLS."""
     challenge = refusal.headers.get("WWW-Authenticate", "")
     words = dict(CHALLENGE.findall(challenge))
     realm = words.pop("realm", "")

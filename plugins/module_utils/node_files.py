@@ -15,7 +15,7 @@ CHUNK = 1 << 20
 
 
 def read_file(path: Path) -> str:
-    """A file's text, "" where there is none."""
+    """A file's text, "" if there is none."""
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
@@ -43,7 +43,7 @@ def replace_file(path: Path, content: str | bytes, mode: int | None = None) -> N
     before = path.stat() if mode is None and path.is_file() else None
     if mode is None:
         mode = stat.S_IMODE(before.st_mode) if before else 0o644
-    # Hidden, and beside the file: apt, Docker and systemd pass over it if it is left behind.
+    # Hidden, and next to the file: apt, Docker and systemd pass over it if it is left behind.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     temporary = Path(name)
     try:

@@ -53,10 +53,10 @@ def read_mirrors(declared: Iterable[Mapping[str, Any]], *, fail_closed: bool) ->
     for one in declared:
         upstream, found = str(one["upstream"]).strip(), URL.fullmatch(str(one["url"]).strip())
         if not found:
-            raise ValueError(f"{one['url']} is no address of a mirror; write https://HOST[:PORT][/PATH]")
+            raise ValueError(f"{one['url']} is not an address of a mirror; write https://HOST[:PORT][/PATH]")
         if not re.fullmatch(r"[A-Za-z0-9.-]+(:\d+)?", upstream):
             raise ValueError(
-                f"{upstream!r} is no upstream; write it as images name it, for example docker.io"
+                f"{upstream!r} is not an upstream; write it as images name it, for example docker.io"
             )
         scheme, host, path = found[1], found[2], (found[3] or "").strip("/")
         path = path.removeprefix("v2/")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A systemd unit's process, and since when it runs: what it may have read of the files beside it."""
+"""A systemd unit's process, and since when it runs: what it may have read of the files next to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import 
 
 
 def show(module: AnsibleModule, unit: str, *names: str) -> dict[str, str]:
-    """Properties of a unit by name; {} where there is no systemd."""
+    """Properties of a unit by name; {} if there is no systemd."""
     systemctl = module.get_bin_path("systemctl")
     if not systemctl:
         return {}

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What became of asynchronous jobs that an earlier run began on this host."""
+"""What became of asynchronous jobs that an earlier run started on this host."""
 
 from __future__ import annotations
 

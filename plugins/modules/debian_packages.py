@@ -191,7 +191,7 @@ def transact(module: AnsibleModule, asked: list[str], lifted: list[str]) -> None
 
 
 def hold(module: AnsibleModule, names: list[str]) -> None:
-    """Record that we hold `names`, then hold them: no hold of ours may pass for somebody else's."""
+    """Record that we hold `names`, then hold them: no hold of ours may pass for another party's."""
     replace_file(HOLDS, json.dumps(sorted(our_holds() | set(names))), 0o644)
     module.run_command(["apt-mark", "hold", *names], check_rc=True)
 

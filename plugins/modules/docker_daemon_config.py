@@ -152,7 +152,7 @@ def taken_by_a_reload(before: dict[str, Any], after: dict[str, Any]) -> dict[str
 
 
 def only_changes(before: dict[str, Any], after: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What differs, on both sides: what an operator put beside it is nobody's to read in a log."""
+    """What differs, on both sides: what an operator put next to it is nobody's to read in a log."""
     old, new = {}, {}
     for key in before.keys() | after.keys():
         one, other = before.get(key), after.get(key)

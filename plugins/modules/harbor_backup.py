@@ -139,7 +139,7 @@ def writable(harbor: Harbor, directory: str, insist_s: float) -> bool:
 
 
 def require_room(data: Path, directory: Path, before: Path | None) -> None:
-    """Refuse to begin what would not fit. Raises BackupError."""
+    """Refuse to start what would not fit. Raises BackupError."""
     linked = before if before and harbor_copy.can_link(directory) else None
     known = {one.path: one.size for one in kept.read_files(linked)} if linked else {}
     wanted = SPARE_BYTES

@@ -76,7 +76,7 @@ class RefusedError(Exception):
 
 
 def download(url: str, proxies: Proxies, target: Path) -> None:
-    """Fetch it beside its place, then put it there as a whole. Raises OSError."""
+    """Fetch it next to its place, then put it there as a whole. Raises OSError."""
     proxy = proxies.for_url(url)
     handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
     part = target.with_name(f".{target.name}.part")
@@ -142,7 +142,7 @@ def release_of(prepare: str) -> str:
 
 
 def unpack(archive: Path, target: Path, version: str) -> None:
-    """Unpack beside the target, look at it, then move file by file: settings that lie there stay."""
+    """Unpack next to the target, look at it, then move file by file: settings that lie there stay."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as kept, tarfile.open(archive) as stream:
         for member in members(stream):

@@ -83,7 +83,7 @@ def others(held: dict[int, str], directory: str, *, begun: bool) -> dict[int, st
         if program not in OF_DOCKER:
             found[port] = program
         elif containers is None:
-            # Nothing is stopped or begun where Docker does not answer: then the record's word is enough.
+            # Nothing is stopped or started where Docker does not answer: then the record's word is enough.
             found |= {} if begun else {port: program}
         else:
             publish = [(name, where) for name, where, ports in containers if port in ports]
@@ -119,7 +119,7 @@ def goes_on(record: dict[str, Any], version: str, *, running: bool) -> bool:
 
 
 def moved(record: dict[str, Any], data_dir: str) -> list[str]:
-    """Findings about data that are somewhere else: an empty Harbor would come up beside them."""
+    """Findings about data that are somewhere else: an empty Harbor would come up next to them."""
     before = str(record.get("data_dir", data_dir))
     if before.rstrip("/") == data_dir.rstrip("/"):
         return []

@@ -121,7 +121,7 @@ def declared(options: dict[str, Any]) -> Declared:
 
 
 def shown(options: dict[str, Any]) -> str:
-    """What Harbor's proxy shows now; empty where nobody answers."""
+    """What Harbor's proxy shows now; empty if nobody answers."""
     return served(Harbor(options["hostname"], options["port"]))
 
 
@@ -168,7 +168,7 @@ def run(
         said = " | ".join(lines[-4:]) or f"exit code {rc}"
         said += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {said}. Fix that and apply again; what was begun is done again from its start.",
+            msg=f"{failed}: {said}. Fix that and apply again; what was started is done again from its start.",
             rc=rc,
             stderr_lines=lines,
             **({"code": code} if code else late(rc)),
@@ -181,7 +181,7 @@ def run_long(module: AnsibleModule, argv: list[str], failed: str) -> None:
 
 
 def stop_before(module: AnsibleModule, before: Path, record: dict[str, Any]) -> None:
-    """Have Harbor's own tool agree to the step, then stop what runs; what is begun is written down first."""
+    """Let Harbor's own tool check the step, then stop what runs; record first what is started."""
     options = module.params
     release, version = Path(options["release"]), record["version"]
     for images in sorted(release.glob("harbor*.tar.gz")):

@@ -91,7 +91,7 @@ def write_mark(directory: str, **said: Any) -> None:
 def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
     """Refuse to write over anything. Raises RestoreError."""
     if record:
-        raise RestoreError(f"Harbor {record.get('version')} is installed here; a restore wants an empty host")
+        raise RestoreError(f"Harbor {record.get('version')} is installed here; a restore needs an empty host")
     full = [name for name in ("database", *kept.KEPT) if any((data_dir / name).glob("*"))]
     if full:
         places = ", ".join(str(data_dir / name) for name in full)
@@ -103,7 +103,7 @@ def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
 def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
     """Everything that would refuse this backup here; reads all of it. Raises RestoreError."""
     if mark and mark["backup"] != backup.name:
-        raise RestoreError(f"a restore of {mark['backup']} was begun here; end that one first (--backup)")
+        raise RestoreError(f"a restore of {mark['backup']} was started here; end that one first (--backup)")
     data_dir = Path(options["data_dir"])
     if not mark:
         require_empty(data_dir, read_record(options["directory"]))
@@ -237,7 +237,7 @@ def main() -> None:
         changed = STEPS[options["state"]](options, backup, check=module.check_mode)
     except (RestoreError, DumpError, HarborError, OSError, ValueError, EOFError) as error:
         begun = (Path(options["directory"]) / RESTORE).is_file()
-        rest = "The next restore goes on from there" if begun else "Nothing was touched"
+        rest = "The next restore continues from there" if begun else "Nothing was touched"
         module.fail_json(msg=f"Harbor's backup was not restored: {error}. {rest}.", code="harbor.restore")
     module.exit_json(
         changed=changed, backup=str(backup), clusterctl={"facts": {"backup": {"backup": str(backup)}}}

@@ -55,7 +55,7 @@ class Spec:
 
     @property
     def gpus(self) -> int:
-        """Number of whole GPUs, named 0, 1, ... (MIG instances are 0:0; UUIDs and `all` come beside)."""
+        """Number of whole GPUs, named 0, 1, ... (MIG instances are 0:0; UUIDs and `all` come next to)."""
         return sum(name.isdigit() for name in self.devices)
 
 

@@ -151,7 +151,7 @@ def differs(version: str, flavor: str) -> str:
 
 
 def in_use() -> str:
-    """Who holds the GPUs, besides the driver's own services; empty where nobody does."""
+    """Who holds the GPUs, besides the driver's own services; empty if nobody does."""
     return ", ".join(f"{who} ({pid})" for pid, who in sorted(device_holders(ROOT).items())[:5])
 
 
@@ -175,7 +175,7 @@ def unload(node: Node) -> str:
 
 
 def load_again(node: Node) -> list[str]:
-    """Loads what was unloaded beside the driver itself; returns what cannot be, with the reason.
+    """Loads what was unloaded next to the driver itself; returns what cannot be, with the reason.
 
     Without nvidia_peermem GPUDirect is lost, and nobody says so; the others serve storage and displays.
     """
@@ -238,7 +238,7 @@ def reload_modules(node: Node, version: str, services: list[str]) -> str:
 
 
 def settle_modules(node: Node, reason: str, version: str, services: list[str]) -> str:
-    """Reloads the modules where there is a reason, else loads what an earlier run left unloaded."""
+    """Reloads the modules if there is a reason, else loads what an earlier run left unloaded."""
     if reason:
         return reload_modules(node, version, services)
     if missing := owed():

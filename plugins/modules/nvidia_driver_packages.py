@@ -149,7 +149,7 @@ def refusals(
         if params["source"] == "cuda" and name in ours and after and upstream(after) != params["version"]
     ]
     if mixed:
-        reasons.append(f"apt would mix versions: {', '.join(mixed[:5])} beside {params['version']}")
+        reasons.append(f"apt would mix versions: {', '.join(mixed[:5])} next to {params['version']}")
     return reasons
 
 
@@ -276,7 +276,7 @@ def change(
         install(module, "install", [], arguments)
     installed, held = gpu_node.installed_packages(ROOT)
     wanted = wanted_holds(params, installed)
-    # Before the marks: a hold of ours that is not on record would be taken for somebody else's.
+    # Before the marks: a hold of ours that is not on record would be taken for another party's.
     write_record(ROOT, packages & set(installed), held_by_us | (wanted - held))
     mark(module, "unhold", releases(params, installed, held, record))
     mark(module, "hold", wanted - held)

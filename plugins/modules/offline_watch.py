@@ -53,7 +53,7 @@ clusterctl: {description: In C(facts.offline) what was found, returned: always, 
 
 UNIT = "clusterctl-offline.service"
 UNIT_FILE = Path("/etc/systemd/system") / UNIT
-# Before the network is up at a boot, and not ended by a shutdown: a reboot is no gap.
+# Before the network is up at a boot, and not ended by a shutdown: a reboot is not a gap.
 UNIT_TEXT = """# Written by clusterctl for one run, and taken away after it.
 [Unit]
 Description=clusterctl: whom this node turns to during one run
@@ -147,7 +147,7 @@ def _is_address(word: str) -> bool:
 
 
 def program() -> str:
-    """The text of the watch, which lies beside this module's other parts, packed or not."""
+    """The text of the watch, which lies next to this module's other parts, packed or not."""
     spec = offline_watcher.__spec__
     source = spec.loader.get_source(spec.name)
     if not source:
@@ -206,7 +206,7 @@ def records(directory: Path) -> Iterator[Callable[[float], bool]]:
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """What the watch wrote down, {} where there is nothing."""
+    """What the watch wrote down, {} if there is nothing."""
     try:
         found = json.loads((directory / "record.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -126,7 +126,7 @@ def wanted_files(options: dict[str, Any], containerd_trees: list[str]) -> list[W
     if "docker" in options["engines"] and options["docker_reads_hosts_toml"]:
         trees.add(docker)
     for tree in sorted(trees):
-        # Docker brings its own client's users to the registry itself, and finds its CA beside the file.
+        # Docker brings its own client's users to the registry itself, and finds its CA next to the file.
         if tree != docker and address:
             files.append(Wanted(tree / address / "hosts.toml", own_hosts_toml(address, ca, credentials)))
         for upstream, mirrors in by_upstream.items():

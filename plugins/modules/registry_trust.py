@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host's trust in a registry: its CA for the OS and beside Docker's registries."""
+"""A host's trust in a registry: its CA for the OS and next to Docker's registries."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def judge(brought: Brought, names: list[str], now: datetime, warn_days: int) -> 
     if now >= first.not_valid_after_utc:
         errors.append(f"it ended {first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     if now < first.not_valid_before_utc:
-        errors.append(f"it begins only {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
+        errors.append(f"it starts only {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC")
     if brought.authorities and not leads_to(brought.chain, brought.authorities):
         errors.append("its chain does not lead to the declared authority")
     left = first.not_valid_after_utc - now

@@ -14,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Known where a file of this directory is named; else the defaults hold."""
     parser.addoption("--hosts", default=SIZES, help="Sizes of lab to measure, in this order.")
     parser.addoption(
-        "--minutes", type=float, default=MINUTES, help="No size is begun that will hardly end by then."
+        "--minutes", type=float, default=MINUTES, help="No size is started that will hardly end by then."
     )
 
 

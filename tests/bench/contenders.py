@@ -64,7 +64,7 @@ def second_apply(lab: BenchLab) -> Taken:
     taken, said = timed([str(program), "-C", str(lab.cluster), "apply", "--yes", "--json"])
     summary = json.loads(said.stdout.splitlines()[-1])
     if summary["changed"] or len(summary.get("probed", ())) != len(summary["hosts"]):
-        raise RuntimeError(f"this was no second apply: {summary}")
+        raise RuntimeError(f"this was not a second apply: {summary}")
     return taken
 
 

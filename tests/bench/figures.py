@@ -81,7 +81,7 @@ def parts(figures: Mapping[str, Any]) -> str:
 
 
 def middle(values: Sequence[float] | None) -> float | None:
-    """The median; None where nothing was measured."""
+    """The median; None if nothing was measured."""
     return statistics.median(values) if values else None
 
 

@@ -75,5 +75,5 @@ def _certificate(directory: Path) -> None:
     pem, key = own_authority(x509.IPAddress(ipaddress.ip_address(FAR)), DAY)
     for file in ("server.crt", "ca.crt"):
         (directory / file).write_bytes(pem)
-    # Not beside the certificates: skopeo would take it for a client's.
+    # Not next to the certificates: skopeo would take it for a client's.
     (directory.parent / "server.key").write_bytes(key)

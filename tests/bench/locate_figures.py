@@ -51,7 +51,7 @@ def node_bound(nodes: int) -> int:
 
 
 def totals(figures: Figures) -> str:
-    """All searches of a size that had something to tell; of faults of nodes the rounds beside their goal."""
+    """All searches of a size that had something to tell; of faults of nodes the rounds next to their goal."""
     lines = [
         "| nodes | searches | blamed right | cannot tell | blamed wrongly | most rounds | at most | "
         "most for faults of nodes | of 2 log2(N) + 8 |",

@@ -71,7 +71,7 @@ def copies_here() -> list[float]:
 
 def noises(copied: Sequence[float]) -> tuple[Noise, ...]:
     """Those of the table. ``copied`` are `copies_here`."""
-    of_nccl = "in place beside out of place, nccl-tests on 8 x A100, 64 MiB to 8 GiB"
+    of_nccl = "in place next to out of place, nccl-tests on 8 x A100, 64 MiB to 8 GiB"
     of_tcp = "containers of one machine: 15 % from the middle"
     of_gpus = (
         "GPUs of one model differ by 8 % on average, at most 22 % [Sinha et al., SC22], taken for 4 sigma"
@@ -88,7 +88,7 @@ def noises(copied: Sequence[float]) -> tuple[Noise, ...]:
         Noise("TCP, sigma 8 %", "tcp", partial(normal, 0.08), of_tcp),
         Noise(
             f"memory copies of this machine, median of {SAMPLES}", "gpu",
-            lambda chance: chance.choice(copied), "measured by the bench, beside other work",
+            lambda chance: chance.choice(copied), "measured by the bench, next to other work",
         ),
     )  # fmt: skip
 

@@ -63,7 +63,7 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     taken: dict[str, Any] = {"nodes": nodes, "suite": suite}
     with tempfile.TemporaryDirectory() as folder:
         made_up = Path(folder) / "evidence"
-        # Made in another process: what making it leaves behind is no part of judging it.
+        # Made in another process: what making it leaves behind is not a part of judging it.
         subprocess.run(
             [sys.executable, "-m", "tests.bench.report_scale", str(nodes), suite, str(made_up)], check=True
         )

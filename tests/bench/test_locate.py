@@ -17,7 +17,7 @@ from . import figures, locate_figures
 
 pytestmark = pytest.mark.bench
 
-NEAR = "mixed, near the limit"  # and with more noise: where mistakes begin
+NEAR = "mixed, near the limit"  # and with more noise: where mistakes start
 
 # Searches for each kind and number of faults: fewer of many nodes, for each takes longer.
 SEARCHES = {8: 300, 64: 100, 512: 30, 1024: 20, 4096: 12}

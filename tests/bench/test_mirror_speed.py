@@ -1,4 +1,4 @@
-"""`clusterctl images mirror` beside `skopeo copy`: speed, the link's limit, and what a kill costs.
+"""`clusterctl images mirror` next to `skopeo copy`: speed, the link's limit, and what a kill costs.
 
 Written for docs/decisions/0012: `script/test --bench -- tests/bench/test_mirror_speed.py -s`. Needs root.
 """

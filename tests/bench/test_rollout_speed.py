@@ -1,9 +1,9 @@
-"""First apply, second apply and validate on labs of several sizes, beside plain ansible-playbook and pyinfra.
+"""First apply, second apply and validate on labs of several sizes, against ansible-playbook and pyinfra.
 
     script/test --bench -- tests/bench/test_rollout_speed.py -s --hosts 16,1,3,8
 
 A size at a time, each in a lab of its own. What was measured is kept in .lab-test-figures/ and written to
-docs/performance.md after each size; a size that fails says so there, and the others go on. Sizes that are
+docs/performance.md after each size; a size that fails says so there, and the others continue. Sizes that are
 not named keep what an earlier run measured.
 """
 
@@ -65,7 +65,7 @@ def test_a_second_apply_beside_plain_ansible_and_pyinfra(
 
     @contextmanager
     def stage(name: str) -> Iterator[None]:
-        """One stage: its failure is written down, and the next begins."""
+        """One stage: its failure is written down, and the next starts."""
         begun = time.monotonic()
         try:
             yield

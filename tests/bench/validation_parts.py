@@ -19,7 +19,7 @@ def parts(events: Iterable[Told], wall_s: float) -> dict[str, float]:
 
     ``jobs at work``: from when the last container of a job was started to when the last node's had ended;
     ``containers``: what a job takes besides; ``program``: what comes before the first event and after the
-    last; ``looking``: the probe; ``judging``: what is left. Raises ValueError where there is no verdict.
+    last; ``looking``: the probe; ``judging``: what is left. Raises ValueError if there is no verdict.
     """
     spent = dict.fromkeys(PARTS, 0.0)
     told = list(events)

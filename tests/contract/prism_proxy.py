@@ -25,7 +25,7 @@ READY = "Prism is listening"
 def described(path: Path, target: Path) -> Path:
     """The description, made strict: an object has no other fields than those that it describes."""
     if not path.is_file():
-        pytest.skip("Harbor's API description is not beside this clone")
+        pytest.skip("Harbor's API description is not next to this clone")
     description = yaml.safe_load(path.read_text(encoding="utf-8"))
     for definition in description["definitions"].values():
         if definition.get("properties"):

@@ -141,7 +141,7 @@ def test_harbor_dies_in_the_middle_and_what_was_done_is_not_done_again(
     done = applied(harbor.url, tmp_path, everything(upstream))
     assert done.stopped is not None
     assert (done.stopped.code, done.exit_code) == ("registry.api-unreachable", 1)
-    assert "run it again to go on" in done.stopped.hint
+    assert "run it again to continue" in done.stopped.hint
     harbor.faults.waiting.clear()
     left = applied(harbor.url, tmp_path, everything(upstream))
     again = {one.change.subject for one in left.outcomes if one.change.action == "create"}

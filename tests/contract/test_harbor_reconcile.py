@@ -339,7 +339,7 @@ def test_a_list_that_shifts_while_it_is_read_is_read_again(harbor: StandIn, tmp_
         answers = site.client._http.event_hooks["response"]
 
         def shift(_: httpx.Response) -> None:
-            """Someone deletes one of the first page: the next page begins one too late."""
+            """Someone deletes one of the first page: the next page starts one too late."""
             answers.clear()
             harbor.store.remove("project", 2)
 

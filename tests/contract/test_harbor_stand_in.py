@@ -310,7 +310,7 @@ def test_as_a_program_it_keeps_what_it_knows_through_a_kill(tmp_path: Path) -> N
 
 
 def test_it_needs_nothing_but_the_standard_library(repository: Path) -> None:
-    """It runs in a container that has Python and nothing else, beside no other package."""
+    """It runs in a container that has Python and nothing else, next to no other package."""
     home = repository / "lab/clusterlab/simulated/harbor"
     done = subprocess.run(
         [

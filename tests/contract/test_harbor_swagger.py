@@ -46,7 +46,7 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
         "POST", r"/(robots|projects/[^/]+/immutabletagrules)", r"response", r"Unable to match the ret.*"),
     "no schedule is an answer without a body, and so without a type": (
         "GET", r"/system/(gc|scanAll)/schedule", r"response", r"The received media type \"\" does not.*"),
-    "no schedule is no object": (
+    "no schedule is not an object": (
         "GET", r"/system/(gc|scanAll)/schedule", r"response\.body", r"Response body must be object"),
 }  # fmt: skip
 

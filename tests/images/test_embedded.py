@@ -24,7 +24,7 @@ from clusterctl.registry.images.collecting import collect
 
 from .driving import MB, call, error, good, records
 
-# -L SOCKET:127.0.0.1:PORT is served until it is ended; a file beside it says to refuse, or to fall once.
+# -L SOCKET:127.0.0.1:PORT is served until it is ended; a file next to it says to refuse, or to fall once.
 SSH = f"""#!{sys.executable}
 import os, socket, subprocess, sys, threading
 words, here = sys.argv[1:], os.path.dirname(sys.argv[0])

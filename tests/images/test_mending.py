@@ -32,7 +32,7 @@ def two(tmp_path: Path, source: Running, before_source: Proxy) -> tuple[Path, di
 
 @pytest.fixture
 def remembering(tmp_path: Path) -> Iterator[Running]:
-    """A registry that goes on naming a blob that it has lost, as ours and Harbor's do."""
+    """A registry that continues naming a blob that it has lost, as ours and Harbor's do."""
     storage = {
         "filesystem": {"rootdirectory": str(tmp_path / "remembering/data")},
         "delete": {"enabled": True},
@@ -104,7 +104,7 @@ def test_a_blob_that_is_damaged_is_mended_as_the_hint_says(
     assert remembering.storage / named == file
     (remembering.storage / named).unlink()
     assert found["hint"].endswith("then: clusterctl images mirror --deep")
-    # No restart: it goes on naming what was removed, which reading finds out.
+    # No restart: it continues naming what was removed, which reading finds out.
     assert records(good(mirror(directory, remembering)))[-1]["changed"] == 0
     assert records(good(mirror(directory, remembering, "--deep")))[-1]["changed"] == 1
     assert {one["state"] for one in verify(directory, remembering, "--deep").values()} == {"there"}

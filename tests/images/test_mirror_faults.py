@@ -127,7 +127,7 @@ def test_a_connection_that_is_cut_again_and_again_gets_there(
     layer = made.layers[0].digest
     before_source.fault = lambda _m, path, _n: Fault(cut=700_000) if layer in path else None
     assert records(good(mirror(directory, destination)))[-1]["failed"] == 0
-    # Every byte came once: each attempt goes on where the last was cut.
+    # Every byte came once: each attempt continues where the last was cut.
     assert before_source.sent[f"/v2/t/one/blobs/{layer}"] == 8 * MB
 
 
@@ -170,7 +170,7 @@ def test_room_is_asked_again_before_each_blob(
     put_image(source.host, "t/one", "1", [bytes_of(1, 2 * MB)])
     directory = locked_site(tmp_path, before_source.host, "one")
     before = before_source.blob_bytes()
-    # Enough as it begins; then somebody has filled the disk.
+    # Enough as it starts; then somebody has filled the disk.
     rooms = iter([10 * MB])
     monkeypatch.setattr(spool, "free_on", lambda _: next(rooms, MB // 8))
     done = mirror(directory, destination, "--jobs", "1")

@@ -74,7 +74,7 @@ def test_what_the_lock_names_no_more_goes_and_all_else_stays(
     (spool / f"{'a' * 64}.part").write_bytes(b"left behind")
     done = records(good(prune(directory, destination, "--yes")))
     assert (done[-1]["removed"], done[-1]["swept"]) == (2, 1)
-    # The image that stays was in the list that went; what others put beside it is theirs.
+    # The image that stays was in the list that went; what others put next to it is theirs.
     good(call(directory, "images", "verify", "--deep", "--to", f"http://{destination.host}"))
     assert tags(destination, "m/old") == set()
     assert tags(destination, "m/many") == {"1", "theirs"}

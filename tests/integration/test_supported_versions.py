@@ -26,7 +26,7 @@ MARKS = "not slow and not bench and not campaign"
 def test_what_uses_ansible_passes_its_tests(python: str, core: str, tmp_path: Path, repository: Path) -> None:
     source = interpreter(python)
     if source is None:
-        pytest.skip(f"there is no Python {python} here")
+        pytest.skip(f"there is not Python {python} here")
     bin_ = tmp_path / "env" / "bin"
     subprocess.run([source, "-m", "venv", bin_.parent], check=True, timeout=120)
     pip = [bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -139,7 +139,7 @@ ANYWHERE = (
 
 
 def of_files(paths: Sequence[str]) -> Iterator[State]:
-    """Every change of every file; a change of JSON that is no JSON would not be drift but damage."""
+    """Every change of every file; a change of JSON that is not JSON would not be drift but damage."""
     for path in paths:
         undo = f"rm -rf {path} {path}.moved; cp -a {BACKUP}{path} {path}"
         for name, change in CHANGES_OF_FILES.items():

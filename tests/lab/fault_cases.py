@@ -42,7 +42,7 @@ class Case:
         return gpu + ([] if self.peer is None else ["--peer", self.peer])
 
 
-# Two that follow one another are on two nodes: what one leaves behind is blamed beside the next.
+# Two that follow one another are on two nodes: what one leaves behind is blamed next to the next.
 _WITH_WORDS = (
     Case("host", "node-down", "gpu02", "power", "does not answer"),
     Case("host", "node-hung", "gpu01", "reset", "it hangs"),

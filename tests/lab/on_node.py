@@ -1,4 +1,4 @@
-"""What a test does to one node and sees there: commands as its root, locks, an apply beside the test."""
+"""What a test does to one node and sees there: commands as its root, locks, an apply next to the test."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def apply_arguments(part: str) -> tuple[str, ...]:
 
 
 class Apply:
-    """An apply that runs beside the test, and is ended with it."""
+    """An apply that runs next to the test, and is ended with it."""
 
     def __init__(self, lab: RunningLab, *arguments: str) -> None:
         self._lines: list[dict[str, Any]] = []

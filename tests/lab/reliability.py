@@ -1,4 +1,4 @@
-"""What campaigns have seen, kept beside docs/reliability.md, and the tables there that are made of it."""
+"""What campaigns have seen, kept next to docs/reliability.md, and the tables there that are made of it."""
 
 from __future__ import annotations
 

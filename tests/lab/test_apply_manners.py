@@ -26,7 +26,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 class Apply:
-    """`clusterctl apply --json` running beside the test."""
+    """`clusterctl apply --json` running next to the test."""
 
     def __init__(self, lab: Any, *arguments: str) -> None:
         from clusterctl.engine import process
@@ -82,15 +82,17 @@ def test_a_controller_that_ends_in_the_middle_finds_its_job_again(without_image,
     assert ended == code
     assert seconds < 15
     if number is not signal.SIGKILL:
-        assert f"{NODE}: job {job['job_id']} goes on by itself" in messages
-        assert f"{NODE}: the lease is kept, nobody else may come in: job {job['job_id']} goes on" in messages
+        assert f"{NODE}: job {job['job_id']} continues by itself" in messages
+        assert (
+            f"{NODE}: the lease is kept, nobody else may come in: job {job['job_id']} continues" in messages
+        )
     again = without_image.clusterctl("apply", "--yes", "--json", *part)
     assert again.returncode == 0, again.stderr
     assert f"{NODE}: job {job['job_id']} of the earlier run succeeded" in again.stderr
     assert f"releasing the lease on {NODE}, left by run " in again.stderr, (
         "its work went on there: nobody else came in"
     )
-    assert not [line for line in lines(again) if line["type"] == "job_started"], "no second pull was begun"
+    assert not [line for line in lines(again) if line["type"] == "job_started"], "no second pull was started"
     assert image_is_there(without_image)
     assert "earlier run" not in without_image.clusterctl("apply", "--yes", *part).stderr
 

@@ -1,4 +1,4 @@
-"""The collection as others use it: built, installed beside nothing but ansible-core, and run by its name."""
+"""The collection as others use it: built, installed next to nothing but ansible-core, and run by its name."""
 
 from __future__ import annotations
 

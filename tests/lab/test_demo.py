@@ -1,4 +1,4 @@
-"""script/demo as a new user runs it, from a fresh clone; the other tests of the lane go on with its lab."""
+"""script/demo as a new user runs it, from a fresh clone; the lane's other tests use its lab."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ cause                        | how it is made here                              
 wrong SSH key                | authorized_keys is moved away                      | host.login-refused
 changed host key             | sshd gets new host keys                            | host.key-changed
 unreachable host             | sshd is stopped                                    | host.unreachable
-sudo that wants a password   | a rule without NOPASSWD                            | host.sudo-password
+sudo that needs a password   | a rule without NOPASSWD                            | host.sudo-password
 full disk                    | a full tmpfs over apt's archives                   | host.disk-full
 read-only file system        | apt's archives remounted read-only                 | host.read-only
 held dpkg lock               | another process has /var/lib/dpkg/lock-frontend    | packages.locked

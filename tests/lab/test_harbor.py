@@ -181,7 +181,7 @@ def test_a_plan_of_an_upgrade_goes_to_its_end_and_changes_nothing(harbor: Runnin
     ensure_content(harbor)
     declare(harbor, release(1))
     before = started(harbor), backups(harbor)
-    assert "it could be begun" in harbor.clusterctl("registry", "upgrade", "--check").stderr
+    assert "it could be started" in harbor.clusterctl("registry", "upgrade", "--check").stderr
     assert (started(harbor), backups(harbor), version(harbor)) == (*before, release(0).version)
 
 
@@ -251,7 +251,7 @@ def test_a_restore_that_is_cut_before_the_load_shows_nobody_an_empty_harbor(harb
         harbor.done("registry", "backup", "--yes")
     refused = harbor.clusterctl("registry", "restore", "--yes")
     assert refused.returncode == 1
-    assert "a restore wants an empty host" in refused.stderr
+    assert "a restore needs an empty host" in refused.stderr
     inside(harbor, "systemctl disable --now harbor; docker rm -f $(docker ps -aq); docker network prune -f",
            host=HOST)  # fmt: skip
     inside(

@@ -152,7 +152,7 @@ def test_a_disk_that_fills_up_in_a_pull_is_said_and_the_next_apply_mends_it(site
     assert "no space left on device" in done.stderr
     assert "is full: make room there; images are not removed unasked" in done.stderr
     assert "host.disk-full" in done.stderr
-    assert holds_image(site, OTHER), "the pull of the node beside it was lost"
+    assert holds_image(site, OTHER), "the pull of the node next to it was lost"
     assert not holds_image(site, NODE)
     site.done("apply", "--yes", "--only", "images")
     assert holds_image(site, NODE)

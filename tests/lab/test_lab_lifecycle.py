@@ -1,4 +1,4 @@
-"""The lab itself, for real: servers that boot, are told apart, break on demand, and leave nothing behind."""
+"""The lab itself, for real: servers that boot, differ, break on demand, and leave nothing behind."""
 
 from __future__ import annotations
 

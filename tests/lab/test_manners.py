@@ -68,7 +68,7 @@ def test_a_quarantined_node_is_out_visibly_until_it_is_released(applied_lab: Run
 
 
 def end_logins(lab: RunningLab, node: str) -> None:
-    """A connection that was opened before the key changed would go on: end all that are open."""
+    """A connection that was opened before the key changed would continue: end all that are open."""
     kill = 'for p in /proc/[0-9]*; do grep -qa "^sshd: ops" $p/cmdline && kill ${p#/proc/}; done; true'
     subprocess.run(["docker", "exec", lab.container(node), "sh", "-c", kill], check=True, timeout=30)
 

@@ -112,7 +112,7 @@ def test_a_good_cluster_is_validated(applied_lab: Any, repository: Path) -> None
 def validate_with(lab: Any, *faults: tuple[str, ...]) -> tuple[int, dict[str, Any], str]:
     """Inject faults, validate, take them back. Returns exit code, document and messages.
 
-    What one leaves behind would be blamed beside the next, which is put on another node.
+    What one leaves behind would be blamed next to the next, which is put on another node.
     """
     for fault in faults:
         injected = lab.clusterctl("lab", "fault", "inject", *fault, at_cluster=False)

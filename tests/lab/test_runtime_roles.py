@@ -76,7 +76,7 @@ def test_an_operators_options_and_containers_stay(daemon_json: RunningLab) -> No
     lab.ssh(NODE, f"sudo docker run -d --name job {image(lab)} sleep 600")
     daemon = "systemctl show docker --property=MainPID --value"
     pid = lab.ssh(NODE, daemon)
-    # A log driver wants a restart, which would stop the job: it is left out and said.
+    # A log driver needs a restart, which would stop the job: it is left out and said.
     busy = runtime(lab, container_runtime_daemon_options={"log-driver": "journald"})
     assert "would stop a container that runs" in busy["said"]
     assert lab.ssh(NODE, daemon) == pid

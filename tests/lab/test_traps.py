@@ -2,7 +2,7 @@
 
 trap                                  | shown by (those without a file are here)
 --------------------------------------|-----------------------------------------------------------------
-1. a rolling update goes on past      | test_a_node_that_dies_in_a_wave_stops_the_next
+1. a rolling update continues past      | test_a_node_that_dies_in_a_wave_stops_the_next
    a dead host                        | test_apply_manners: test_one_dead_node_stops_a_fleet_...
                                       | unit/.../apply/test_apply_waves: test_a_failure_is_told_in_...
                                       | roles/test_playbook_traps: test_no_play_leaves_waves_to_ansible
@@ -109,8 +109,8 @@ def test_a_node_that_dies_in_a_wave_stops_the_next(applied_lab: RunningLab) -> N
 def test_a_killed_controllers_task_is_never_run_beside_its_twin(
     applied_lab: RunningLab, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """The task is one that Ansible itself waits for: it goes on without its controller, as the trap says.
-    Another controller is kept out meanwhile; the same directory goes on."""
+    """The task is one that Ansible itself waits for: it continues without its controller, as the trap says.
+    Another controller is kept out meanwhile; the same directory continues."""
     copy = tmp_path / "copy"
     shutil.copytree(applied_lab.cluster, copy, symlinks=True)
     history = f"grep -c '^Install: .*{TOOLKIT}' /var/log/apt/history.log"

@@ -110,7 +110,7 @@ def test_near_the_limit_the_culprit_is_named_or_undecided(
     faults = 3 if kind == "mixed" else 1
     layout, noise = layout_of(16, *parts), replace(RDMA, slow=slow)
     outcomes = [drawn(kind, faults, layout, noise, seed) for seed in range(100)]
-    # Beside two slow ones a link near the limit is another validation's.
+    # Next to two slow ones a link near the limit is another validation's.
     assert sum(outcome.told for outcome in outcomes) >= (90 if kind == "mixed" else 99)
     assert not any(outcome.false for outcome in outcomes)
 

@@ -36,7 +36,7 @@ every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.re
 
 @every_file
 def test_no_play_leaves_waves_to_ansible(path: Path) -> None:
-    """Its own batches go on past a dead host."""
+    """Its own batches continue past a dead host."""
     for node in nodes(path):
         assert not {"serial", "any_errors_fatal", "max_fail_percentage"} & set(node), node.get("name")
 

@@ -43,7 +43,7 @@ RDMA = Noise(
     "0.5 % (all-reduce) and 6 % (all-gather, mostly systematic); outliers: assumed, not measured",
 )
 HARSH = Noise(
-    0.05, 0.05, (0.3, 0.8), 0.8, (0.3, 0.75), "made up, to see where it begins to fail: faults near the limit"
+    0.05, 0.05, (0.3, 0.8), 0.8, (0.3, 0.75), "made up, to see where it starts to fail: faults near the limit"
 )
 TCP = Noise(
     0.08,
@@ -180,7 +180,7 @@ class Fabric:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A search's verdict beside the truth. ``rounds`` and ``trials`` are what it took, beside its bound."""
+    """A search's verdict next to the truth. ``rounds`` and ``trials`` are what it took, next to its bound."""
 
     result: IsolationResult
     expected: frozenset[Place]

@@ -121,7 +121,7 @@ class Effect:
 
 @dataclass(frozen=True, **SLOTS)
 class Figure:
-    """One measurement and what is known of its limits. Raises CannotReadError where it is no number.
+    """One measurement and what is known of its limits. Raises CannotReadError where it is not a number.
 
     ``metric`` names it wherever it is compared, ``label`` is what a sentence says after the value ("at 8
     bytes"). ``ceiling`` is physics, ``nominal`` what efficiency is a part of (the ceiling's reference where
@@ -145,11 +145,11 @@ class Figure:
 
     def __post_init__(self) -> None:
         if isinstance(self.measured, bool) or not math.isfinite(self.measured):
-            raise CannotReadError(f"{self.metric} is no number: {self.measured}")
+            raise CannotReadError(f"{self.metric} is not a number: {self.measured}")
 
     @property
     def efficiency(self) -> float | None:
-        """Measured over what physics allows, 0..1; None where nothing bounds it, or it is beyond that."""
+        """Measured over what physics allows, 0..1; None if nothing bounds it, or it is beyond that."""
         nominal = self.nominal
         if nominal is None:
             nominal = self.ceiling.reference if self.ceiling else None
@@ -193,13 +193,13 @@ class Judged:
 
     @property
     def because(self) -> str:
-        """What is wrong with it, part by part; empty where nothing is."""
+        """What is wrong with it, part by part; empty if nothing is."""
         verdict = self.verdict
         return "; ".join(p.because for p in self.parts if p.because and p.verdict is verdict)
 
     @property
     def shown(self) -> JudgedPart | None:
-        """The part to show where there is room for one: what failed, else what asks the most of it."""
+        """The part to show if there is room for one: what failed, else what asks the most of it."""
         below = [part for part in self.parts if part.part is not Part.CEILING]
         failed = [part for part in below if part.verdict is Verdict.FAIL]
         return min(failed or below, key=lambda part: part.margin, default=None)
@@ -210,7 +210,7 @@ class Result:
     """One check's verdict on one subject.
 
     ``efficiency`` is measured over what physics allows of the detected links, lanes and adapters, in 0..1;
-    not over ``expected``, which is the threshold. None where nothing bounds it, or the measurement is above.
+    not over ``expected``, which is the threshold. None if nothing bounds it, or the measurement is above.
     ``margin`` is how far measured is on the good side of expected, as a part of it. ``figures`` holds every
     measurement with the parts of its expectation, each judged by itself. ``waived``: excluded since the
     operator does not want it judged, and not because it does not apply.

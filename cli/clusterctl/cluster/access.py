@@ -80,10 +80,10 @@ def read_password(source: str) -> SecretStr:
 
 
 def ask_password(prompt: str, option: str) -> SecretStr:
-    """Ask the person, without echo. Raises ClusterctlError (``access.no-terminal``) where there is none."""
+    """Ask the person, without echo. Raises ClusterctlError (``access.no-terminal``) if there is none."""
     if not sys.stdin.isatty():
         raise ClusterctlError(
-            f"{option} wants a terminal to ask on",
+            f"{option} needs a terminal to ask on",
             code="access.no-terminal",
             hint=f"In scripts, use {option.removeprefix('--ask-').join(('--', '-file'))} FILE instead.",
         )

@@ -49,7 +49,7 @@ class Needs:
 
     @property
     def minimum_driver(self) -> str:
-        """The oldest driver that serves; empty where nothing is needed or known."""
+        """The oldest driver that serves; empty if nothing is needed or known."""
         return min((one.least for one in self.drivers), key=version, default="")
 
     def served_by(self, driver: str) -> bool:
@@ -58,7 +58,7 @@ class Needs:
 
 
 def version(text: str) -> Version:
-    """Numbers to compare by; what is no number ends them."""
+    """Numbers to compare by; what is not a number ends them."""
     found = re.match(r"[0-9]+(\.[0-9]+)*", text.strip())
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 

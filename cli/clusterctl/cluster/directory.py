@@ -1,4 +1,4 @@
-"""A cluster directory: an Ansible inventory with clusterctl's state beside it."""
+"""A cluster directory: an Ansible inventory with clusterctl's state next to it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _trusted(root: Path) -> ClusterDirectory:
 def find_cluster_directory(named: Path | None, start: Path | None = None) -> ClusterDirectory:
     """The directory the operator named, else the current one or the nearest parent that holds hosts.yml.
 
-    Raises ClusterctlError (``cluster.not-found``) where there is none, or (``cluster.not-trusted``) where
+    Raises ClusterctlError (``cluster.not-found``) if there is none, or (``cluster.not-trusted``) where
     others could have written it: parents above such a one are not searched.
     """
     if named is not None:

@@ -21,7 +21,7 @@ def exclusions(declared: Mapping[str, Any]) -> tuple[Exclusion, ...]:
             found.update(dict.fromkeys(_read(entries or [])))
         except (TypeError, ValueError, KeyError, AttributeError):
             raise ClusterctlError(
-                f"validation_exclusions of {host} is no list of exclusions: {entries!r}",
+                f"validation_exclusions of {host} is not a list of exclusions: {entries!r}",
                 code="inventory.exclusions",
                 where=host,
                 hint="Each names check, node, who, why and until (YYYY-MM-DD), and gpu where one is meant.",

@@ -47,7 +47,7 @@ def with_host(text: str, group: str, name: str, variables: Mapping[str, str | in
     """
     if not HOST_NAME.fullmatch(name):
         hint = "Letters, digits, dots, dashes and underscores."
-        raise ClusterctlError(f"{name!r} is no name of a host", code="hosts-file.name", hint=hint)
+        raise ClusterctlError(f"{name!r} is not a valid host name", code="hosts-file.name", hint=hint)
     root = _compose(text)
     if any(name in expand(key.value) for _, key, _ in _hosts(root)):
         raise ClusterctlError(
@@ -145,7 +145,7 @@ def _end_of(node: Node) -> tuple[int, int]:
 
 
 def _last_line(key: Node, value: Node) -> int:
-    """The last line that an entry really fills; block nodes end only where the next token begins."""
+    """The last line that an entry really fills; block nodes end only where the next token starts."""
     if isinstance(value, MappingNode) and value.value and not value.flow_style:
         return max(_last_line(k, v) for k, v in value.value)
     if isinstance(value, SequenceNode) and value.value and not value.flow_style:

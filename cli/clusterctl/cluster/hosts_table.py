@@ -51,7 +51,7 @@ def remarks(reached: Iterable[Reached]) -> list[str]:
             said.append(f"{host.node}: {because}. {host.remedy}".rstrip())
             continue
         if host.sudo == "wants password":
-            said.append(f"{host.node}: sudo wants a password. Give --ask-become-pass.")
+            said.append(f"{host.node}: sudo needs a password. Give --ask-become-pass.")
         elif host.sudo in ("none", "not allowed", "password refused"):
             said.append(f"{host.node}: {host.user} cannot become root (sudo: {host.sudo}).")
         if host.python == "none":

@@ -82,7 +82,7 @@ def path(directory: ClusterDirectory) -> Path:
 
 
 def read(directory: ClusterDirectory) -> Lock | None:
-    """The lock; None where there is none yet. Raises ClusterctlError (``images.lock-unreadable``)."""
+    """The lock; None if there is none yet. Raises ClusterctlError (``images.lock-unreadable``)."""
     file = path(directory)
     try:
         text = file.read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ COMMAND_WITH_PASSWORD = f"exec env GIVEN=yes /bin/sh -c '{SCRIPT}'"
 
 @dataclass(frozen=True)
 class Facts:
-    """``answered`` is on the monotonic clock; ``shell_s`` is None where it could not be told apart."""
+    """``answered`` is on the monotonic clock; ``shell_s`` is None where it could not be distinguished."""
 
     os: str
     kernel: str

@@ -1,4 +1,4 @@
-"""A cluster directory, found, checked as a whole, and read: how almost every command begins."""
+"""A cluster directory, found, checked as a whole, and read: how almost every command starts."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def expected_fingerprints(words: Iterable[str], known: Sequence[str]) -> dict[st
         host, _, fingerprint = word.partition("=")
         if host not in known or not fingerprint.startswith(PREFIX):
             raise ClusterctlError(
-                f"--expect {word} is no HOST={PREFIX}... of a host of this cluster",
+                f"--expect {word} is not HOST={PREFIX}... of a host of this cluster",
                 code="hosts.expect",
                 hint="On the host's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
             )

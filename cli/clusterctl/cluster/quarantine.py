@@ -34,7 +34,7 @@ class Entry:
 def entries(directory: ClusterDirectory) -> dict[str, Entry]:
     """Every recorded entry, those that have run out too.
 
-    Raises ClusterctlError (``quarantine.unreadable``) for a file that is no record of ours.
+    Raises ClusterctlError (``quarantine.unreadable``) for a file that is not a record of ours.
     """
     try:
         text = directory.quarantine_file.read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") ->
         in_time = False
     if not in_time:
         raise ClusterctlError(
-            f"--until {until} is no day to come",
+            f"--until {until} is not a day to come",
             code="quarantine.until",
             where=node,
             hint=f"Write the last day as YYYY-MM-DD, {now.date()} or later.",
@@ -92,7 +92,7 @@ def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") ->
 
 
 def release(directory: ClusterDirectory, node: str) -> Entry | None:
-    """End a host's quarantine. Returns what its entry was, or None where there was none."""
+    """End a host's quarantine. Returns what its entry was, or None if there was none."""
     with locked(directory):
         known = entries(directory)
         entry = known.pop(node, None)

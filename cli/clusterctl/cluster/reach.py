@@ -77,7 +77,7 @@ def handshake(
         try:
             transport = paramiko.Transport(line)
         except paramiko.SSHException as error:
-            raise ReachError("closed", f"SSH cannot begin: {error}") from None
+            raise ReachError("closed", f"SSH cannot start: {error}") from None
         transport.daemon = True
         transport.banner_timeout = transport.auth_timeout = deadline.left()
         try:

@@ -38,7 +38,7 @@ OK = "ok"
 UNPINNED = "unpinned"
 CHANGED = "key-changed"
 AT_ONCE = 32
-# sshd begins to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
+# sshd starts to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
 AT_ONCE_THROUGH_A_JUMP = 8
 LIMIT_S = 15.0
 AGENT_TIMEOUT_S = 5.0
@@ -259,7 +259,7 @@ def _agent_keys() -> tuple[paramiko.PKey, ...]:
 
 
 def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT_S) -> Reached:
-    """The keys that a host offers beside those pinned, without a login.
+    """The keys that a host offers next to those pinned, without a login.
 
     ``state`` is ``ok`` where one of them is pinned, ``key-changed``, ``unpinned``, or why it failed.
     """

@@ -25,7 +25,7 @@ CDI_ARGUMENTS = ("--device", "nvidia.com/gpu=all")
 def cluster_spec(inventory: Inventory) -> ClusterSpec:
     """The cluster as declared; quarantined nodes are in it, excluded by name.
 
-    ``image`` is empty where no digest or no registry is declared. Raises ClusterctlError for a template
+    ``image`` is empty if no digest or no registry is declared. Raises ClusterctlError for a template
     that cannot be evaluated.
     """
     nodes = inventory.gpu_nodes
@@ -65,7 +65,7 @@ def _mounts(host: Host) -> tuple[Mount, ...]:
         return tuple(Mount(**{name: str(value or "") for name, value in each.items()}) for each in declared)
     except (TypeError, AttributeError):
         raise ClusterctlError(
-            f"validation_mounts of {host.name} is no list of mounts: {declared!r}",
+            f"validation_mounts of {host.name} is not a list of mounts: {declared!r}",
             code="inventory.mounts",
             where=host.name,
         ) from None

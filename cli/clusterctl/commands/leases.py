@@ -109,7 +109,7 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
     """Show whose it is, since when and where, and ask."""
     for lease, hosts in leases.items():
         console.say(f"{lease.holder}, holds {', '.join(hosts)}")
-        console.say(f"it works from {lease.directory} on {lease.where}; what it began there may run on")
+        console.say(f"it works from {lease.directory} on {lease.where}; what it started there may run on")
     return yes or click.confirm("Has it died, and are its nodes to be freed?", err=True)
 
 

@@ -35,7 +35,7 @@ class Event:
 
 @dataclass(frozen=True)
 class PlayStarted(Event):
-    """A play begins on ``hosts``."""
+    """A play starts on ``hosts``."""
 
     play: str = ""
     hosts: Sequence[str] = ()
@@ -43,7 +43,7 @@ class PlayStarted(Event):
 
 @dataclass(frozen=True)
 class TaskStarted(Event):
-    """A task begins; ``where`` is file:line."""
+    """A task starts; ``where`` is file:line."""
 
     task_id: str
     task: str = ""
@@ -55,7 +55,7 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True)
 class HostStarted(Event):
-    """A host begins a task."""
+    """A host starts a task."""
 
     host: str
     task_id: str
@@ -145,7 +145,7 @@ class Stats(Event):
 
 @dataclass(frozen=True)
 class WaveStarted(Event):
-    """Written by us: the next process begins."""
+    """Written by us: the next process starts."""
 
     name: str
     number: int

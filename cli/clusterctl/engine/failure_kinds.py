@@ -35,7 +35,7 @@ UNREACHABLE = Kind(
     code=ssh_failures.UNREACHABLE,
     says=ssh_failures.patterns_of(ssh_failures.UNREACHABLE),
     remedy="See that {host} is up and its sshd answers: ssh to it by hand. "
-    "To go on without it: clusterctl hosts quarantine {host} --reason WHY.",
+    "To continue without it: clusterctl hosts quarantine {host} --reason WHY.",
 )
 OTHER = Kind(code="task.failed", remedy="")
 

@@ -33,7 +33,7 @@ class Handover:
         while self.paths:
             path = self.paths.pop()
             with contextlib.suppress(FileNotFoundError):
-                # A reader lets the thread that waits for one go on; it then finds nobody.
+                # A reader lets the thread that waits for one continue; it then finds nobody.
                 reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
                 path.unlink()
                 os.close(reader)
@@ -53,7 +53,7 @@ def remove_leftovers(directory: Path) -> None:
     """Remove what a process that was killed left in ``directory``; who waits to read it gets nothing."""
     for path in directory.glob(f"{PREFIX}*.json"):
         with contextlib.suppress(FileNotFoundError):
-            # Opened for both, which never waits: who waits to read goes on, and finds the end at our close.
+            # Opened for both, which never waits: who waits to read continues, and finds the end at our close.
             both = os.open(path, os.O_RDWR | os.O_NONBLOCK) if path.is_fifo() else None
             path.unlink()
             if both is not None:

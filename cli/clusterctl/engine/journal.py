@@ -59,7 +59,7 @@ class Journal:
 
 
 def read(path: Path, about: bytes = b"") -> Iterator[Event]:
-    """Every whole, known event of a journal; nothing where there is none.
+    """Every whole, known event of a journal; nothing if there is none.
 
     ``about`` leaves out lines without these bytes, unread: years of journals are looked through for jobs.
     """
@@ -73,7 +73,7 @@ def read(path: Path, about: bytes = b"") -> Iterator[Event]:
 
 
 def open_jobs(path: Path) -> list[JobStarted]:
-    """Jobs that a journal saw begin and not end."""
+    """Jobs that a journal saw start and not end."""
     jobs: dict[tuple[str, str], JobStarted] = {}
     for event in read(path, about=b'"job_'):
         if isinstance(event, JobStarted):
@@ -84,7 +84,7 @@ def open_jobs(path: Path) -> list[JobStarted]:
 
 
 def cut_off(path: Path) -> dict[str, str]:
-    """Hosts on which a run's work may go on by itself, with what it is: a job without an end, a task whose
+    """Hosts on which a run's work may continue by itself, with what it is: a job without an end, a task whose
     result never came, since Ansible was ended or the node lost."""
     titles: dict[str, str] = {}
     tasks: dict[str, str] = {}
@@ -103,5 +103,5 @@ def cut_off(path: Path) -> dict[str, str]:
                 tasks.clear()
             case _:
                 pass
-    jobs = {job.host: f"job {job.job_id} goes on" for job in open_jobs(path)}
+    jobs = {job.host: f"job {job.job_id} continues" for job in open_jobs(path)}
     return {host: f"it was interrupted in: {title}" for host, title in {**lost, **tasks}.items()} | jobs

@@ -137,7 +137,7 @@ def _space() -> str:
 
 
 def _born(pid: int) -> str:
-    """Boot and start of a process, by the kernel's clock; empty where there is none."""
+    """Boot and start of a process, by the kernel's clock; empty if there is none."""
     with contextlib.suppress(OSError, IndexError):
         after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return f"{_text(BOOT_ID)}/{after_name[19]}"

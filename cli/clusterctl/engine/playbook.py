@@ -99,8 +99,8 @@ def run_playbook(
 ) -> PlaybookOutcome:
     """Run it until it ends; each event is in the ledger when ``on_event`` gets it. Main thread only.
 
-    Raises ClusterctlError (``engine.ansible``, exit 3) where Ansible ended before any play began, with its
-    own words: that is no host's fault.
+    Raises ClusterctlError (``engine.ansible``, exit 3) where Ansible ended before any play started, with its
+    own words: that is not a host's fault.
     """
     ledger = Ledger(request.hosts)
     log_start = request.log.stat().st_size if request.log.is_file() else 0

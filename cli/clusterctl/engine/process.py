@@ -87,7 +87,7 @@ def run(
     """Run a child until it ends; each line it writes to the events' descriptor goes to ``on_line``.
 
     It is ended past its time, and as soon as ``hopeless``, asked a few times a second, says so. It and each
-    process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others go on.
+    process that it starts may use ``memory_limit_bytes``: what needs more fails, and the others continue.
 
     Its output is appended to ``log`` (mode 0600). A signal to us is passed on, ``on_signal`` hears of the
     first, and the child, with all that
@@ -186,7 +186,7 @@ def _pump(
     on_tick: Callable[[], None],
     ending: _Ending,
 ) -> None:
-    """Hand on lines until the child is gone. Its orphans may hold the pipe open: its end is no sign."""
+    """Hand on lines until the child is gone. Its orphans may hold the pipe open: its end is not a sign."""
     os.set_blocking(reader, False)
     buffer = bytearray()
     open_ = True

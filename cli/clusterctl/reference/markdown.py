@@ -12,7 +12,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; empty where there are no rows."""
+    """A table; empty if there are no rows."""
     lines = ["| " + " | ".join(cell(text) for text in row) + " |" for row in rows]
     if not lines:
         return ""

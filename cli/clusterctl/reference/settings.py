@@ -18,7 +18,7 @@ from clusterctl.reference.markdown import code, page, table
 INTRODUCTION = """\
 Settings are Ansible variables: in `group_vars/all.yml` for all hosts, in `group_vars/GROUP.yml` for a
 group, below a host in `hosts.yml` or in `host_vars/HOST.yml` for one host. clusterctl checks every name
-and value before it touches a host: file, line, and what was meant. A variable of your own begins with
+and value before it touches a host: file, line, and what was meant. A variable of your own starts with
 `site_`. Encrypt secrets with ansible-vault.
 
 A setting that is not set has the default of this page; to unset one, remove its line. A boolean is `true` or

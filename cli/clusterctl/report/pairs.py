@@ -14,10 +14,10 @@ from clusterctl.report.view import is_number, node_names, outcome, value
 
 MIN_NODES, MAX_NODES = 3, 256  # fewer make no picture, more no readable one
 SHADES = (0.65, 0.8, 0.9, 0.97)  # parts of the best: below the first is the lightest
-LABELLED = 32  # nodes: more than these have no name beside the picture
+LABELLED = 32  # nodes: more than these have no name next to the picture
 SIDE, WIDEST_SQUARE = 520, 44
 NUMBERED = 34  # CSS pixels: squares from this side on have their figure in them
-SLOWEST = 10  # pairs, named where there are too many nodes for a picture
+SLOWEST = 10  # pairs, named if there are too many nodes for a picture
 
 
 @dataclass(frozen=True)

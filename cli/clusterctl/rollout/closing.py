@@ -36,10 +36,10 @@ def _tell_hosts(result: ApplyResult, *, as_json: bool) -> None:
     if not as_json:
         tables.show(tables.hosts_table(result.hosts, outcome))
     if outcome.interrupted:
-        console.say("interrupted: what a task began on a node may still run there")
+        console.say("interrupted: what a task started on a node may still run there")
         for one in outcome.records.values():
             for job in one.jobs.values():
-                console.say(f"{one.name}: job {job.job_id} goes on by itself; the next apply waits for it")
+                console.say(f"{one.name}: job {job.job_id} continues by itself; the next apply waits for it")
     elif outcome.stopped:
         later = any(not outcome.states.keys() & set(wave.hosts) for wave in outcome.plan.waves)
         console.say(f"stopped: {outcome.stopped}" + ("; later waves were not started" if later else ""))

@@ -1,4 +1,4 @@
-"""Whether the next wave may begin: pure, from how hosts left a wave to go or stop."""
+"""Whether the next wave may start: pure, from how hosts left a wave to go or stop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clusterctl.engine.ledger import HostState
 
-# What a host may have become for the next wave to begin. All else, known or not, stops.
+# What a host may have become for the next wave to start. All else, known or not, stops.
 PASSABLE = frozenset({HostState.GOOD, HostState.BUSY, HostState.UNTOUCHED})
 WORDS = {
     HostState.FAILED: "failed",

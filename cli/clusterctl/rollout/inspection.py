@@ -26,7 +26,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 @dataclass(frozen=True)
 class HostStatus:
-    """Versions are empty where the thing is not there or could not be read. ``image`` is None where none
+    """Versions are empty where the thing is not there or could not be read. ``image`` is None if none
     is declared; ``unreachable`` and ``quarantined`` say why. ``lease`` is whose run changes the host now:
     ``run``, ``what``, ``who``, ``where``, ``since``; it is part of ``busy``, too."""
 
@@ -55,7 +55,7 @@ class HostStatus:
 def inspect(
     hosts: Sequence[str], transport: Transport, *, gpu_nodes: Sequence[str], image: str
 ) -> list[HostStatus]:
-    """Look at hosts, all at once. ``image`` is what GPU nodes should hold, empty where none is declared."""
+    """Look at hosts, all at once. ``image`` is what GPU nodes should hold, empty if none is declared."""
     options = {"parts": list(PARTS_OF_STATUS), "limit_s": PROBE_LIMIT_S}
     evidence = collect(hosts, transport, options=options, limit_s=HOST_LIMIT_S)
     answering = [name for name in hosts if not evidence[name].unreachable]
@@ -123,7 +123,7 @@ def _gpus(node: NodeEvidence) -> int | None:
 
 
 def _unit_state(unit: Any) -> str:
-    """A unit's state; nothing where there is no such unit."""
+    """A unit's state; nothing if there is no such unit."""
     if not isinstance(unit, Mapping) or unit.get("LoadState") != "loaded":
         return ""
     return str(unit.get("ActiveState") or "")

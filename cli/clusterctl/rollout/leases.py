@@ -74,10 +74,10 @@ class Holding:
 @contextlib.contextmanager
 def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
     """Hold ``hosts`` while they are changed. However the block ends they are released, except those on
-    which our work may go on by itself; what goes wrong with that is said, and never takes the block's place.
+    which our work may continue by itself; errors in that are printed, and never takes the block's place.
 
     Raises HostsInUseError (``engine.leased``, exit 2: who, where, what, since when) where others are at work,
-    and (``engine.job-left``, exit 2) where what an earlier run began still runs.
+    and (``engine.job-left``, exit 2) where what an earlier run started still runs.
     """
     if not hosts:
         yield Holding(None)
@@ -196,11 +196,11 @@ def _say_left(lease: Lease, left: Mapping[str, str]) -> None:
 def _still_at_work(working: Mapping[str, Sequence[str]]) -> HostsInUseError:
     hosts = sorted(working)
     return HostsInUseError(
-        f"what an earlier run began still runs on {', '.join(hosts)}, and nothing was touched",
+        f"what an earlier run started still runs on {', '.join(hosts)}, and nothing was touched",
         hosts={host: f"job {', '.join(working[host])} of an earlier run" for host in hosts},
         code="engine.job-left",
         where="; ".join(f"{host}: job {', '.join(working[host])}" for host in hosts),
-        hint="Wait until it has ended, then apply again; the directory that began it waits by itself.",
+        hint="Wait until it has ended, then apply again; the directory that started it waits by itself.",
     )
 
 
@@ -211,7 +211,7 @@ def lost(host: str, how: str) -> Failure:
 
 
 def _at_work(host: str, jobs: Sequence[str]) -> Failure:
-    message = f"job {', '.join(jobs)}, which an earlier run began, still runs on it"
+    message = f"job {', '.join(jobs)}, which an earlier run started, still runs on it"
     return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 

@@ -21,7 +21,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, Clus
 from clusterctl.rollout.session import Session, play
 
 PLAYBOOK = "offline.yml"
-NOT_BEGUN = "nothing was begun there"
+NOT_BEGUN = "nothing was started there"
 ALLOWED = "site_offline_hosts"
 RECORD = "offline.json"
 URL = re.compile(r"https?://(?:[^/@\s]*@)?(\[[0-9a-fA-F:]+\]|[^/:\s]+)")
@@ -78,7 +78,7 @@ class Watching:
 
     @property
     def proved(self) -> bool | None:
-        """Whether no watched host turned to anybody else; None where none was watched: nothing is proved."""
+        """Whether no watched host turned to anybody else; None if none was watched: nothing is proved."""
         return not any(self.verdicts().values()) if self.hosts else None
 
     @property
@@ -89,7 +89,7 @@ class Watching:
         return EXIT_INCOMPLETE if any(self.verdicts().values()) else EXIT_GOOD
 
     def summary(self) -> dict[str, Any]:
-        """What the run's summary says of it; nothing where nobody asked for it."""
+        """What the run's summary says of it; nothing if nobody asked for it."""
         return {"offline": self.as_record()} if self.hosts or self.others else {}
 
     def add_others(self, hosts: Iterable[str], reasons: Mapping[str, str]) -> None:
@@ -202,7 +202,7 @@ def why_not(record: Mapping[str, Any], run: str) -> str:
     reasons = (
         (bool(outside), f"it contacted {_contacts(outside)}"),
         (not record.get("ended"), "its watch did not run to the end"),
-        (bool(open_), f"sessions were open before its watch began: {_contacts(open_)}"),
+        (bool(open_), f"sessions were open before its watch started: {_contacts(open_)}"),
         (gaps > 0, f"its watch was interrupted ({counted(gaps, 'time')})"),
         (lost > 0, f"{counted(lost, 'packet')} went by unheard"),
     )

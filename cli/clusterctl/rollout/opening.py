@@ -1,4 +1,4 @@
-"""How every command that runs playbooks begins and ends: settings checked, run recorded."""
+"""How every command that runs playbooks starts and ends: settings checked, run recorded."""
 
 from __future__ import annotations
 

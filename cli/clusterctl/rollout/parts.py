@@ -18,7 +18,7 @@ FLAGS = {"reboot": "nvidia_driver_reboot", "force_busy": "nvidia_driver_force_bu
 
 
 def parse(only: str | None) -> tuple[str, ...]:
-    """The parts of a comma-separated list, in our order; none where nothing is named, which is all.
+    """The parts of a comma-separated list, in our order; none if nothing is named, which is all.
 
     Raises ClusterctlError (``apply.unknown-part``, exit 2).
     """

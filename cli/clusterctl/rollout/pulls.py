@@ -147,7 +147,7 @@ def told(pull: WavePull) -> str:
 
 
 def summary(pulled: Sequence[WavePull]) -> dict[str, Any]:
-    """What a run's summary says of its pulls; nothing where there were none."""
+    """What a run's summary says of its pulls; nothing if there were none."""
     return {"pulls": [one.as_record() for one in pulled]} if pulled else {}
 
 

@@ -1,4 +1,4 @@
-"""Work on the registry's host that is no part of the site: a backup of Harbor, its restore, its upgrade."""
+"""Work on the registry's host outside the site playbook: a backup of Harbor, its restore, its upgrade."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def carry_out(
     as_json: bool,
     runner: Runner = run_playbook,
 ) -> OperationResult:
-    """Run it on the registry's host, as a run that is kept. Raises ClusterctlError where it cannot begin."""
+    """Run it on the registry's host, as a run that is kept. Raises ClusterctlError where it cannot start."""
     arguments = [f"{name}={value}" for name, value in operation.extra_vars.items()]
     with (
         mutex.held(chosen.directory, operation.kind),

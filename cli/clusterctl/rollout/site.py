@@ -43,7 +43,7 @@ class SiteOutcome:
         self.states |= dict.fromkeys(quiet, HostState.GOOD)
 
     def add_failure(self, failure: Failure) -> None:
-        """A host that failed beside what its tasks said."""
+        """A host that failed next to what its tasks said."""
         host, unreachable = failure.host, failure.code == UNREACHABLE.code
         one = self.records.setdefault(host, HostRecord(host))
         one.failed, one.unreachable, one.failure = max(one.failed, 1), unreachable, failure
@@ -132,7 +132,7 @@ def not_begun(session: Session, plan: WavePlan, failures: Sequence[Failure]) -> 
 
 
 def _blame(session: Session, outcome: SiteOutcome, failures: Sequence[Failure]) -> None:
-    """Stop, since hosts failed before their wave began."""
+    """Stop, since hosts failed before their wave started."""
     outcome.stopped = "; ".join(f"{one.host}: {one.headline}" for one in failures)
     for one in failures:
         outcome.add_failure(one)

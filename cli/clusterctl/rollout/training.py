@@ -60,7 +60,7 @@ def pinned(inventory: Inventory) -> Pinned:
 
 
 def require_pinned(found: Pinned) -> None:
-    """Refuse a lock that has another training image than the settings; say where there is none yet.
+    """Refuse a lock that has another training image than the settings; say if there is none yet.
 
     Raises ClusterctlError (``images.stale-lock``, exit 2).
     """

@@ -1,4 +1,4 @@
-"""A validation's events on disk, as they come: what a controller that died had begun can be read there."""
+"""A validation's events on disk, as they come: what a controller that died had started can be read there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def event_log(path: Path) -> Iterator[EventLog]:
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole event of a log; nothing where there is none."""
+    """Every whole event of a log; nothing if there is none."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as stream:

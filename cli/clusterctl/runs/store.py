@@ -1,4 +1,4 @@
-"""Runs on disk: `.clusterctl/runs/ID/` with run.json and whatever the run wrote beside it."""
+"""Runs on disk: `.clusterctl/runs/ID/` with run.json and whatever the run wrote next to it."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class RunStore:
         self._cluster = cluster
 
     def create(self, kind: str, arguments: Sequence[str]) -> Run:
-        """Begin a run: its directory and run.json exist when this returns."""
+        """Start a run: its directory and run.json exist when this returns."""
         self._cluster.ensure_state()
         moment = datetime.now(UTC)
-        # To the millisecond: the names of runs sort as they began.
+        # To the millisecond: the names of runs sort as they started.
         began = f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}"
         identity = f"{began}-{kind}-{secrets.token_hex(2)}"
         directory = self._cluster.runs / identity

@@ -17,7 +17,7 @@ _DATE = f"""#!/bin/sh
 LD_PRELOAD=$(ls /usr/lib/*/faketime/libfaketime.so.1) FAKETIME=+{AHEAD_S}s exec /usr/bin/date "$@"
 """
 _IS_OURS = f"grep -qs FAKETIME {DATE}"
-# Python reads every .pth file when it starts, and runs a line that begins with import.
+# Python reads every .pth file when it starts, and runs a line that starts with import.
 _PYTHON = (
     f"import time; time.time = lambda right=time.time: right() + {AHEAD_S}; "
     f"time.time_ns = lambda right=time.time_ns: right() + {AHEAD_S} * 10**9\n"

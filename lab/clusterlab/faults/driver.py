@@ -16,7 +16,7 @@ UNIT = "nvidia-fabricmanager.service"
 
 
 def require_running(target: FaultTarget) -> None:
-    """Raises ClusterctlError (``lab.nothing-to-break``) where there is none to break."""
+    """Raises ClusterctlError (``lab.nothing-to-break``) if there is none to break."""
     if state(target) != "active":
         raise ClusterctlError(
             "Fabric Manager does not run here",
@@ -36,7 +36,7 @@ def restart(target: FaultTarget) -> None:
 
 
 def state(target: FaultTarget) -> str:
-    """The unit's ActiveState; ``inactive`` where there is no such unit."""
+    """The unit's ActiveState; ``inactive`` if there is no such unit."""
     shown = target.exec(["systemctl", "show", "--property=ActiveState", "--value", UNIT])
     return shown.stdout.decode().strip()
 
@@ -70,7 +70,7 @@ def skew_fabric_manager(target: FaultTarget) -> None:
     _override_fabric_manager(target, OTHER_FABRIC_MANAGER)
 
 
-# Only where there is one: without CDI the runtime's hook looks for GPUs for each container.
+# Only if there is one: without CDI the runtime's hook looks for GPUs for each container.
 _REFRESH = "test ! -e /var/run/cdi/nvidia.yaml || systemctl restart nvidia-cdi-refresh.service"
 
 

@@ -13,7 +13,7 @@ _SXID_NAME = "lab-sxid"
 
 
 def write_xid(target: FaultTarget) -> None:
-    """Write the driver's lines. Raises ClusterctlError where there is no such GPU."""
+    """Write the driver's lines. Raises ClusterctlError if there is no such GPU."""
     one = gpu_of(hardware.load(target.hardware_file), target)
     bus = one.pci_address.rpartition(".")[0]
     lines = [

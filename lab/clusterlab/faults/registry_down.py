@@ -30,7 +30,7 @@ def clear(target: FaultTarget) -> None:
 
 
 def _unit(target: FaultTarget) -> str:
-    """The service that serves images here; empty where none does."""
+    """The service that serves images here; empty if none does."""
     asked = (unit for unit in UNITS if target.exec(["systemctl", "cat", unit], check=False).returncode == 0)
     return next(asked, "")
 

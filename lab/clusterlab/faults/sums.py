@@ -10,7 +10,7 @@ from clusterlab.faults.base import LabFault
 from clusterlab.faults.on_host import scripted
 from clusterlab.images.training import PACKAGE_DIRECTORY
 
-# Python runs a line of a .pth file that begins with import, in every program that starts.
+# Python runs a line of a .pth file that starts with import, in every program that starts.
 _MODULE = """
 import importlib.abc, importlib.util, sys
 

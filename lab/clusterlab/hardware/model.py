@@ -32,7 +32,7 @@ RecoveryAction = Literal["None", "Reset", "Reboot", "Drain P2P", "Drain and Rese
 
 
 class Strict(BaseModel):
-    """A part of hardware.json: unknown keys are refused, so that a misspelt fault is no silent one."""
+    """A part of hardware.json: unknown keys are refused, so that a misspelt fault is not a silent one."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -18,7 +18,7 @@ def program(relative: str, version: str) -> File:
 
 
 def plain(relative: str) -> File:
-    """A file that is no program."""
+    """A file that is not a program."""
     return File((SIMULATED / relative).read_text())
 
 

@@ -3,7 +3,7 @@
 Called as `terminal_player.py -P -m ansible inventory|playbook ...`; FEED names the feed's description (JSON):
 hosts, tasks, seed, failing (host -> message), unreachable, and hold: the task at which the feed waits when
 half the hosts are done with it, of the site's playbook or with hold_preflight of the preflight's. While it
-waits, the file `held` stands beside the description; it goes on when there is `go`.
+waits, the file `held` stands next to the description; it continues when there is `go`.
 """
 
 from __future__ import annotations

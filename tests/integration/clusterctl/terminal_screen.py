@@ -112,7 +112,7 @@ def is_whole(screen: Watched, title: str) -> bool:
 
 
 def headlines(screen: Watched, title: str) -> list[int]:
-    """The numbers of the lines that begin with the title."""
+    """The numbers of the lines that start with the title."""
     return [number for number, line in enumerate(screen.display) if line.startswith(f"{title} ·")]
 
 

@@ -1,6 +1,6 @@
 """A validation's events, shown by the real progress: `validation_player.py NODES BAD`; waits for a line.
 
-Its time is played, too, so that a busy machine shows the same: the job begins at 20 s, and when all has come
+Its time is played, too, so that a busy machine shows the same: the job starts at 20 s, and when all has come
 that comes before that line it is 25 s.
 """
 

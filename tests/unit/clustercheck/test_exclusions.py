@@ -139,7 +139,7 @@ def problems(tmp_path: Path, **change: str) -> list[tuple[int, str, str]]:
         ({"node": "gpu09"}, 4, "settings.exclusion", "names the node 'gpu09', which is not declared"),
         ({"who": '""'}, 6, "settings.exclusion", "says no who"),
         ({"why": '" "'}, 7, "settings.exclusion", "says no why"),
-        ({"until": "soon"}, 8, "settings.exclusion", "until is no day: 'soon'"),
+        ({"until": "soon"}, 8, "settings.exclusion", "until is not a day: 'soon'"),
         ({"until": "2026-12-31"}, 8, "settings.type", "put it in quotes"),
         ({"until": "-"}, 3, "settings.missing", "lacks until"),
         ({"gpu": "first"}, 5, "settings.type", "must be a whole number"),

@@ -63,7 +63,7 @@ def test_checks_need_nothing_but_the_standard_library(repository: Path) -> None:
 
 
 def test_checks_use_nothing_later_than_python_3_9(repository: Path) -> None:
-    # python39 is where the later names are told apart by version.
+    # python39 is where the later names are distinguished by version.
     paths = [str(path) for name, path in needed(repository).items() if not name.endswith(".python39")]
     vermin = str(Path(sys.executable).with_name("vermin"))
     done = subprocess.run(
@@ -89,7 +89,7 @@ def test_an_old_python_with_nothing_installed_comes_to_the_same_verdicts(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     compile_tables(room / PACKAGE, tmp_path / PACKAGE)
-    python = interpreter("3.9") or Path(sys.executable)  # where there is none, without its packages at least
+    python = interpreter("3.9") or Path(sys.executable)  # if there is none, without its packages at least
     done = subprocess.run(
         [python, "-I", "-S", "-c", PROGRAM, tmp_path],
         capture_output=True,

@@ -43,7 +43,7 @@ def test_every_host_has_an_address_of_its_own_inside_the_subnet() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "gpu00", "gpu1", "node01", "gpu100", ""])
 def test_a_name_that_is_no_lab_hosts_has_no_address(name: str) -> None:
-    with pytest.raises(ValueError, match="no lab host"):
+    with pytest.raises(ValueError, match="not a lab host"):
         host_number(name)
 
 

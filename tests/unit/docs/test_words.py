@@ -154,7 +154,7 @@ def texts_of(tree: ast.Module) -> Iterator[str]:
 
 
 def options_that_do_not_exist(text: str) -> list[str]:
-    """Options of ours that a message names beside a command that has none such."""
+    """Options of ours that a message names next to a command that has none such."""
     wrong = []
     for words in re.findall(r"clusterctl ((?:[\w.*/-]+ ?)+)", text):
         context = click.Context(cli, info_name="clusterctl")

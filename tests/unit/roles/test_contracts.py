@@ -50,7 +50,7 @@ def three_states(specified: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, 
 
 
 def test_a_boolean_that_is_not_set_has_its_default_and_a_third_state_is_called_auto() -> None:
-    """The convention of docs/reference/settings.md; null and "" are no booleans."""
+    """The convention of docs/reference/settings.md; null and "" are not booleans."""
     site = yaml.safe_load((ROOT / "cli/clusterctl/cluster/site_options.yml").read_text())["options"]
     every = {**site, **{name: option for role in ROLES for name, option in options(role).items()}}
     found = dict(booleans(every))

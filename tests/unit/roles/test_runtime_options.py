@@ -1,4 +1,4 @@
-"""Docker's options as the roles ask for them: locked memory where there is RDMA, CDI, cgroups."""
+"""Docker's options as the roles ask for them: locked memory if there is RDMA, CDI, cgroups."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ SYSTEMD = {"container_runtime_daemon_options": {"exec-opts": ["native.cgroupdriv
         (("never", "systemd"), {"asked": "systemd"}, {}),
         (("never", "systemd"), {"asked": "cgroupfs"}, CGROUPFS),  # written, and the restart is yet to come
         (("never", "systemd"), ANOTHER, CGROUPFS),
-        (("never", "systemd"), {"adopted": True}, {}),  # somebody else's engine: never unasked
+        (("never", "systemd"), {"adopted": True}, {}),  # another party's engine: never unasked
         (("never", "systemd"), {"adopted": True, **ASKED}, CGROUPFS),
         (("never", "systemd"), {"kubelet": True}, {}),
         (("default", "systemd"), {"reload_keeps_devices": True}, {}),  # from Docker 29.2 on

@@ -55,7 +55,7 @@ def lane(
             lane(
                 "excused",
                 "",
-                json.dumps({**PASSED, "outcome": "skipped", "because": "not beside this clone"}),
+                json.dumps({**PASSED, "outcome": "skipped", "because": "not next to this clone"}),
             ),
             0,
         ),

@@ -43,9 +43,9 @@ HERE = Offset(0.0, 0.0)
 
 
 def offset_of(node: NodeEvidence) -> Offset:
-    """From when the probe was asked for and came back here, and when it began and ended there.
+    """From when the probe was asked for and came back here, and when it started and ended there.
 
-    It cannot have begun before it was asked for, nor ended after it came back. Raises CannotReadError.
+    It cannot have started before it was asked for, nor ended after it came back. Raises CannotReadError.
     """
     began, ended = node.raw.get("clock_began"), node.raw.get("clock_ended")
     if not isinstance(began, (int, float)) or not isinstance(ended, (int, float)) or node.asked is None:
@@ -120,7 +120,7 @@ CHECK = Check(
         "minimum difference of the node's clock from those of most nodes (of three or more) and of this "
         "machine"
     ),
-    method="time on the node when the probe began and ended, within the times it was asked for and came back",
+    method="time on the node when the probe started and ended, between its request and its answer",
     requires="a log-in that does not take half a minute",
     expectation=f"within {PEERS_S:g} s of the other nodes, {CONTROLLER_S:g} s of this machine",
     remedy=(

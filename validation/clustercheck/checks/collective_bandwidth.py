@@ -19,7 +19,7 @@ JOB = collective.JOB
 
 
 def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> bandwidth.GroupLimits | None:
-    """The limits of a size, as far as they bind this collective; None where none do."""
+    """The limits of a size, as far as they bind this collective; None if none do."""
     limits = bandwidth.limits_at(evidence, outcome, size, name)
     if limits is None:
         return None
@@ -56,7 +56,7 @@ def _scaled_limit(limit: Limit, part: float, source: str) -> Limit:
 
 
 def _ceiling(limits: bandwidth.GroupLimits, gbps: float) -> Limit | None:
-    """None where the all-reduce has none either: a virtual adapter's rate is no physics.
+    """None where the all-reduce has none either: a virtual adapter's rate is not a physics.
 
     What a switch that reduces saves an all-reduce, it does not save these.
     """

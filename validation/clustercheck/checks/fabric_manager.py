@@ -1,4 +1,4 @@
-"""Fabric Manager: running, and of the driver's own version, where there is an NVSwitch."""
+"""Fabric Manager: running, and of the driver's own version, if there is an NVSwitch."""
 
 from __future__ import annotations
 

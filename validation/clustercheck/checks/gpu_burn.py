@@ -48,7 +48,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | None:
-    """What the driver said of heat, power and errors while it burned; None where nothing of it is bad."""
+    """What the driver said of heat, power and errors while it burned; None if nothing of it is bad."""
     reasons = seen.get("reasons")
     active = [text for name, text in FAULTS.items() if isinstance(reasons, list) and name in reasons]
     if active:
@@ -62,7 +62,7 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
 
 
 def _require_whole(rank: RankOutcome, burn: Mapping[str, Any]) -> None:
-    """Raises CannotReadError where seconds or errors are no numbers."""
+    """Raises CannotReadError where seconds or errors are not numbers."""
     if not is_positive(burn.get("seconds")):
         raise CannotReadError(f"rank {rank.rank} does not report how long it burned")
     if type(burn.get("errors")) is not int or burn["errors"] < 0:

@@ -29,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     totals = {name: count for name, count in wrong.items() if name.endswith("/total")}
     parts = {name: count for name, count in wrong.items() if name not in totals}
     total = max(sum(count or 0 for count in each.values()) for each in (totals, parts))
-    known = totals or parts  # Volta prints a sum beside its parts, some of which it has not
+    known = totals or parts  # Volta prints a sum next to its parts, some of which it has not
     threshold = (gpu.ecc or {}).get("aggregate/sram_threshold_exceeded", "")
     more = {name.removeprefix("volatile/"): count for name, count in counters.items() if count}
     if threshold == "Yes":

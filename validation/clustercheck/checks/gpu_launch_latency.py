@@ -1,4 +1,4 @@
-"""What starting a kernel costs on each GPU, beside its equals."""
+"""What starting a kernel costs on each GPU, next to its equals."""
 
 from __future__ import annotations
 

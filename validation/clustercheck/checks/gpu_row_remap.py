@@ -18,7 +18,7 @@ REPLACE = "Have the GPU replaced: its memory keeps losing pages."
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A failed remap wants a new GPU, a pending one a reset; so do retired pages, where they are many."""
+    """A failed remap needs a new GPU, a pending one a reset; so do retired pages, where they are many."""
     gpu, profile = gpu_of(evidence, subject), evidence.profile(str(subject.node))
     remap, retired = gpu.remap or {}, gpu.retired or {}
     if any(remap.get(name, "") not in _NOT_HERE for name in ("remapped_row_pending", "remapped_row_failure")):

@@ -44,7 +44,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _reduced(seen: dict[str, object]) -> str:
-    """In words, where the link under load was less than it can be; empty where not, or where nobody said."""
+    """In words, where the link under load was less than it can be; empty if not, or where nobody said."""
     words = []
     for name, said in (("pcie_generation", "generation {}"), ("pcie_width", "x{}")):
         now, possible = seen.get(name), seen.get(f"{name}_possible")

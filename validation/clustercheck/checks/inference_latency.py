@@ -81,7 +81,7 @@ def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
     for key in ANSWERS:
         own = _case(rank, model)[key]
         if own is None:
-            return f"{model} answers what is no number"
+            return f"{model} answers what is not a number"
         middle = evidence.once(partial(_middle, model=model, key=key), (JOB, model, key))
         if not abs(own - middle) <= ALIKE * max(abs(middle), 1e-6):
             what = key.removeprefix("output_")

@@ -92,7 +92,7 @@ def _without_port(evidence: Evidence, subject: Subject) -> Finding:
 def _not_up(
     evidence: Evidence, subject: Subject, links: Sequence[Link], up: Sequence[Link]
 ) -> Finding | None:
-    """What is wrong with how many ports are up; None where nothing is."""
+    """What is wrong with how many ports are up; None if nothing is."""
     node = str(subject.node)
     declared = evidence.declared[node].rdma_ports
     waiting = [link for link in links if link[1].physical_state == "LinkUp" and not link[1].up]
@@ -128,7 +128,7 @@ def _not_up(
 
 
 def _counted(links: Sequence[Link], declared: int | None) -> list[Link]:
-    """The ports that a declared number speaks of: InfiniBand alone, where there are as many of them."""
+    """The ports that a declared number speaks of: InfiniBand alone, if there are as many of them."""
     of_infiniband = [link for link in links if link[1].link_layer == "InfiniBand"]
     return of_infiniband if declared is not None and len(of_infiniband) >= declared else list(links)
 
@@ -139,7 +139,7 @@ def _card(link: Link) -> str:
 
 
 def _poor(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
-    """What is wrong with the ports that are up; None where nothing is."""
+    """What is wrong with the ports that are up; None if nothing is."""
     spec = evidence.declared[node]
     if spec.rdma_gbps is not None:
         fast = [link for link in up if link[1].rate_gbps >= spec.rdma_gbps]

@@ -32,7 +32,7 @@ class ProcessLimit:
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Locked memory where there is RDMA, files everywhere; what has no right value must at least be alike."""
+    """Locked memory if there is RDMA, files everywhere; what has no right value must at least be alike."""
     node = evidence.nodes[str(subject.node)]
     found = {scope: _told(node, scope) for scope in SCOPES}
     rdma = [str(port.get("device")) for port in node.records("rdma")]

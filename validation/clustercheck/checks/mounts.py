@@ -83,7 +83,7 @@ def _touched(node: str, number: int, **how: Any) -> seeding.Inject:
 
 HANGS = (
     "See whether the server answers (`showmount -e SERVER`, `ping`), and what the kernel says (`dmesg`: "
-    "server not responding). What hangs in it goes on when the server is back; `umount -f -l` gives it up."
+    "server not responding). What hangs in it continues when the server is back; `umount -f -l` gives it up."
 )
 CHECK = Check(
     id="mounts",

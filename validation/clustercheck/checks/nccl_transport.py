@@ -200,7 +200,7 @@ CHECK = Check(
     method="NCCL's log of the all-reduce on every rank: NCCL_DEBUG=INFO with "
     "NCCL_DEBUG_SUBSYS=INIT,ENV,NET,GRAPH",
     requires="a training image with CUDA, at least two ranks over NCCL",
-    expectation="RDMA where there are adapters, those of the rails, with GPUDirect where an adapter is next "
+    expectation="RDMA if there are adapters, those of the rails, with GPUDirect where an adapter is next "
     "to each GPU; peer-to-peer access where the topology has it; one version of NCCL",
     remedy="Read NCCL's log on this node (NCCL_DEBUG=INFO), and check the NCCL_* variables of the image.",
     subjects=every_node,

@@ -140,7 +140,7 @@ def _faster_before(evidence: Evidence) -> Evidence:
 
 BRIDGE = (
     "Look whether this GPU has a bridge, and read the kernel log for Xid 74; a hardware_profile says whether "
-    "it must have one. Where there is none, exclude the check for this GPU by name (validation_exclusions)."
+    "it must have one. If there is none, exclude the check for this GPU by name (validation_exclusions)."
 )
 CHECK = Check(
     id="nvlink",
@@ -152,7 +152,7 @@ CHECK = Check(
     method=COMMAND,
     requires="GPUs with NVLink, MIG off",
     expectation="as many links as the hardware profile says, all up, at full rate",
-    remedy="Restart Fabric Manager where there is an NVSwitch; then drain and reboot the node; a link that "
+    remedy="Restart Fabric Manager if there is an NVSwitch; then drain and reboot the node; a link that "
     "stays down wants the GPU, its bridge or the baseboard replaced.",
     subjects=every_gpu,
     judge=judge,

@@ -115,7 +115,7 @@ CHECK = Check(
     scope=Scope.LINK,
     measures="replay, recovery and CRC errors that every NVLink of every GPU counts while the jobs of the "
     "run load it",
-    method="nvidia-smi nvlink -e before the jobs and after them: the difference. The counters begin with "
+    method="nvidia-smi nvlink -e before the jobs and after them: the difference. The counters start with "
     "the driver's load; what they had before is told",
     requires="GPUs with NVLink that is up, MIG off; where they have counted anything before, a job that "
     "loads them: NCCL among GPUs of the node, or copies between them",

@@ -42,7 +42,7 @@ INWARD = (
     "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
     "node."
 )
-ONE_OTHER = " Where there is one other node alone, rules for outgoing connections there look the same."
+ONE_OTHER = " If there is one other node alone, rules for outgoing connections there look the same."
 OUTWARD = (
     "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
 )
@@ -170,14 +170,14 @@ def _blamed(
 
 
 def _reached(rank: RankOutcome) -> dict[int, str]:
-    """By rank that it tried to connect to: the error, empty where there was none. Raises CannotReadError."""
+    """By rank that it tried to connect to: the error, empty if there was none. Raises CannotReadError."""
     reached = (rank.verdict or {}).get("reached")
     if not isinstance(reached, Mapping) or not all(isinstance(said, str) for said in reached.values()):
         raise CannotReadError(f"rank {rank.rank} does not report its connections")
     try:
         return {int(peer): said for peer, said in reached.items()}
     except (TypeError, ValueError):
-        raise CannotReadError(f"rank {rank.rank} names a peer that is no rank") from None
+        raise CannotReadError(f"rank {rank.rank} names a peer that is not a rank") from None
 
 
 def _inward(node: str, ways: Ways) -> str:

@@ -26,7 +26,7 @@ def traits(node: NodeEvidence) -> Traits:
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """Compared with equal nodes, also where there is none here and some there."""
+    """Compared with equal nodes, also if there is none here and some there."""
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.FAIL or evidence.nodes[str(subject.node)].rdma():
         return compared

@@ -73,7 +73,7 @@ def _asked(link: Link) -> dict[str, Any]:
 
 
 def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
-    """The node's rank, or the finding where there is nothing to judge."""
+    """The node's rank, or the finding if there is nothing to judge."""
     node = str(subject.node)
     if not evidence.nodes[node].rdma():
         return without_adapter(evidence, subject)

@@ -8,7 +8,7 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Scope, Section, Severity, Subject
 from clustercheck.parse.reading import CannotReadError
 
-ANSWERS = (200, 401)  # 401: it wants a log-in, and answers
+ANSWERS = (200, 401)  # 401: it needs a log-in, and answers
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:

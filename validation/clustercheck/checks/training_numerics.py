@@ -88,7 +88,7 @@ def _check(job: str) -> Check:
         scope=Scope.GROUP,
         severity=Severity.CRITICAL,
         measures="whether the loss of ResNet-50 and a BERT-base is finite, falls and is that of float32, and "
-        "whether all ranks begin and end with equal parameters",
+        "whether all ranks start and end with equal parameters",
         method=f"synthetic data, seeded, {training.WAY[job]}; float32, TF32, AMP FP16 and BF16 where the "
         "device has them; small models on a CPU",
         requires=f"a training image with {training.JOBS[job]} on every node, at least two ranks",

@@ -49,7 +49,7 @@ def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
 
 
 def whole(finding: Finding, gap: str) -> Finding:
-    """Nothing found in a log that has lost its beginning is no pass."""
+    """Nothing found in a log that has lost its beginning is not a pass."""
     if finding.verdict is not Verdict.PASS or not gap:
         return finding
     return replace(finding, verdict=Verdict.NOT_RUN, because=gap, remedy=LOG_LOST)

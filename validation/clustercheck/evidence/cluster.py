@@ -125,7 +125,7 @@ class Evidence:
         )
 
     def profile(self, node: str) -> Profile | None:
-        """What the node's declared hardware can do; None where no profile is declared."""
+        """What the node's declared hardware can do; None if no profile is declared."""
         return self.profiles.get(self.declared[node].profile)
 
     def expected_gpus(self, node: str) -> int | None:

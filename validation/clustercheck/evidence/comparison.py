@@ -72,7 +72,7 @@ def _is_another(serial: str, then: str) -> bool:
 
 
 def described(evidence: Evidence) -> dict[str, Any] | None:
-    """The environment's section on the baseline; None where there is none."""
+    """The environment's section on the baseline; None if there is none."""
     baseline = evidence.baseline
     if baseline is None:
         return None

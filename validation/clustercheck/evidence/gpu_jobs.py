@@ -39,7 +39,7 @@ class GpuJob:
         return found
 
     def absent(self, node: str) -> str:
-        """Why no rank ran on this node; empty where one did."""
+        """Why no rank ran on this node; empty if one did."""
         ranks = self._outcome.by_node.get(node, ())
         if not ranks:
             return "no rank ran on this node"

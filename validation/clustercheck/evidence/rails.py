@@ -48,7 +48,7 @@ def adapters_of(node: NodeEvidence) -> Rails:
     columns = [column for column, name in name_of.items() if name in active]
     order = (
         _in_order(topology, columns) if len(active) == len(records) else []
-    )  # two ports of one are no rail
+    )  # two ports of one are not rail
     adapters = tuple(f"{name_of[column]}:{active[name_of[column]]}" for column in order)
     return Rails(len(records), adapters, len(topology.gpus))
 

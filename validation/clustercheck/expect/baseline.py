@@ -60,7 +60,7 @@ class Baseline:
         return f"run {self.run} of {self.finished[:10]}"
 
     def before(self, check: str, subject: Subject, figure: Figure) -> BaselineValue | None:
-        """The same figure as it was; None where there is none, or it was measured in another way."""
+        """The same figure as it was; None if there is none, or it was measured in another way."""
         then = self.figures.get((check, subject, figure.metric))
         if then is None or then.unit != figure.unit:
             return None
@@ -79,7 +79,7 @@ def from_result(document: Mapping[str, Any], *, where: str) -> Baseline:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
     if document.get("verdict") != "pass":
         raise ExplainedError(
-            f"run {record['run']} is no baseline: its verdict is {document.get('verdict')}",
+            f"run {record['run']} is not a baseline: its verdict is {document.get('verdict')}",
             code="baseline.unfit",
             where=where,
             hint="A baseline is a run that passed: name one.",
@@ -136,7 +136,7 @@ def parse(text: str, *, where: str) -> Baseline:
 def from_record(record: Any, *, where: str) -> Baseline:
     """A baseline from its JSON values. Raises ExplainedError (``baseline.unreadable``)."""
     if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        raise _unreadable(where, "it is no baseline and no result document")
+        raise _unreadable(where, "it is not a baseline and no result document")
     try:
         figures = dict(_figure(entry) for entry in record["figures"])
         nodes = {str(name): _node(node) for name, node in record["nodes"].items()}
@@ -151,7 +151,7 @@ def _figure(entry: Mapping[str, Any]) -> tuple[Key, BaselineFigure]:
     subject = Subject(entry["subject"]["node"], entry["subject"]["gpu"], entry["subject"]["peer"])
     measured = entry["measured"]
     if isinstance(measured, bool) or not math.isfinite(measured):
-        raise ValueError(f"{entry['metric']} is no number")
+        raise ValueError(f"{entry['metric']} is not a number")
     then = BaselineFigure(
         float(measured), str(entry["unit"]), str(entry["method"]), dict(entry["conditions"])
     )

@@ -90,7 +90,7 @@ def _floor(figure: Figure) -> JudgedPart | None:
 def _baseline(figure: Figure, before: BaselineValue) -> JudgedPart | None:
     if figure.effect is None or before.measured <= 0:
         return None
-    method = sys.intern(f"change since then; one of less than {figure.effect.least:.0%} is no change")
+    method = sys.intern(f"change since then; one of less than {figure.effect.least:.0%} is not a change")
     limit = Limit(before.measured, before.source, method, figure.effect.least)
 
     def because(_bound: float) -> str:

@@ -70,7 +70,7 @@ def socket_adapter(nics: Sequence[Mapping[str, Any]], interface: str = "") -> Ad
 
 
 def rdma_adapter(ports: Sequence[Mapping[str, Any]]) -> Adapter | None:
-    """The active ones of these InfiniBand and RoCE ports together; None where there is none.
+    """The active ones of these InfiniBand and RoCE ports together; None if there is none.
 
     Any Ethernet among them makes it RoCE: then less is asked.
     """

@@ -42,7 +42,7 @@ class Equals:
 
 
 def equals(values: Sequence[float]) -> Equals | None:
-    """The group's middle, or None where there are fewer than four."""
+    """The group's middle, or None if there are fewer than four."""
     if len(values) < LEAST_EQUALS:
         return None
     middle = median(values)

@@ -139,7 +139,7 @@ class Profile:
         return self.nvlink is not None and self.nvlink.reduced_in_switch
 
     def ceiling(self, metric: Metric, gpus: int | None = None) -> float | None:
-        """What physics allows for a metric, in its unit; None where nothing is known to bound it."""
+        """What physics allows for a metric, in its unit; None if nothing is known to bound it."""
         if metric is Metric.ALL_REDUCE:
             return all_reduce_ceiling_gbps(
                 self.gpu_link_gbps, gpus or 8, reduced_in_switch=self.reduced_in_switch
@@ -161,7 +161,7 @@ class Profile:
         return None
 
     def floor_of_gpu(self, metric: str) -> Floor | None:
-        """The floor for what one GPU does by itself; None where no sourced number is known."""
+        """The floor for what one GPU does by itself; None if no sourced number is known."""
         return next((floor for floor in self.floors if floor.metric == metric and floor.gpus is None), None)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from clustercheck.parse.infiniband import Port, RdmaAdapter
 
-# The fewest lanes that are no fault of an InfiniBand cable: ports of two lanes came with HDR.
+# The fewest lanes that are not fault of an InfiniBand cable: ports of two lanes came with HDR.
 LANES = 4
 LANES_OF_SPLIT_PORTS = 2
 SPLIT = ("HDR", "NDR", "XDR")

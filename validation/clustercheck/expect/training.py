@@ -24,7 +24,7 @@ def scaling_floor(level: str) -> Limit:
 
 
 def floor_per_gpu(job: str, model: str, precision: str, profiles: frozenset[str]) -> Limit | None:
-    """Samples a second of one GPU; None where there is no source for all of these profiles."""
+    """Samples a second of one GPU; None if there is no source for all of these profiles."""
     for entry in _data()["per_gpu"]:
         same = (entry["job"], entry["model"], entry["precision"]) == (job, model, precision)
         if same and profiles and profiles <= set(entry["profiles"]):

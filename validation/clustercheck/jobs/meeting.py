@@ -1,6 +1,6 @@
 """Connects ranks without a framework: they exchange values over TCP and start commands for each other.
 
-Shipped to the node beside rank.py: stdlib only. A peer proves that it knows the run's secret, which is in the
+Shipped to the node with rank.py: stdlib only. A peer proves that it knows the run's secret, which is in the
 job's arguments, readable only by root. As a program it is what Open MPI calls in place of ssh:
 ``python meeting.py HOST COMMAND ...`` makes the rank at HOST start the command, and exits with its code.
 """

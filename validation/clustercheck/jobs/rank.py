@@ -1,6 +1,6 @@
 """One rank of a distributed job: joins the group, runs its program, writes one JSON verdict.
 
-Shipped to the node beside the program and run as ``python rank.py DIRECTORY PROGRAM`` with PADDLE_* in its
+Shipped to the node next to the program and run as ``python rank.py DIRECTORY PROGRAM`` with PADDLE_* in its
 environment. Stdlib and Paddle only; the programs get a World and import nothing of ours.
 """
 

@@ -1,6 +1,6 @@
 """Starts this node's ranks inside the training container, supervises them, and records how each one ended.
 
-Shipped beside rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, at the
+Shipped next to rank.py and run as ``python supervise.py DIRECTORY``. Ends when the first rank fails, at the
 time limit, when no rank makes progress any more, or on SIGTERM; ranks that are still running print their
 stacks first.
 """

@@ -56,7 +56,7 @@ class IsolationState:
         return components[1:] if self.core_nodes() else components
 
     def has_rival_group(self) -> bool:
-        """Whether the core is no majority and other nodes are fast with each other too."""
+        """Whether the core is not a majority and other nodes are fast with each other too."""
         core = self.core_nodes()
         return 2 * len(core) <= len(self.layout.nodes) and any(len(c) > 1 for c in self.outer_components())
 

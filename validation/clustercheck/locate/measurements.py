@@ -65,7 +65,7 @@ class Measurements:
 
     @property
     def noise_factor(self) -> float:
-        """The part of the reference below which noise is no explanation: half-way to the limit."""
+        """The part of the reference below which noise is not an explanation: half-way to the limit."""
         return (1 + self._limits.bad_below) / 2
 
     def is_slower(self, trial: Trial, other: Trial) -> bool:

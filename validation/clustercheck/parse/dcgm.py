@@ -131,7 +131,7 @@ def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
 def _said(entry: Any) -> DiagStatus:
     word = member(entry, "status", str, _WHAT)
     if word.lower() not in _WORDS:
-        raise CannotReadError(f"{_WHAT} says {word[:40]!r} of a test, which is no known word")
+        raise CannotReadError(f"{_WHAT} says {word[:40]!r} of a test, which is not a known word")
     return _WORDS[word.lower()]
 
 
@@ -149,7 +149,7 @@ def _messages(entry: Mapping[str, Any]) -> tuple[str, ...]:
             if item is None:
                 continue
             if not isinstance(text, str):
-                raise CannotReadError(f"{_WHAT} has a message that is no text")
+                raise CannotReadError(f"{_WHAT} has a message that is not a text")
             found.append(text.strip()[:500])
     return tuple(found)
 
@@ -166,7 +166,7 @@ def _complete(results: tuple[DiagResult, ...], gpus: int) -> tuple[DiagResult, .
     if len(set(keys)) != len(keys):
         raise CannotReadError(f"{_WHAT} says twice how one test ended")
     if beyond := [result.gpu for result in results if result.gpu is not None and result.gpu >= gpus]:
-        raise CannotReadError(f"{_WHAT} names GPU {beyond[0]} where there are {gpus}")
+        raise CannotReadError(f"{_WHAT} names GPU {beyond[0]} if there are {gpus}")
     tests = dict.fromkeys((result.test, result.category) for result in results if result.gpu is not None)
     silent = [
         DiagResult(test, category, gpu, DiagStatus.NOT_RUN, ("DCGM says nothing of this GPU",))

@@ -13,7 +13,7 @@ from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 16 * 1024 * 1024
 MAX_DEPTH = 32  # a probe's record has 8
-# Half of a surrogate pair is no character, and cannot be written anywhere; whole pairs are passed over.
+# Half of a surrogate pair is not a character, and cannot be written anywhere; whole pairs are passed over.
 HALF_SURROGATE = re.compile(
     r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -39,7 +39,7 @@ def read_json(text: str, what: str) -> Any:
 
 
 def read_answer(text: str, what: str) -> dict[str, Any]:
-    """The JSON object that a node answered with. What is no character in it stands as U+FFFD.
+    """The JSON object that a node answered with. What is not a character in it stands as U+FFFD.
 
     Raises CannotReadError where it is too long, too deep, no JSON object, or holds a number that is none.
     """
@@ -52,7 +52,7 @@ def read_answer(text: str, what: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from None
     if not isinstance(found, dict):
-        raise CannotReadError(f"{what} is no JSON object")
+        raise CannotReadError(f"{what} is not JSON object")
     _require_bounded(found, what)
     return found
 
@@ -78,7 +78,7 @@ def member(document: Any, name: str, kind: type[T], what: str) -> T:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")
 
 
 def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _MIG = re.compile(r"\s+MIG (\d+(?:c\.\d+)?g\.\d+gb\S*)\s+Device\s+\d+: \(UUID: M
 def parse_gpu_list(text: str) -> Mapping[str, tuple[str, ...]]:
     """The profiles of the MIG devices of each GPU, by its UUID.
 
-    Raises CannotReadError at the first line that is neither a GPU nor a MIG device, and where there is none.
+    Raises CannotReadError at the first line that is neither a GPU nor a MIG device, and if there is none.
     """
     found: dict[str, list[str]] = {}
     for line in filter(str.strip, text.splitlines()):

@@ -51,7 +51,7 @@ REMEDIES = {
         "state of the ports that are missing."
     ),
     "adapters-foreign": (
-        "Take adapters that are no part of the training network out of NCCL_IB_HCA (for example "
+        "Take adapters that are not part of the training network out of NCCL_IB_HCA (for example "
         "NCCL_IB_HCA=^mlx5_bond_0)."
     ),
     "shared-memory": (

@@ -87,7 +87,7 @@ def parse_nccl_tests(text: str, collective: str, ranks: int) -> NcclTest:
 
 
 def _comment(line: str, told: _Reading) -> None:
-    """A line that nccl-tests itself begins with a hash; one that says nothing of the run is passed over."""
+    """A line that nccl-tests itself starts with a hash; one that says nothing of the run is passed over."""
     readers: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], _Reading], bool]], ...] = (
         (_PARAMETERS, _parameters), (_RANK, _rank), (_BOUNDS, _bounds), (_AVERAGE, _average),
         (_PROGRAM, _program), (_ERROR, _error),
@@ -200,7 +200,7 @@ def _row(cells: list[str], told: _Reading) -> NcclTestsRow:
 
 def _timing(cells: Sequence[str], names: Sequence[str]) -> Timing:
     if not all(_FIGURE.fullmatch(cell) for cell in cells[:3]):
-        raise CannotReadError(f"nccl-tests has a figure that is no number: {' '.join(cells)[:60]!r}")
+        raise CannotReadError(f"nccl-tests has a figure that is not a number: {' '.join(cells)[:60]!r}")
     time_us, algbw, busbw = (Decimal(cell) for cell in cells[:3])
     return Timing(time_us, algbw, busbw, _wrong(cells[3], names[3]), by_cpu=names[0] == "cputime")
 

@@ -110,7 +110,7 @@ def _root(text: str) -> ElementTree.Element:
     except (ElementTree.ParseError, ValueError) as error:
         raise CannotReadError(f"the output of nvidia-smi -q -x is not whole XML: {error}") from error
     if root.tag != KNOWN_ROOT:
-        raise CannotReadError(f"the output of nvidia-smi -q -x begins with <{root.tag[:40]}>")
+        raise CannotReadError(f"the output of nvidia-smi -q -x starts with <{root.tag[:40]}>")
     return root
 
 
@@ -144,7 +144,7 @@ def _gpu(index: int, element: ElementTree.Element) -> SmiGpu:
 
 
 def _lost(element: ElementTree.Element) -> str:
-    """What stands in a field of a GPU that is lost; empty where none says so."""
+    """What stands in a field of a GPU that is lost; empty if none says so."""
     fields = (each for part in element if part.tag not in _OF_PROCESSES for each in part.iter())
     return next((said for each in fields if (said := (each.text or "").strip()) in GONE), "")
 

@@ -81,7 +81,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
 
 
 def _note_unread(found: list[L], line: str, what: str) -> None:
-    """Note it of the GPU whose lines these are. Raises CannotReadError where there is none."""
+    """Note it of the GPU whose lines these are. Raises CannotReadError if there is none."""
     said = f"{what} says {line.strip()[:80]!r}"
     if not found:
         raise CannotReadError(said)

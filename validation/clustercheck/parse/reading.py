@@ -53,7 +53,7 @@ def _why_not_ended(record: Mapping[str, Any], what: str) -> str:
 def readable(text: str, what: str) -> str:
     """The text, where all of it was UTF-8. Raises CannotReadError where the probe had to replace bytes."""
     if REPLACED in text:
-        raise CannotReadError(f"{what} printed bytes that are no text")
+        raise CannotReadError(f"{what} printed bytes that are not text")
     return text
 
 
@@ -77,7 +77,7 @@ def bus_address(text: str) -> str:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text begins with, None for N/A and the like."""
+    """The number that a text starts with, None for N/A and the like."""
     match = re.match(r"-?[0-9]{1,18}(?![0-9.])", text.strip())
     return int(match.group()) if match else None
 

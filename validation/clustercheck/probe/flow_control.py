@@ -13,7 +13,7 @@ CLASS = "/sys/class"
 def flow_control(limit_s: float, root: str = CLASS) -> dict[str, Any]:
     """By network interface of an RDMA adapter: what `dcb pfc show` prints, and the files of NVIDIA's driver.
 
-    ``ecn`` has the priorities of senders (roce_rp) and receivers (roce_np), None where no file says.
+    ``ecn`` has the priorities of senders (roce_rp) and receivers (roce_np), None if no file says.
     """
     found = {}
     for name in interfaces(root)[:MOST]:
@@ -38,6 +38,6 @@ def interfaces(root: str) -> list[str]:
 
 
 def priorities(directory: str) -> list[str] | None:
-    """The priorities for which a file of the directory says 1; None where there is none."""
+    """The priorities for which a file of the directory says 1; None if there is none."""
     names = [name for name in listing(directory) if name.isdigit()]
     return [name for name in names if read(f"{directory}/{name}") == "1"] if names else None

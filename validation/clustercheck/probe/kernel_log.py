@@ -23,7 +23,7 @@ BOOT_LINES = 20
 
 
 class Sifted:
-    """A log of any length, line by line: how it begins, and its last lines on GPUs, each with its number."""
+    """A log of any length, line by line: how it starts, and its last lines on GPUs, each with its number."""
 
     def __init__(self) -> None:
         self.lines = 0

@@ -12,7 +12,7 @@ SAID = ("run", "what", "who", "where", "since")
 
 
 def lease(path: str = LEASE) -> dict[str, str] | None:
-    """The run that holds this node, None where none does. An unreadable lease counts as held."""
+    """The run that holds this node, None if none does. An unreadable lease counts as held."""
     text = read(path)
     if text is None:
         return None

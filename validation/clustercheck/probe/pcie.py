@@ -12,7 +12,7 @@ from clustercheck.probe.programs import listing, read
 
 DEVICES = "/sys/bus/pci/devices"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-EXTENDED = 0x100  # where extended capabilities begin; the kernel shows them to root alone
+EXTENDED = 0x100  # where extended capabilities start; the kernel shows them to root alone
 ACS = 0x000D
 EXPRESS = 0x10
 PORTS = {4: "root", 5: "upstream", 6: "downstream"}

@@ -1,7 +1,7 @@
 """A healthy cluster's evidence, written by hand: what self-tests plant faults in.
 
 Three nodes of 8 x A100-SXM4-80GB with NVSwitch, driver 580. What the programs print, and what the jobs say,
-is in the modules beside this one (`sample_smi`, `sample_verdicts` and others).
+is in the modules next to this one (`sample_smi`, `sample_verdicts` and others).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _entry(file: Path, item: MappingNode, hosts: Collection[str] | None) -> Iter
                 file, given[word], f"{NAME} says no {word}", "An exclusion has an owner and a reason.", CODE
             )
     if "until" in given and not _is_day(given["until"].value):
-        what = f"{NAME}: until is no day: {given['until'].value!r}"
+        what = f"{NAME}: until is not a day: {given['until'].value!r}"
         yield at(file, given["until"], what, "Write the last day as YYYY-MM-DD, in quotes.", CODE)
 
 

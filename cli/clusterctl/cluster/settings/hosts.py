@@ -1,4 +1,4 @@
-"""hosts.yml: groups, hosts and the variables beside them."""
+"""hosts.yml: groups, hosts and the variables next to them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _group(
     name = key.value
     if not GROUP_NAME.fullmatch(name):
         hint = did_you_mean(name.replace("-", "_"), KNOWN_GROUPS)
-        what = f"{name!r} is no name of a group: letters, digits and underscores alone"
+        what = f"{name!r} is not a name of a group: letters, digits and underscores alone"
         yield at(file, key, what, hint, "settings.group")
         return
     declared.groups.setdefault(name, key)
@@ -113,7 +113,7 @@ def _host(
     for name in expanded:
         if not HOST_NAME.fullmatch(name):
             hint = "Letters, digits, dots, dashes and underscores; a range is written gpu[01:08]."
-            yield at(file, key, f"{name!r} is no name of a host", hint, "settings.host")
+            yield at(file, key, f"{name!r} is not a valid host name", hint, "settings.host")
             return
         declared.hosts.setdefault(name, key)
         declared.member_of.setdefault(name, set()).add(group)

@@ -126,7 +126,7 @@ def _bool_choice(option: Option, text: str) -> bool:
 
 def _list(file: Path, option: Option, node: Node, name: str) -> Iterator[SettingsProblem]:
     if not isinstance(node, SequenceNode):
-        hint = "Write it as [a, b], or as lines that begin with a dash."
+        hint = "Write it as [a, b], or as lines that start with a dash."
         yield at(file, node, f"{name} must be a list, not {_shown(option, node)}", hint, "settings.type")
         return
     for number, item in enumerate(node.value):

@@ -17,10 +17,10 @@ from clusterctl.cluster.settings.yaml_nodes import entries
 from clusterctl.cluster.suggestion import did_you_mean
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# These reach ssh's argument list: a word that begins with a dash would be an option of it.
+# These reach ssh's argument list: a word that starts with a dash would be an option of it.
 REACH_SSH = ("ansible_host", "ansible_user", "ansible_ssh_host", "ansible_ssh_user")
 HOST_KEY_CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
-OWN_NAMES = f"A variable of your own begins with {SITE_PREFIX}."
+OWN_NAMES = f"A variable of your own starts with {SITE_PREFIX}."
 NEARLY_THE_SAME = 0.9
 
 
@@ -46,8 +46,8 @@ def _unknown(file: Path, key: ScalarNode) -> Iterator[SettingsProblem]:
     name = key.value
     everything = [*catalogue(), *CONNECTION_VARIABLES]
     if not NAME.fullmatch(name):
-        hint = "Names are letters, digits and underscores, and begin with no digit."
-        yield at(file, key, f"{name!r} is no name of a setting", hint, "settings.name")
+        hint = "Names are letters, digits and underscores, and start with no digit."
+        yield at(file, key, f"{name!r} is not a valid setting name", hint, "settings.name")
     elif name.startswith(SITE_PREFIX):
         site = [word for word in everything if word.startswith(SITE_PREFIX)]
         if near := did_you_mean(name, site, NEARLY_THE_SAME):
@@ -72,11 +72,12 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
     if option.name not in REACH_SSH or not isinstance(value, ScalarNode) or "{" in value.value:
         return
     text = value.value
+    kind = "address" if option.name.endswith("host") else "user name"
     if text.startswith("-") or any(c.isspace() or not c.isprintable() for c in text) or text == "":
         yield at(
             file,
             value,
-            f"{option.name} is no {'address' if option.name.endswith('host') else 'user name'}: {text!r}",
-            "Write a name or an IP address." if option.name.endswith("host") else "Write a user name.",
+            f"{option.name} is not {'an' if kind == 'address' else 'a'} {kind}: {text!r}",
+            "Write a name or an IP address." if kind == "address" else "Write a user name.",
             "settings.value",
         )

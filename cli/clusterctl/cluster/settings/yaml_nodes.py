@@ -67,7 +67,7 @@ def _judged(file: Path, root: Node | None) -> Document:
         return Document(file, None)
     if not isinstance(root, MappingNode):
         return Document(
-            file, None, (at(file, root, "this is no mapping", "Write it as lines of `name: value`."),)
+            file, None, (at(file, root, "this is not a mapping", "Write it as lines of `name: value`."),)
         )
     if _is_endless(root):
         return Document(file, None, (at(file, root, "its anchors and aliases unfold without end"),))
@@ -75,7 +75,7 @@ def _judged(file: Path, root: Node | None) -> Document:
 
 
 def entries(node: MappingNode) -> Iterator[tuple[ScalarNode, Node]]:
-    """The keys of a mapping with their values, merged ones (`<<`) too; keys that are no scalars are not."""
+    """The keys of a mapping with their values, merged ones (`<<`) too; keys that are not scalars are not."""
     for key, value in node.value:
         if key.tag == TAG + "merge":
             for source in value.value if isinstance(value, SequenceNode) else [value]:
@@ -115,7 +115,7 @@ def _size(node: Node, known: dict[int, int], within: set[int]) -> int:
 
 
 def _node_problems(file: Path, root: Node) -> Iterator[SettingsProblem]:
-    """What is wrong with the YAML as such: doubled keys, keys that are no names, tags of no use."""
+    """What is wrong with the YAML as such: doubled keys, keys that are not names, tags of no use."""
     pending, seen = [root], set()
     while pending:
         node = pending.pop()
@@ -143,11 +143,11 @@ def _key_problems(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
             yield at(
                 file,
                 key,
-                "a value that begins with {{ must be in quotes",
+                "a value that starts with {{ must be in quotes",
                 'Write it as name: "{{ ... }}"',
             )
         elif not isinstance(key, ScalarNode):
-            yield at(file, key, "a list is no name of a setting")
+            yield at(file, key, "a list is not a valid setting name")
         elif key.tag != TAG + "merge":
             if key.value not in first:
                 first[key.value] = key.start_mark.line + 1
@@ -172,10 +172,10 @@ def _syntax_problem(file: Path, error: yaml.MarkedYAMLError, text: str) -> Setti
     if "'\\t'" in problem or "\t" in written[: len(written) - len(written.lstrip())]:
         problem, hint = "there is a tab, where YAML wants spaces", "Indent with spaces."
     elif "another document" in problem:
-        problem, hint = "a second document begins here", "Remove the line `---`."
+        problem, hint = "a second document starts here", "Remove the line `---`."
     elif "mapping values are not allowed" in problem:
         hint = "Is the indentation that of the line above? A value with a colon in it needs quotes."
-    return SettingsProblem(file, line, column, f"this is no YAML: {problem}", hint, "settings.syntax")
+    return SettingsProblem(file, line, column, f"this is not YAML: {problem}", hint, "settings.syntax")
 
 
 def _broken(file: Path, line: int, column: int, what: str, hint: str = "") -> Document:

@@ -120,7 +120,7 @@ def create(
         return code
     options.tell_failures(outcomes)
     if bundle is None:
-        console.say("the bundle is not finished; the same command goes on where it stopped")
+        console.say("the bundle is not finished; the same command continues where it stopped")
         return code
     words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
     console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)
@@ -196,7 +196,7 @@ def load(
 
 
 def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]) -> apt_tree.Wanted | None:
-    """What to take along of Debian's packages; None where none is named."""
+    """What to take along of Debian's packages; None if none is named."""
     if bool(names) != (sources is not None) or (sources is not None and not sources.is_file()):
         raise ClusterctlError(
             "--package and --apt-sources go together, and the sources are a file",

@@ -51,10 +51,10 @@ def run(
 
 
 def require_name(name: str) -> None:
-    """Refuse what is no name of a backup. Raises ClusterctlError (``registry.no-backup``, exit 2)."""
+    """Refuse what is not a name of a backup. Raises ClusterctlError (``registry.no-backup``, exit 2)."""
     if not NAME.fullmatch(name):
         raise ClusterctlError(
-            f"{name!r} is no name of a backup",
+            f"{name!r} is not a name of a backup",
             code="registry.no-backup",
             hint="They are named by their time, as 20260131T120000Z; leave it away for the newest.",
         )
@@ -78,4 +78,4 @@ def _tell(result: OperationResult, *, check: bool) -> None:
         console.say(f"damaged in Harbor itself before the backup: {', '.join(damaged[:SHOWN])}{more}")
         console.say("push those layers again: a pull of an image that has one fails")
     if check and result.exit_code == EXIT_GOOD:
-        console.say("nothing was changed; it could be begun")
+        console.say("nothing was changed; it could be started")

@@ -1,4 +1,4 @@
-"""The cluster's Harbor, reached: how each command of `clusterctl registry` begins."""
+"""The cluster's Harbor, reached: how each command of `clusterctl registry` starts."""
 
 from __future__ import annotations
 

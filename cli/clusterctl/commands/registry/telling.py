@@ -57,7 +57,7 @@ def each_outcome(*, as_json: bool) -> Callable[[Outcome], None]:
 
 
 def tell_end(applied: Applied, calls: int, *, nothing: str, as_json: bool) -> None:
-    """What became of a plan, and what ended it early; ``nothing`` where there was nothing to do."""
+    """What became of a plan, and what ended it early; ``nothing`` if there was nothing to do."""
     plan = applied.plan
     if as_json:
         for remark in plan.remarks:
@@ -95,7 +95,7 @@ def result(applied: Applied) -> str:
     parts = [f"{applied.count(state)} {state.value}" for state in State if applied.count(state)]
     left = len(applied.plan.changes) - len(applied.outcomes)
     if left:
-        parts.append(f"{left} not begun")
+        parts.append(f"{left} not started")
     return ", ".join(parts)
 
 

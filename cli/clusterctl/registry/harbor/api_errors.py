@@ -28,7 +28,7 @@ def unreachable(url: str, what: str, error: Exception) -> ClusterctlError:
         f"Harbor does not answer ({what}): {words}",
         code="registry.api-unreachable",
         where=url,
-        hint="Is it up, and the way there open? What was done is done; run it again to go on.",
+        hint="Is it up, and the way there open? What was done is done; run it again to continue.",
         exit_code=EXIT_CLUSTER_BAD,
     )
 

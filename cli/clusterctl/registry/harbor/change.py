@@ -9,7 +9,7 @@ from typing import Any
 
 # Values of fields that say nothing of an object that is to be made.
 NOTHING: tuple[object, ...] = (False, "", [])
-# A kind and a name: how objects are told apart, and what one waits for.
+# A kind and a name: how objects are distinguished, and what one waits for.
 Subject = tuple[str, str]
 
 

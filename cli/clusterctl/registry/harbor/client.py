@@ -29,7 +29,7 @@ TRIES = 6
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 # A page may shift under a reader while someone else makes objects.
 READS_OF_A_LIST = 3
-# A project may be named 2026, which is no number then.
+# A project may be named 2026, which is not a number then.
 HEADERS = {"X-Is-Resource-Name": "true"}
 # The proxy in front of Harbor answers with a page.
 TAG = re.compile(r"<[^>]*>")
@@ -273,7 +273,7 @@ def _content(what: str, answer: httpx.Response) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise Refused(what, answer.status_code, "the answer is no JSON; is this Harbor's address?") from None
+        raise Refused(what, answer.status_code, "the answer is not JSON; is this Harbor's address?") from None
 
 
 def _message(answer: httpx.Response) -> str:

@@ -19,7 +19,7 @@ ADAPTERS = Literal[
 
 
 class RetentionRule(Declaration):
-    """What is kept; what no rule keeps is removed. A pattern that begins with ``!`` excludes."""
+    """What is kept; what no rule keeps is removed. A pattern that starts with ``!`` excludes."""
 
     keep: Literal["latest_pushed", "latest_pulled", "pushed_within_days", "pulled_within_days", "always"]
     count: int = Field(0, ge=0)
@@ -297,14 +297,14 @@ def _dangling(declared: Declared) -> Iterator[str]:
     endpoints = {one.name for one in declared.registry_endpoints}
     for project in declared.registry_projects:
         if project.proxy_of and project.proxy_of not in endpoints:
-            yield f"project {project.name} is a proxy of {project.proxy_of}, which is no declared endpoint"
+            yield f"project {project.name} is a proxy of {project.proxy_of}, which is not a declared endpoint"
     for replication in declared.registry_replications:
         end = replication.source or replication.destination
         if end not in endpoints:
-            yield f"replication {replication.name} names {end}, which is no declared endpoint"
+            yield f"replication {replication.name} names {end}, which is not a declared endpoint"
     instances = {one.name: one for one in declared.registry_preheat.instances}
     for policy in declared.registry_preheat.policies:
         if policy.instance not in instances:
-            yield f"preheat policy {policy.name} names {policy.instance}, which is no declared instance"
+            yield f"preheat policy {policy.name} names {policy.instance}, which is not a declared instance"
         elif not instances[policy.instance].enabled:
             yield f"preheat policy {policy.name} uses {policy.instance}, which is disabled"

@@ -51,7 +51,7 @@ def _cron(text: str) -> str:
 
 def _url(text: str) -> str:
     if not re.match(r"https?://[^/\s]+", text):
-        raise ValueError("write an address that begins with https:// or http://")
+        raise ValueError("write an address that starts with https:// or http://")
     return text.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""Immutable tags: rules of a project, told apart by what they match."""
+"""Immutable tags: rules of a project, distinguished by what they match."""
 
 from __future__ import annotations
 

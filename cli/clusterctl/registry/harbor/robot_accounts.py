@@ -52,7 +52,7 @@ def is_known(site: Site, one: Robot, found: Found) -> bool:
 
 
 def days(site: Site, one: Robot, found: Found | None) -> int:
-    """Harbor counts a robot's days from its making, ours count from its secret's; begun ones are whole."""
+    """Harbor counts a robot's days from its making, ours count from its secret's; started ones are whole."""
     if one.days == FOR_EVER or found is None:
         return one.days
     kept = site.vault.made(one.key)

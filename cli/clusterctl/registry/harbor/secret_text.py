@@ -18,7 +18,7 @@ OTHERS_MAY_READ = 0o077
 
 
 def new_secret() -> SecretStr:
-    """A secret as Harbor wants a robot's: 8 to 128 characters with upper, lower and digit."""
+    """A secret as Harbor needs a robot's: 8 to 128 characters with upper, lower and digit."""
     alphabet = string.ascii_letters + string.digits
     while True:
         text = "".join(secrets.choice(alphabet) for _ in range(LENGTH))
@@ -39,7 +39,7 @@ def read_secret_file(path: Path, what: str) -> SecretStr:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "it is no text"
+        words = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise _bad_file(f"{what} cannot be read: {words}", path) from error
     if mode & OTHERS_MAY_READ:
         raise _bad_file(f"{what} stands in a file that others may read", path)

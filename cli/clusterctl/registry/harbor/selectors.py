@@ -7,7 +7,7 @@ from typing import Any
 
 
 def selector(pattern: str, matches: str, excludes: str, extras: str = "") -> dict[str, Any]:
-    """A pattern in Harbor's words; one that begins with ``!`` excludes."""
+    """A pattern in Harbor's words; one that starts with ``!`` excludes."""
     decoration = excludes if pattern.startswith("!") else matches
     made = {"kind": "doublestar", "decoration": decoration, "pattern": pattern.removeprefix("!")}
     return {**made, "extras": extras} if extras else made

@@ -73,13 +73,13 @@ class Site:
         return Remark(kind, name, why, blocks=True)
 
     def secret(self, file: str, command: tuple[str, ...], what: str) -> SecretStr | None:
-        """A declared secret from where it is kept; None where there is none."""
+        """A declared secret from where it is kept; None if there is none."""
         if file:
             return read_secret_file(self.directory / Path(file).expanduser(), what)
         return secret_of_command(command, what) if command else None
 
     def may_hand_over(self) -> None:
-        """Raises Deferred where the keeper has failed in this run: what it was to keep is not begun."""
+        """Raises Deferred where the keeper has failed in this run: what it was to keep is not started."""
         if self._sealed.is_set():
             raise Deferred("the program that keeps secrets has failed before")
 
@@ -99,7 +99,7 @@ class Site:
 def each(site: Site, function: Callable[[T], R], items: Iterable[T]) -> list[R]:
     """The results, in order, of as many calls at a time as Harbor is given.
 
-    Where one fails, or the person interrupts, none is begun any more, and none is tried again.
+    Where one fails, or the person interrupts, none is started any more, and none is tried again.
     """
     return parallel_map(function, items, limit=CONNECTIONS, stop=site.client.stop)
 

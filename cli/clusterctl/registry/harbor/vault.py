@@ -24,7 +24,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ
 
 FILE = "registry-robots.json"
-# Beside it a file a robot with its secret alone, for what takes a password from a file.
+# Next to it a file a robot with its secret alone, for what takes a password from a file.
 PASSWORDS = "robots"
 
 

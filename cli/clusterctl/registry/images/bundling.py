@@ -171,7 +171,7 @@ class Bundler:
             )  # fmt: skip
             self._sweep(bundle)
             replace_file(self.directory / INDEX, bundle.model_dump_json(indent=1) + "\n", mode=0o644)
-            # What lay here on its way is no part of a bundle that is finished.
+            # What lay here on its way is not a part of a bundle that is finished.
             shutil.rmtree(self.spool.root)
 
     def _manifest(self, manifest: Manifest, most: int) -> BundledManifest:

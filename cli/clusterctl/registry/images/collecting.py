@@ -28,7 +28,7 @@ exit $code
 def collect(transport: Transport, node: str) -> None:
     """Have the embedded registry's storage release what no manifest names.
 
-    Nothing may be pushed meanwhile, and a listener that goes on would say that it has what is gone. Raises
+    Nothing may be pushed meanwhile, and a listener that continues would say that it has what is gone. Raises
     ClusterctlError (``images.not-collected``).
     """
     try:

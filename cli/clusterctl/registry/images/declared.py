@@ -59,7 +59,7 @@ def asked_host(inventory: Inventory) -> Host:
 
 
 def nodes_driver(inventory: Inventory) -> str:
-    """The oldest driver that a GPU node is to have: a version, else a branch; empty where none is said."""
+    """The oldest driver that a GPU node is to have: a version, else a branch; empty if none is said."""
     said = [
         str(setting(node, "nvidia_driver_version") or setting(node, "nvidia_driver_branch") or "")
         for node in inventory.gpu_nodes
@@ -93,7 +93,7 @@ def _declared(entry: Mapping[str, Any], where: str) -> DeclaredImage:
     source = parse(str(entry["source"]))
     target, _, tag = str(entry.get("target") or source.repository).partition(":")
     if not REPOSITORY.fullmatch(target) or (tag and not TAG.fullmatch(tag)):
-        raise _refusal(f"{entry['target']!r} is no path in a registry", where)
+        raise _refusal(f"{entry['target']!r} is not a path in a registry", where)
     platforms = tuple(str(one) for one in entry.get("platforms") or (USUAL_PLATFORM,))
     image = DeclaredImage(
         str(entry.get("name") or target.rpartition("/")[2]), source, target, tag or source.tag, platforms

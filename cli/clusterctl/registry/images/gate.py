@@ -81,12 +81,12 @@ def require_driver(images: Sequence[LockedImage], driver: str) -> None:
             code="images.driver",
             where=lock_file.NAME,
             hint="Take an image of an older CUDA, raise nvidia_driver_branch or nvidia_driver_version (then "
-            "clusterctl lock), or name the images to go on with.",
+            "clusterctl lock), or name the images to continue with.",
         )
 
 
 def unserved(images: Sequence[LockedImage], driver: str) -> list[str]:
-    """A sentence for each image that the driver does not serve; none where no driver is declared."""
+    """A sentence for each image that the driver does not serve; none if no driver is declared."""
     return [
         f"{image.name} (CUDA {image.cuda or 'unknown'}) needs driver {image.minimum_driver}"
         f" ({image.minimum_driver_from}), and the nodes have {driver}"

@@ -107,7 +107,7 @@ def survey(
 ) -> Plan:
     """Ask origin and destination what there is, and what is missing. Moves nothing.
 
-    A registry goes on naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
+    A registry continues naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
     stop = destination.retry.stop
     looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)

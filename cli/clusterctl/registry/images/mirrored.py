@@ -14,7 +14,7 @@ from clusterctl.errors import ClusterctlError
 
 @dataclass(frozen=True)
 class Brought:
-    """One image that was brought into a registry, or had begun to be: ``manifests``, children first."""
+    """One image that was brought into a registry, or had started to be: ``manifests``, children first."""
 
     registry: str
     repository: str

@@ -57,7 +57,7 @@ def nccl_tests(said: Mapping[str, Any], root: Path) -> NcclTests | None:
     if URL.fullmatch(source):
         return NcclTests(sha256, url=source)
     if "://" in source or not source:
-        raise NotDeclaredWellError("nccl_tests wants a source: a URL without a password, or a file")
+        raise NotDeclaredWellError("nccl_tests needs a source: a URL without a password, or a file")
     try:
         with (root / Path(source).expanduser()).open("rb") as stream:
             content = stream.read(LARGEST + 1)

@@ -38,7 +38,7 @@ DISK_S = 30.0
 class Destination:
     """The cluster's registry.
 
-    ``free`` asks its disk: None where nobody can say, and ``unseen`` is why. ``collect`` releases the
+    ``free`` asks its disk: None if nobody can say, and ``unseen`` is why. ``collect`` releases the
     space of what was removed, where that is ours to do. ``not_as_nodes`` says as whom it is read where that
     is not as nodes do.
     """
@@ -177,7 +177,7 @@ def readable(inventory: Inventory, to: str = "") -> Iterator[Destination]:
 
 
 def _pull_robot(inventory: Inventory) -> Credentials | None:
-    """The robot as which nodes pull from Harbor, as `apply` handed it to them; None where there is none."""
+    """The robot as which nodes pull from Harbor, as `apply` handed it to them; None if there is none."""
     file = inventory.directory.secrets / "registry-robot.auth.json"
     if setting(asked_host(inventory), "registry_client_auth") != "robot" or not file.is_file():
         return None
@@ -185,7 +185,7 @@ def _pull_robot(inventory: Inventory) -> Credentials | None:
 
 
 def _push_robot(inventory: Inventory) -> Credentials | None:
-    """The robot as which images go into Harbor; None where none is declared.
+    """The robot as which images go into Harbor; None if none is declared.
 
     Raises ClusterctlError (``images.no-robot``, ``registry.vault``).
     """

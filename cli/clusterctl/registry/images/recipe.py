@@ -1,4 +1,4 @@
-"""A site's own image as it is declared: the Dockerfile, what lies beside it, what it is made of."""
+"""A site's own image as it is declared: the Dockerfile, what lies next to it, what it is made of."""
 
 from __future__ import annotations
 

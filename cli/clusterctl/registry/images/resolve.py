@@ -12,7 +12,7 @@ from clusterctl.registry.images.declared import DeclaredImage
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Blob, Manifest, platform_of
 
-# Signatures and attestations that builders put beside the images of a list.
+# Signatures and attestations that builders put next to the images of a list.
 NO_PLATFORM = "unknown/unknown"
 
 
@@ -78,7 +78,7 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> dict[str, 
             f"the configuration of an image cannot be read: {because}",
             code="images.manifest",
             where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
-            hint="What the registry holds under that name is no image; have it pushed again.",
+            hint="What the registry holds under that name is not an image; have it pushed again.",
             exit_code=EXIT_CLUSTER_BAD,
         )
     return dict(config)

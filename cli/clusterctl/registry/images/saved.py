@@ -18,7 +18,7 @@ from clusterctl.registry.oci.client import PIECE
 from clusterctl.registry.oci.manifest import Blob
 
 GZIP = b"\x1f\x8b"
-# Descriptions are smaller than this; a small layer is kept beside them.
+# Descriptions are smaller than this; a small layer is kept next to them.
 SMALL = 1 << 22
 LEVEL = 6
 

@@ -1,7 +1,7 @@
 """Blobs on their way: a file for each, resumed where it was interrupted, and a journal of what happened.
 
 `HEX.part` is a blob of which so much has come; `HEX` is one that is whole and verified. Whoever is killed in
-the middle leaves a part that the next run goes on with; its bytes are hashed again before they count.
+the middle leaves a part that the next run continues with; its bytes are hashed again before they count.
 """
 
 from __future__ import annotations

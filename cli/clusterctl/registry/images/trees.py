@@ -21,7 +21,7 @@ class Tree:
     def files(self) -> list[tuple[str, Path]]:
         """Every file, with its path in the bundle. Links are followed, except those of `loops`.
 
-        Raises ClusterctlError (``images.bundle-tree``) for what leads nowhere, is no file, or cannot be read.
+        Raises ClusterctlError (``images.bundle-tree``) if it leads nowhere, is not a file, or is unreadable.
         """
         if self.root.is_file():
             return [(f"{self.name}/{self.root.name}", self.root)]

@@ -123,9 +123,9 @@ class Registry:
 
     @contextlib.contextmanager
     def blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
-        """A blob's bytes from ``offset``, asked for once: where they really begin, and the pieces.
+        """A blob's bytes from ``offset``, asked for once: where they really start, and the pieces.
 
-        A registry that knows no ranges begins at 0.
+        A registry that knows no ranges starts at 0.
         """
         what = f"blob {repository}@{digest}"
         headers = {"Range": f"bytes={offset}-"} if offset else {}
@@ -169,7 +169,7 @@ class Registry:
             return True
         location = response.headers.get("location", "")
         if location:
-            # It has begun an upload instead, which nobody wants.
+            # It has started an upload instead, which nobody wants.
             with contextlib.suppress(httpx.HTTPError, RegistryError):
                 self._once("DELETE", self._joined(location), scope)
         return False

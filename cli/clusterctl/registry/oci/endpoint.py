@@ -40,7 +40,7 @@ class RegistryEndpoint:
 
     @property
     def base(self) -> str:
-        """Where its API begins."""
+        """Where its API starts."""
         return f"{'http' if self.plain else 'https'}://{self.host}/v2/"
 
     def resolve_redirect(self, url: httpx.URL) -> httpx.URL:

@@ -39,12 +39,12 @@ class RegistryError(ClusterctlError):
 
 
 def stopped(where: str = "") -> ClusterctlError:
-    """What is raised instead of going on, once somebody wants an end."""
+    """What is raised instead of continuing, once somebody needs an end."""
     return ClusterctlError(
         "it was stopped in the middle",
         code="images.stopped",
         where=where,
-        hint="Run the same command again: what has come is kept, and it goes on where it stopped.",
+        hint="Run the same command again: what has come is kept, and it continues where it stopped.",
         exit_code=EXIT_INTERRUPTED,
     )
 
@@ -69,7 +69,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RegistryError(
             f"{host} lets us ask no more for now: {said}", code="images.rate-limited", where=where,
-            hint="Run it again later: it goes on where it stopped. Credentials often raise the limit.",
+            hint="Run it again later: it continues where it stopped. Credentials often raise the limit.",
             lasting=False, after=after,
         )  # fmt: skip
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -91,7 +91,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
 
 
 def place(text: str, host: str) -> httpx.URL:
-    """Where a registry sends us. Raises RegistryError where that is no address."""
+    """Where a registry sends us. Raises RegistryError where that is not an address."""
     try:
         return httpx.URL(text)
     except httpx.InvalidURL as error:

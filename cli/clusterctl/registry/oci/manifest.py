@@ -100,7 +100,7 @@ def _blob(said: Mapping[str, Any]) -> Blob:
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise ValueError(f"{str(digest)[:80]!r} is no sha256 digest")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"{str(size)[:80]!r} is no size")
+        raise ValueError(f"{str(size)[:80]!r} is not a size")
     return Blob(digest, size)
 
 

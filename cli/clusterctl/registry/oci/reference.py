@@ -43,7 +43,7 @@ class Reference:
 
     @property
     def wanted(self) -> str:
-        """What to ask for: the digest where there is one, else the tag."""
+        """What to ask for: the digest if there is one, else the tag."""
         return self.digest or self.tag or "latest"
 
 
@@ -63,7 +63,7 @@ def parse(text: str) -> Reference:
     wrong = _wrong(registry, path, tag if colon else None, digest if "@" in text else None)
     if wrong:
         raise ClusterctlError(
-            f"{text!r} is no name of an image: {wrong}",
+            f"{text!r} is not a name of an image: {wrong}",
             code="images.reference",
             hint="For example: docker.io/paddlepaddle/paddle:3.3.1-gpu-cuda12.9-cudnn9.9",
         )
@@ -88,11 +88,11 @@ def is_this_machine(host: str) -> bool:
 
 def _wrong(registry: str, path: str, tag: str | None, digest: str | None) -> str:
     if not HOST.fullmatch(registry):
-        return f"{registry!r} is no host"
+        return f"{registry!r} is not a host"
     if not REPOSITORY.fullmatch(path):
-        return f"{path!r} is no path (small letters, digits, and . _ - between them)"
+        return f"{path!r} is not a path (small letters, digits, and . _ - between them)"
     if tag is not None and not TAG.fullmatch(tag):
-        return f"{tag!r} is no tag"
+        return f"{tag!r} is not a tag"
     if digest is not None and not DIGEST.fullmatch(digest):
-        return f"{digest!r} is no digest (sha256: and 64 hexadecimal digits)"
+        return f"{digest!r} is not a digest (sha256: and 64 hexadecimal digits)"
     return ""

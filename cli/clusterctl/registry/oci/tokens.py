@@ -53,12 +53,12 @@ class Tokens:
         self._lock = threading.Lock()
 
     def header(self, scope: str) -> str:
-        """What to send now; empty where nothing is known yet."""
+        """What to send now; empty if nothing is known yet."""
         with self._lock:
             return self._known(scope)
 
     def renew(self, client: httpx.Client, answer: httpx.Response, scope: str, used: str) -> bool:
-        """After a 401: get what it asks for. False where there is nothing better than what was sent.
+        """After a 401: get what it asks for. False if there is nothing better than what was sent.
 
         Raises RegistryError where the realm refuses, or is not to be trusted.
         """

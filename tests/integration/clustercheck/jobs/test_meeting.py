@@ -161,7 +161,7 @@ def test_an_image_without_nccl_tests_is_reported_and_nothing_runs(tmp_path: Path
 def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
     programs = {"all_reduce_perf": "sleep 600", "nvidia-smi": 'echo "GPU 0: A"; echo "GPU 1: A"'}
     asked = {**ASKED, "limit_each_s": 1}
-    programs["all_reduce_perf"] = '[ "$1" = -h ] && exit 0\necho begun; sleep 600'
+    programs["all_reduce_perf"] = '[ "$1" = -h ] && exit 0\necho started; sleep 600'
     first, _ = ranks(tmp_path, programs, asked)
     assert (first["within"]["all_reduce"]["exit_code"], first["without_mpi"]) == (
         None,

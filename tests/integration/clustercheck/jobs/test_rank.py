@@ -147,7 +147,7 @@ def test_a_rank_that_ends_by_itself_meanwhile_was_not_ended(directory):
     ids=lambda letters: letters,
 )
 def test_a_moment_in_the_kernel_is_not_taken_for_a_hang(directory, monkeypatch, states, told):
-    """The last of the states goes on for ever; a rank that runs prints its stack, too."""
+    """The last of the states continues for ever; a rank that runs prints its stack, too."""
     monkeypatch.setattr(supervise, "STACK_S", 0.5)
     stack = directory / "rank-0.stack"
     stack.touch()

@@ -80,7 +80,7 @@ def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> No
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[str]:
-    """A job that Ansible began on this machine, and that runs until the test is over."""
+    """A job that Ansible started on this machine, and that runs until the test is over."""
     book = [{"hosts": "all", "gather_facts": False, "tasks": [
         {"ansible.builtin.command": {"argv": ["sleep", "300"]}, "async": 300, "poll": 0, "register": "job"},
         {"ansible.builtin.copy": {"content": "{{ job.ansible_job_id }}", "dest": str(tmp_path / "job")}},
@@ -104,14 +104,14 @@ def job(tmp_path: Path) -> Iterator[str]:
 def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
     nodes: LeaseNodes, tmp_path: Path, job: str
 ) -> None:
-    """The lease of the run that began it may be long gone: an unlock, or a version that gave all back."""
+    """The lease of the run that started it may be long gone: an unlock, or a version that gave all back."""
     nodes = replace(nodes, extra_vars={"ansible_async_dir": str(tmp_path / "async")})
     taken = carry_out(taking(OURS, ("gpu01",)), lambda step: {} if isinstance(step, Note) else nodes(step))
     assert (taken.held, taken.working, taken.left) == (False, {"gpu01": (job,)}, {})
     assert holders(nodes) == ["", "", ""]
     lease_file.take(tmp_path / "gpu02" / "lease.json", OURS.as_record())
     assert nodes.show(("gpu02",)) == {"gpu02": Answer(holder=OURS, jobs=(job,))}
-    assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has begun it holds the node, and goes on"
+    assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has started it holds the node, and continues"
     assert nodes(Take(THEIRS, (("gpu02",),))) == {"gpu02": Answer(holder=OURS)}
 
 

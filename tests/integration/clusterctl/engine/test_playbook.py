@@ -80,7 +80,7 @@ def test_each_host_leaves_in_its_own_state_and_no_secret_leaves_at_all(site: Pat
                 argv: ["test", "{{ token }}", "=", "{{ ansible_become_password }}"]
               no_log: true
               changed_when: false
-            - name: Begin a job
+            - name: Start a job
               ansible.builtin.command: {argv: ["true"]}
               async: 30
               poll: 0
@@ -295,7 +295,7 @@ def alive(pid: int) -> bool:
 
 def test_a_killed_controller_takes_its_playbook_along_and_the_jobs_outcome_is_found(site: Path) -> None:
     tasks = """\
-        - name: Begin a long job
+        - name: Start a long job
           ansible.builtin.command:
             argv: [sh, -c, "while [ ! -e {{ site }}/go ]; do sleep 0.1; done; exit 4"]
           async: 60

@@ -94,7 +94,7 @@ def test_the_job_of_a_dead_controller_is_waited_for_and_its_outcome_written_down
         - hosts: all
           gather_facts: false
           tasks:
-            - name: Begin a job, and die before its end
+            - name: Start a job, and die before its end
               ansible.builtin.command:
                 argv: [sh, -c, "while [ ! -e {{ inventory_dir }}/go ]; do sleep 0.1; done; exit 4"]
               async: 60
@@ -155,7 +155,7 @@ def test_a_severity_that_we_do_not_know_is_not_overlooked():
 
 
 def begun(cluster: ClusterDirectory, host: str, summary: dict | None = None) -> RunStore:
-    """A store with one run that began a job on ``host``; it wrote its end where ``summary`` is given."""
+    """A store with one run that started a job on ``host``; it wrote its end where ``summary`` is given."""
     ours = session(cluster)
     ours.journal.write(JobStarted(1.0, host, "j123.4"))
     ours.journal.close()

@@ -37,7 +37,7 @@ def test_containerd_is_given_a_tree_once_it_has_taken_the_file(
         str(config), str(tmp_path / "containerd/harbor.lan/hosts.toml"),
         str(tmp_path / "containerd/docker.io/hosts.toml"),
     ]  # fmt: skip
-    assert list(tmp_path.glob("config.toml.*~")), "what was there is kept beside it"
+    assert list(tmp_path.glob("config.toml.*~")), "what was there is kept next to it"
     assert not run(tmp_path, capsys, engines=["containerd"])["changed"]
     # A tree of the operator's own is used, and his line stays.
     theirs = config.read_text(encoding="utf-8").replace(
@@ -57,7 +57,7 @@ def test_containerd_is_given_a_tree_once_it_has_taken_the_file(
     [
         ("version = 2\n[plugins\n", "containerd does not take"),
         ('version = 2\n[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]\n',
-         "has registry.mirrors, beside which containerd takes no config_path"),
+         "has registry.mirrors, next to which containerd takes no config_path"),
         ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  registry = {config_path = ""}\n',
          "does not take"),
     ],

@@ -63,7 +63,7 @@ def test_parts_that_are_pulled_have_the_installers_time_and_a_message_that_names
     late = harbor.restore("database", timeout_s=1)["msg"]
     assert "Harbor's database does not start: docker-compose did not end within 1 s" in late
     assert "images may still be being pulled" in late
-    assert "The next restore goes on from there" in late
+    assert "The next restore continues from there" in late
     (harbor.root / "asked.slow").unlink()
     assert harbor.restore("database")["changed"] is True
     assert "load" not in harbor.did(), "an online installer has no images in it"
@@ -98,7 +98,7 @@ def test_nothing_else_is_done_with_a_harbor_that_is_half_restored(harbor: Played
     assert told in harbor.module("harbor_preflight", {**looked, "upgrade": True}, check=False)["msg"]
     assert "failed" not in harbor.module("harbor_preflight", {**looked, "restoring": True}, check=False)
     harbor.refuses = True
-    assert "The next restore goes on from there" in harbor.restore("finished")["msg"]
+    assert "The next restore continues from there" in harbor.restore("finished")["msg"]
     harbor.refuses = False
     harbor.restore("finished")
     assert "failed" not in harbor.module("harbor_preflight", looked, check=False)

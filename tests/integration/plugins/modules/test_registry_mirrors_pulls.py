@@ -33,7 +33,7 @@ def upstream(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture
 def mirror(tmp_path: Path) -> Iterator[Registry]:
-    """The mirror: its images stand below a path, and it wants a password."""
+    """The mirror: its images stand below a path, and it needs a password."""
     with registry(tmp_path / "mirror", hashed("robot$nodes", "Aa1secret")) as running:
         push_tiny(
             f"{running.address}/hub/library/tiny:1", tmp_path / "c", "--dest-creds", "robot$nodes:Aa1secret"

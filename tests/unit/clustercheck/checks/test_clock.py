@@ -19,7 +19,7 @@ delays = st.floats(0, 12)
 
 
 def seen(*nodes: tuple[float, float, float]) -> Evidence:
-    """Evidence of nodes (seconds until the probe began, seconds until it was back, clock ahead by)."""
+    """Evidence of nodes (seconds until the probe started, seconds until it was back, clock ahead by)."""
     evidence = sample.healthy(len(nodes))
     found = {}
     for (name, node), (before, after, ahead) in zip(evidence.nodes.items(), nodes, strict=True):

@@ -115,7 +115,7 @@ def test_a_rail_that_is_down_everywhere_is_dead_unless_fewer_are_declared() -> N
     assert set(verdicts("infiniband-port", everywhere)) == {FAIL}
     assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=3))) == {FAIL}
     assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=2))) == {FAIL}, (
-        "Ethernet is no rail"
+        "Ethernet is not a rail"
     )
     assert set(verdicts("infiniband-port", declared(everywhere, rdma_ports=1))) == {PASS}
     alone = edit_port("gpu01", 1, **DOWN)(sample.healthy(1))
@@ -196,7 +196,7 @@ def test_errors_are_judged_by_their_thresholds(
     after = seeding.later(edit_port("gpu01", 0, link_layer=layer, counters={counter: count}))
     found = seeding.chain(before, after)(sample.healthy(2))
     assert verdicts("infiniband-errors", found) == [verdict, PASS]
-    # What was counted before the run, and goes on no more, is no fault of today.
+    # What was counted before the run, and continues no more, is not a fault of today.
     same = seeding.chain(before, edit_port("gpu01", 0, counters={counter: count}), after)(sample.healthy(2))
     assert verdicts("infiniband-errors", same) == [PASS, PASS]
 

@@ -86,7 +86,7 @@ def locked(value: int, *, rdma: bool) -> Any:
 @pytest.mark.parametrize(
     ("value", "rdma", "verdict"),
     [
-        (8 << 20, False, Verdict.PASS),  # nothing pins memory where there is no adapter for it
+        (8 << 20, False, Verdict.PASS),  # nothing pins memory if there is no adapter for it
         (8 << 20, True, Verdict.FAIL),
         (-1, True, Verdict.PASS),
         (1_000_000_000 * 1024, True, Verdict.PASS),  # all of the memory is as good as no limit

@@ -1,4 +1,4 @@
-"""Floors of the network by the number of rails, and those of the collectives beside all-reduce."""
+"""Floors of the network by the number of rails, and those of the collectives next to all-reduce."""
 
 from __future__ import annotations
 
@@ -65,7 +65,12 @@ OTHERS = ["all-gather", "reduce-scatter", "all-to-all", "broadcast"]
         (0.61, 1 << 30, 2, Verdict.PASS),
         (0.59, 1 << 30, 2, Verdict.FAIL),
         (0.59, 4 << 30, 16, Verdict.FAIL),
-        (0.5, 1 << 30, 16, Verdict.EXCLUDED),  # 8 MiB of each rank are no plateau [NVIDIA/nccl issue 1218]
+        (
+            0.5,
+            1 << 30,
+            16,
+            Verdict.EXCLUDED,
+        ),  # 8 MiB of each rank are below the plateau [NVIDIA/nccl issue 1218]
         (0.5, 1 << 28, 2, Verdict.EXCLUDED),
     ],
 )

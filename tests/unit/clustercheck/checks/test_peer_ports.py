@@ -111,7 +111,7 @@ def test_of_more_nodes_the_last_to_start_are_waited_for() -> None:
 @pytest.mark.parametrize("nodes", [2, 64, 1000, 4096])
 def test_a_rank_that_waits_to_the_end_is_not_taken_for_one_that_hangs(name: str, nodes: int) -> None:
     job = load(name).jobs[JOB]
-    last_attempt_s = 5.0  # one that begins just before the limit
+    last_attempt_s = 5.0  # one that starts just before the limit
     waits_s = arguments_of(job.arguments, nodes)["limit_s"] + last_attempt_s
     assert waits_s < supervise.STALL_PART * timeout_of(job.timeout_s, nodes)
 

@@ -206,7 +206,7 @@ def test_what_got_slower_than_the_baseline_fails_though_it_is_above_the_floor() 
     assert failed["expected"] == 1.3 and failed["margin"] < 0
     parts = {part["part"]: part["verdict"] for part in failed["figures"][0]["parts"]}
     assert parts == {"ceiling": "pass", "floor": "pass", "baseline": "fail"}
-    assert "pairs.py" in [job.program for job in launcher.jobs]  # it goes on to find out who
+    assert "pairs.py" in [job.program for job in launcher.jobs]  # it continues to find out who
     assert document["environment"]["baseline"]["run"] == "test"
     simulated = run(baseline=replace(then, simulated=True))
     assert simulated["verdict"] == "pass" and simulated["environment"]["baseline"] is None

@@ -72,7 +72,7 @@ def test_a_latency_is_bad_where_it_is_high() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, True])
 def test_what_is_no_number_is_no_figure(value: float) -> None:
-    with pytest.raises(CannotReadError, match="is no number"):
+    with pytest.raises(CannotReadError, match="is not a number"):
         replace(A100, measured=value)
 
 

@@ -176,7 +176,7 @@ def test_a_driver_error_is_reported_and_resources_are_released(name: str) -> Non
 
 
 class Joined(PlayedDevice):
-    """A played device with others beside it."""
+    """A played device with others next to it."""
 
     def __init__(self, cuda: Cuda | None) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ def test_the_node_is_taken_exclusively_after_all_others_finished(tmp_path: Path)
 
     @contextmanager
     def note(name: str) -> Iterator[None]:
-        order.append(f"{name} begins")
+        order.append(f"{name} starts")
         yield
         order.append(f"{name} ends")
 
@@ -282,8 +282,8 @@ def test_the_node_is_taken_exclusively_after_all_others_finished(tmp_path: Path)
     assert at_work.wait(30)
     threads[1].start()
     threads[1].join(0.3)
-    assert threads[1].is_alive() and order == ["own work begins"]
+    assert threads[1].is_alive() and order == ["own work starts"]
     end.set()
     for thread in threads:
         thread.join(30)
-    assert order == ["own work begins", "own work ends", "whole node begins", "whole node ends"]
+    assert order == ["own work starts", "own work ends", "whole node starts", "whole node ends"]

@@ -13,7 +13,7 @@ import pytest
 
 from clustercheck.launch import on_node
 
-# Answers by its first words; a file of that name beside it holds the answer, `refuse` makes it fail.
+# Answers by its first words; a file of that name next to it holds the answer, `refuse` makes it fail.
 DOCKER = r"""#!/bin/sh
 here=$(dirname "$0")
 { for word; do printf '%s\037' "$word"; done; echo; } >> "$here/calls"

@@ -221,7 +221,7 @@ def test_wrong_elements_are_counted_in_rows_and_below_them() -> None:
         ("float     sum      -1   551", "float    prod      -1   551", "where one of"),
         ("   float ", "   flote ", "unknown type"),
         ("#wrong     time", "#falsch    time", "unknown columns"),
-        ("60.85", "60,85", "no number"),
+        ("60.85", "60,85", "not a number"),
         ("concluded: all_reduce_perf", "concluded: broadcast_perf", "not all_reduce's"),
         ("# Collective test concluded: all_reduce_perf", "", "a beginning without an end"),
     ],

@@ -60,7 +60,7 @@ def cluster(count: int, gpus: int, rails: int) -> Evidence:
 
 
 def topology_text(gpus: int, rails: int) -> str:
-    """`nvidia-smi topo -m` with an adapter beside each run of GPUs."""
+    """`nvidia-smi topo -m` with an adapter next to each run of GPUs."""
     names = [*(f"GPU{n}" for n in range(gpus)), *(f"NIC{n}" for n in range(rails))]
 
     def cell(a: str, b: str) -> str:
@@ -186,7 +186,7 @@ def test_a_slow_gpu_of_eight_is_named_by_its_number(count: int) -> None:
     assert "adapter" not in isolated.faults[0].because
     pairs = {(r.subject.node, r.subject.peer) for r in evaluate(CHECK, evidence)}
     assert all("gpu02" in pair for pair in evidence.pairs.bandwidths if evidence.pairs.bandwidths[pair] < 100)
-    assert set(evidence.pairs.bandwidths) == pairs  # those of one GPU each are no pairs of nodes
+    assert set(evidence.pairs.bandwidths) == pairs  # those of one GPU each are not pairs of nodes
 
 
 def test_with_rails_a_gpu_is_distinguished_from_its_adapter_by_crossing() -> None:

@@ -101,7 +101,7 @@ def hosts(site: Path, *arguments: str) -> Result:
 )
 def test_add_refuses_what_could_not_be_reached(site: Path, arguments: list[str], code: str) -> None:
     before = (site / "hosts.yml").read_text()
-    # Behind --, as an address that begins with a dash is an option to click.
+    # Behind --, as an address that starts with a dash is an option to click.
     (*options,) = arguments[2:]
     assert error(hosts(site, "add", *options, "--", *arguments[:2])).code == code
     assert (site / "hosts.yml").read_text() == before

@@ -1,4 +1,4 @@
-"""The lab command where there is no lab, or the request is wrong: a sentence, and exit code 2."""
+"""The lab command if there is no lab, or the request is wrong: a sentence, and exit code 2."""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ class Race:
         for operator in self.operators:
             self.tries[operator.name] = 1
             self.go()
-        assert self.world.worked > before, "somebody can always go on"
+        assert self.world.worked > before, "somebody can always continue"
         for operator in self.operators:
             self.tries[operator.name] = 1
             self.go()

@@ -295,7 +295,7 @@ def test_elapsed():
 
 
 def test_drawing_a_hundred_hosts_takes_a_small_share_of_the_time(monkeypatch):
-    """50 tasks of 2 s on 100 hosts: the processor's time beside the time in which it is drawn."""
+    """50 tasks of 2 s on 100 hosts: the processor's time next to the time in which it is drawn."""
     monkeypatch.setattr(console, "MESSAGES", Console(file=io.StringIO(), force_terminal=True, width=80))
     spent = {}
     for display in (None, LiveScreen):

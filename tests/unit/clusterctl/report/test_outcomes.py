@@ -1,4 +1,4 @@
-"""Reports of what was not judged: not applicable and waived by the operator are told apart."""
+"""Reports of what was not judged: not applicable and waived by the operator are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports: the curve of the group, the matrix of results, the pairs, and figures beside what was expected."""
+"""Reports: the curve of the group, the matrix of results, the pairs, and figures with what was expected."""
 
 from __future__ import annotations
 

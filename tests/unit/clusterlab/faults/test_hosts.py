@@ -1,4 +1,4 @@
-"""What faults do to a host: nothing where it is off, and nothing to what is somebody else's."""
+"""What faults do to a host: nothing where it is off, and nothing to what is another party's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read from a node: fake sysfs, procfs and dpkg under a directory, fake programs beside them."""
+"""What is read from a node: fake sysfs, procfs and dpkg under a directory, fake programs next to them."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None
 
 
 def test_a_dump_that_stands_still_is_ended_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    docker(tmp_path, monkeypatch, "echo begun; sleep 60")
+    docker(tmp_path, monkeypatch, "echo started; sleep 60")
     began = time.monotonic()
     with pytest.raises(harbor_dump.DumpError, match="was not dumped within"):
         harbor_dump.dump(tmp_path / "d.gz", 0.5)

@@ -160,7 +160,7 @@ def test_sessions_with_others_that_were_open_before_are_written_down_and_are_no_
     assert found == [(OUT, 443), ("8.8.8.8", 443)]
     record = {**watch.record, "ended": True}
     assert offline.why_not(record, "r1").startswith(
-        f"sessions were open before its watch began: {OUT}:443 (tcp, 1 time)"
+        f"sessions were open before its watch started: {OUT}:443 (tcp, 1 time)"
     )
     assert offline.why_not({**record, "open": []}, "r1") == ""
 

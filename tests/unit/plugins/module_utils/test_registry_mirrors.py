@@ -83,10 +83,10 @@ def test_what_dockers_own_list_of_mirrors_cannot_do_is_said() -> None:
 @pytest.mark.parametrize(
     ("one", "because"),
     [
-        ({"upstream": "docker.io", "url": "registry01:5000"}, "no address"),
-        ({"upstream": "docker.io", "url": "https://user:word@registry01"}, "no address"),
-        ({"upstream": "docker.io", "url": 'https://x"]\nserver="y'}, "no address"),
-        ({"upstream": "https://docker.io", "url": "https://registry01"}, "no upstream"),
+        ({"upstream": "docker.io", "url": "registry01:5000"}, "not an address"),
+        ({"upstream": "docker.io", "url": "https://user:word@registry01"}, "not an address"),
+        ({"upstream": "docker.io", "url": 'https://x"]\nserver="y'}, "not an address"),
+        ({"upstream": "https://docker.io", "url": "https://registry01"}, "not an upstream"),
     ],
 )
 def test_a_mirror_that_no_engine_could_use_is_refused(one: dict[str, Any], because: str) -> None:

@@ -85,7 +85,7 @@ def composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str = "") -> 
 
 
 def older(tmp_path: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """v2.14.3 installed beside what is wanted; its record."""
+    """v2.14.3 installed next to what is wanted; its record."""
     old = tmp_path / "opt/releases/v2.14.3/harbor"
     old.mkdir(parents=True)
     (old / "docker-compose.yml").touch()

@@ -159,8 +159,8 @@ def test_an_online_installer_brings_no_images_and_is_unpacked_and_upgraded_to(
         ("v2.15.1", "v2.15.2", ""),
         ("v2.12.4", "v2.15.2", "go to a 2.14 release first"),
         ("v2.15.2", "v2.14.3", "no way back"),
-        ("v2.11.0", "v2.13.0", "no hop that is known here"),
-        ("v2.15.0", "v2.16.0", "no hop that is known here"),
+        ("v2.11.0", "v2.13.0", "not a hop that is known here"),
+        ("v2.15.0", "v2.16.0", "not a hop that is known here"),
     ],
 )
 def test_the_hops_that_harbor_documents_are_the_ones_that_are_made(before: str, after: str, why: str) -> None:

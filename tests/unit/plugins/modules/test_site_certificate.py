@@ -57,7 +57,7 @@ def test_a_certificate_that_fits_is_good_and_warned_of_in_time() -> None:
         (brought(), ["registry"], 0, "it is not for registry"),
         (brought(), ["10.0.0.5"], 0, "it is not for 10.0.0.5"),
         (brought(), NAMES, 101, "it ended"),
-        (brought(), NAMES, -1, "it begins only"),
+        (brought(), NAMES, -1, "it starts only"),
         (brought(authority=OTHER), NAMES, 0, "does not lead to the declared authority"),
     ],
 )

@@ -25,7 +25,7 @@ def is_silent(said: str) -> bool:
 
 
 def not_started(record: Mapping[str, Any]) -> Finding | None:
-    """Not run, and what to do, where Docker or the image is not there; None where a container was begun."""
+    """Not run, and what to do, where Docker or the image is not there; None where a container was started."""
     said = first_line(str(record.get("stderr") or ""))
     if record.get("missing"):
         return not_run("docker is not installed", remedy=INSTALL)

@@ -21,7 +21,7 @@ OTHER_IMAGE = (
 
 
 def not_the_hardware(error: str) -> str:
-    """What to do where an error, its type first, is no word about GPU or node; empty where it may be one."""
+    """What to do where an error, its type first, is not about GPU or node; empty if it may be."""
     if NO_MEMORY.search(error):
         return MEMORY_TAKEN
     return OTHER_IMAGE if NOT_MADE_FOR_IT.search(error) else ""

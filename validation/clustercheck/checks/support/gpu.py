@@ -28,13 +28,13 @@ def gpu_of(evidence: Evidence, subject: Subject) -> SmiGpu:
 
 
 def number_of(evidence: Evidence, node: str, address: str) -> int | None:
-    """The number of the GPU at this PCI address, None where no GPU of the node is there."""
+    """The number of the GPU at this PCI address, None if no GPU of the node is there."""
     slots = evidence.slots(node)
     return slots.index(address) if address in slots else None
 
 
 def listed_for(gpu: SmiGpu, listed: Sequence[L]) -> L | None:
-    """This GPU's part of what was printed GPU by GPU: by its UUID, by its number where there is none."""
+    """This GPU's part of what was printed GPU by GPU: by its UUID, by its number if there is none."""
     return next(
         (
             each

@@ -17,7 +17,7 @@ TRANSFERS = ("host_to_device", "device_to_host")
 
 
 def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: str) -> float | None:
-    """The most that this GPU can show, in the metric's unit; None where nothing is known to bound it."""
+    """The most that this GPU can show, in the metric's unit; None if nothing is known to bound it."""
     what, _, precision = metric.partition("_")
     if what in ("gemm", "burn"):
         detected = _arithmetic(evidence, subject, rank, precision)
@@ -27,7 +27,7 @@ def ceiling_of(evidence: Evidence, subject: Subject, rank: RankOutcome, metric: 
     elif metric in TRANSFERS:
         detected = _link(rank)
     elif metric == Metric.PEER_TO_PEER:
-        detected = None  # by the profile's NVLinks: bridges are not told apart from switches here
+        detected = None  # by the profile's NVLinks: bridges are not distinguished from switches here
     else:
         return None
     profile = evidence.profile(str(subject.node))

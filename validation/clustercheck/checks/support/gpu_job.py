@@ -21,7 +21,7 @@ from clustercheck.model import Direction, Effect, Figure, Limit, Subject, Verdic
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 ABOVE_CEILING = 0.02  # clocks and medians: a measurement may sit this little above physics
-# What a program raises that is no word about the GPU: it was not measured.
+# What a program raises that is not a word about the GPU: it was not measured.
 NOT_THE_GPUS = ("MeasurementError", "ValueError", "BackendError", "ImportError", "ModuleNotFoundError")
 PHYSICS = "clocks, units, memory bus and PCIe link as detected, else the profile's"
 PHYSICS_METHOD = "what the hardware can do at its highest clock"
@@ -30,7 +30,7 @@ MIG = "MIG is on: what its instances do is not what the GPU can do"
 
 
 def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Finding:
-    """The rank that ran on this GPU, with a verdict of its own; the finding where there is none.
+    """The rank that ran on this GPU, with a verdict of its own; the finding if there is none.
 
     Raises NotDoneError where none ran, CannotReadError where its verdict is none.
     """
@@ -58,7 +58,7 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
 
 
 def _innocent(error: str, said: str = "") -> Finding | None:
-    """Where an error, its type first, is no word about the GPU: not run, and why; else None."""
+    """Where an error, its type first, is not a word about the GPU: not run, and why; else None."""
     said = said or error
     if remedy := not_the_hardware(error):
         return not_run(said, remedy=remedy)
@@ -83,7 +83,7 @@ def _ended_badly(rank: RankOutcome) -> Finding:
 
 
 def wrong(rank: RankOutcome) -> str:
-    """What the program itself says is wrong; empty where nothing is."""
+    """What the program itself says is wrong; empty if nothing is."""
     verdict = rank.verdict or {}
     if verdict.get("ok") is True:
         return ""

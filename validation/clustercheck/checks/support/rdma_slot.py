@@ -1,6 +1,6 @@
 """The PCI Express link of an RDMA adapter: is it less than its ports need, or than equal nodes have there?
 
-What the adapter itself could do is no measure: one made for a later generation than the server's is in order.
+What the adapter itself could do does not count: one made for a later generation than the server's is fine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PcieSlot:
 
 
 def poor_slot(evidence: Evidence, node: str, up: Sequence[Link]) -> Finding | None:
-    """The first adapter whose link is too little; None where none is, or where sysfs does not tell."""
+    """The first adapter whose link is too little; None if none is, or where sysfs does not tell."""
     for device in evidence.nodes[node].records("pci"):
         address = str(device.get("address"))
         mine = [link for link in up if link[0].address == address]

@@ -236,7 +236,7 @@ class TorchDevice:
 
 
 def _name_sibling(name: str) -> str:
-    """The name of a module beside this package; on a node it is not in a package."""
+    """The name of a module next to this package; on a node it is not in a package."""
     parent = str(__package__).rpartition(".")[0]
     return f"{parent}.{name}" if parent else name
 

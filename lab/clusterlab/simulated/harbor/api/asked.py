@@ -54,7 +54,7 @@ class Asked:
         try:
             parsed = json.loads(self.raw or b"null")
         except ValueError:
-            raise bad("parsing body failed: it is no JSON") from None
+            raise bad("parsing body failed: it is not JSON") from None
         if not isinstance(parsed, dict):
             raise ApiError(422, "body in body is required")
         return parsed

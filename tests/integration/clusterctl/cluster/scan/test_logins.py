@@ -135,7 +135,7 @@ def test_a_jump_host_sees_eight_logins_at_once_and_no_more(
 ) -> None:
     relay, places = tmp_path / "relay", tmp_path / "places"
     places.mkdir()
-    # Each login has a place as long as its relay lives: the lowest that is free as it begins.
+    # Each login has a place as long as its relay lives: the lowest that is free as it starts.
     relay.write_text(
         "import fcntl, itertools, os, socket, sys, threading\n"
         "door = open(__file__)\n"

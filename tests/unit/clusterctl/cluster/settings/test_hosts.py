@@ -1,4 +1,4 @@
-"""hosts.yml and the files beside it: groups, addresses, ranges, and what Ansible would never read."""
+"""hosts.yml and the files next to it: groups, addresses, ranges, and what Ansible would never read."""
 # ruff: noqa: E501 - tables of cases are read a case a line
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .cluster_directories import HOSTS, cluster, found
         ("", 0, "no host is declared | Name the servers below gpu_nodes"),
         ("all:\n", 0, "no host is declared"),
         (HOSTS.replace("gpu_nodes", "gpu_node"), 3, "the group gpu_node is not one that clusterctl knows | Did you mean gpu_nodes?"),
-        (HOSTS.replace("gpu_nodes", "gpu-nodes"), 3, "'gpu-nodes' is no name of a group"),
+        (HOSTS.replace("gpu_nodes", "gpu-nodes"), 3, "'gpu-nodes' is not a name of a group"),
         (HOSTS.replace("  registry:", "  racks:"), 9, "the host registry01 is in no group that clusterctl knows"),
         (HOSTS.replace("          ansible_host: 10.0.0.1\n", ""), 5, "the host gpu01 of the group gpu_nodes has no address"),
         (HOSTS.replace("10.0.0.9", "10.0.0.1"), 10, "the hosts gpu01 and registry01 have the same address 10.0.0.1"),
         (HOSTS.replace("      hosts:\n        gpu01", "      host:\n        gpu01"), 4, "the group gpu_nodes knows no 'host' | Did you mean hosts?"),
-        (HOSTS.replace("gpu01:", "gpu 01:"), 5, "'gpu 01' is no name of a host"),
-        (HOSTS.replace("gpu01:", "-oX:"), 5, "'-oX' is no name of a host"),
+        (HOSTS.replace("gpu01:", "gpu 01:"), 5, "'gpu 01' is not a valid host name"),
+        (HOSTS.replace("gpu01:", "-oX:"), 5, "'-oX' is not a valid host name"),
         (HOSTS.replace("gpu01:", "'gpu[9:1]':"), 5, "the range in gpu[9:1] is empty"),
         (HOSTS.replace("gpu01:\n          ansible_host: 10.0.0.1", "gpu01: 10.0.0.1"), 5, "must have a mapping of variables"),
         (HOSTS + "        extra:\n          ansible_hots: 1\n          ansible_host: 10.0.0.8\n", 12, "unknown setting ansible_hots | Did you mean ansible_host?"),

@@ -17,7 +17,7 @@ from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
 
 
 def begun(request, on_event, task, module):
-    """A play of one task of a_role begins: its ledger, and what tells more of it."""
+    """A play of one task of a_role starts: its ledger, and what tells more of it."""
     ledger = Ledger(request.hosts)
 
     def tell(event):
@@ -69,7 +69,7 @@ class FakeAnsible:
         return PlaybookOutcome(states, dict.fromkeys(states, ""), ledger, 0, False, False, 1.0)
 
     def _watch(self, host, variables):
-        """What a node's watch says as it begins and as it ends."""
+        """What a node's watch says as it starts and as it ends."""
         if variables["clusterctl_offline_state"] == "started":
             return {"sources": self.sources.get(host, {}), "listening": host not in self.sources}
         record = {"run": variables["clusterctl_offline_run"], "inside": {"192.0.2.9": 3}, "outside": [],

@@ -85,7 +85,7 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(clusterctl, cluster, ansibl
     lines, messages = records(capsys)
     assert sorted(ansible.holds) == ["gpu01", "gpu02"], "gpu03 was between two tasks"
     run_id = ansible.holds["gpu01"]["run"]
-    assert "gpu01: the lease is kept, nobody else may come in: job j1.2 goes on" in messages
+    assert "gpu01: the lease is kept, nobody else may come in: job j1.2 continues" in messages
     assert (
         "gpu02: the lease is kept, nobody else may come in: it was interrupted in: a_role: Install"
         in messages
@@ -94,7 +94,7 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(clusterctl, cluster, ansibl
     if raises is None:
         assert (code, lines[-1]["exit"]) == (130, 130)
         assert lines[-1]["leased"] == {
-            "gpu01": "job j1.2 goes on", "gpu02": "it was interrupted in: a_role: Install packages",
+            "gpu01": "job j1.2 continues", "gpu02": "it was interrupted in: a_role: Install packages",
         }  # fmt: skip
     (entry,) = lease_book.entries(cluster)
     assert entry.hosts == ("gpu01", "gpu02")
@@ -121,7 +121,7 @@ def test_apply_is_refused_where_what_an_earlier_run_began_still_runs(clusterctl,
     ansible.jobs = {"gpu02": ["j1.2"]}
     assert clusterctl("apply", "--yes") == 2
     messages = capsys.readouterr().err
-    assert "what an earlier run began still runs on gpu02, and nothing was touched" in messages
+    assert "what an earlier run started still runs on gpu02, and nothing was touched" in messages
     assert "engine.job-left" in messages
     assert "gpu02: job j1.2" in messages
     assert (ansible.touched, ansible.holds, lease_book.entries(cluster)) == ([], {}, [])

@@ -53,7 +53,7 @@ def test_an_offline_apply_proves_that_nobody_else_was_contacted(offline, cluster
         ({"lost": 7}, 3, "7 packets went by unheard"),
         ({"gaps": 1}, 3, "its watch was interrupted (1 time)"),
         ({"open": [{"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1, "by": "ssh"}]},
-         3, "sessions were open before its watch began: 151.101.2.132:443 (tcp, 1 time) by ssh"),
+         3, "sessions were open before its watch started: 151.101.2.132:443 (tcp, 1 time) by ssh"),
         ({"ended": False}, 3, "its watch did not run to the end"),
         ({"run": "another"}, 3, "nothing is known of what it did: its watch left no record"),
     ],
@@ -108,14 +108,14 @@ def test_hosts_on_which_nothing_was_to_be_changed_are_named_and_prove_nothing(
 
 def test_watches_that_cannot_be_ended_leave_the_outcome_and_no_proof(offline, ansible, monkeypatch, capsys):
     def broken(*_):
-        raise ClusterctlError("Ansible did not begin", code="engine.ansible")
+        raise ClusterctlError("Ansible did not start", code="engine.ansible")
 
     monkeypatch.setattr("clusterctl.rollout.offline._end", broken)
     assert offline("--json") == 3
     lines, messages = records(capsys)
     assert lines[-1]["changed"] == 4
     assert not lines[-1]["offline"]["proved"]
-    assert "the watches could not be ended: Ansible did not begin" in messages
+    assert "the watches could not be ended: Ansible did not start" in messages
 
 
 def test_settings_that_reach_out_are_refused_before_any_host_is_touched(offline, ansible, capsys):

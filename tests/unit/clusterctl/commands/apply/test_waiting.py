@@ -170,7 +170,7 @@ def test_a_run_that_was_faster_after_preflight_is_waited_for_too(applied, ansibl
     ansible.holds["gpu02"] = lease_of_another()
     clock.then = {60: ansible.holds.clear}
     assert applied(600).exit_code == 0
-    assert preflights(ansible)[-1] == ("gpu02",), "what it did there is looked at before we go on"
+    assert preflights(ansible)[-1] == ("gpu02",), "what it did there is looked at before we continue"
     assert sorted(ansible.touched) == ["gpu01", "gpu02", "gpu03", "registry01"]
 
 
