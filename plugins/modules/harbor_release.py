@@ -168,7 +168,7 @@ def run(
         said = " | ".join(lines[-4:]) or f"exit code {rc}"
         said += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {said}. Fix that and apply again; what was started is done again from its start.",
+            msg=f"{failed}: {said}. Fix that and apply again; the installation is repeated from its start.",
             rc=rc,
             stderr_lines=lines,
             **({"code": code} if code else late(rc)),

@@ -142,7 +142,7 @@ def test_a_node_with_a_job_of_an_interrupted_run_is_nobody_elses(applied_lab, co
     messages = apply.communicate(timeout=WAIT_S)[1]
     holder = first.last_run
     try:
-        assert f"gpu02: the lease is kept, nobody else may come in: job {job} continues" in messages
+        assert f"gpu02: the lease is kept, and other runs refused: job {job} continues" in messages
         assert refused(second, holder, "--limit", "gpu02", "--only", "runtime")
         kept = second.clusterctl("leases", "release", holder.id, "--yes", "--json")
         assert (kept.returncode, json_lines(kept)[-1]["left"]) == (

@@ -167,7 +167,7 @@ def _of_state(path: Path, state: os.stat_result) -> str:
     if stat.S_ISLNK(state.st_mode):  # its mode says nothing
         return ""
     if state.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
+        return "is world-writable"
     if state.st_mode & stat.S_IWGRP and not _is_private(path, state.st_gid, owners):
         return f"can be written by the group {_group_name(state.st_gid)}"
     return ""

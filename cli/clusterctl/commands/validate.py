@@ -163,8 +163,8 @@ def _left_on_nodes(left: Sequence[Mapping[str, Any]]) -> str:
 def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise ClusterctlError(
-            "--force-busy asks before it disturbs anybody, and there is no terminal to ask on",
+            "--force-busy asks before it disturbs jobs, and there is no terminal to ask on",
             code="validate.not-confirmed",
             hint="Add --yes in scripts.",
         )
-    return click.confirm("Disturb nodes that somebody may be using?", err=True)
+    return click.confirm("Disturb nodes that may be in use?", err=True)

@@ -132,10 +132,10 @@ def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     hint = (
         f"Wait until it has ended. If it has died: clusterctl leases release {first.run}"
         if first.run
-        else "See that nobody works there, then remove /root/.clusterctl/lease.json on it."
+        else "Check that no run changes it, then remove /root/.clusterctl/lease.json on it."
     )
     return HostsInUseError(
-        f"somebody else is changing {', '.join(sorted(refused))}, and nothing was touched",
+        f"another run holds {', '.join(sorted(refused))}, and nothing was touched",
         hosts={host: lease.holder for host, lease in refused.items()},
         code="engine.leased",
         where=said,
@@ -172,13 +172,13 @@ def _give_back(
     _say_left(lease, outcome.left)
     holding.kept |= outcome.left
     for host, holder in outcome.lost.items():
-        holding.lost[host] = f"taken from us by {holder.holder}" if holder else "given up by somebody else"
+        holding.lost[host] = f"taken from us by {holder.holder}" if holder else "released by another run"
         console.say(f"{host}: its lease was {holding.lost[host]}, while it was changed")
 
 
 def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
     for why, hosts in hosts_by(kept).items():
-        console.say(f"{listed(hosts)}: the lease is kept, nobody else may come in: {why}")
+        console.say(f"{listed(hosts)}: the lease is kept, and other runs refused: {why}")
     if kept:
         console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "
                     f"clusterctl leases release {lease.run}")  # fmt: skip

@@ -61,7 +61,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def limits_of(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
     """The limits by name. Raises CannotReadError where one of them is not told."""
     if node.mapping("limits").get(scope) is None and scope == "containers":
-        raise CannotReadError("neither containerd nor dockerd runs: nobody knows what containers may do")
+        raise CannotReadError("neither containerd nor dockerd runs: the limits of containers are unknown")
     found = _told(node, scope)
     if missing := [name for name in NAMES if name not in found]:
         raise CannotReadError(f"the limit {missing[0]} of {SCOPES[scope]} is not told")

@@ -22,6 +22,6 @@ def agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        console.say(f"{question} There is nobody to ask: give --yes, or --expect where a key is meant.")
+        console.say(f"{question} There is no terminal to ask on: give --yes, or --expect for a key.")
         return False
     return click.confirm(question, err=True)

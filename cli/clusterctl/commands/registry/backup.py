@@ -14,7 +14,7 @@ from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.registry_host import RegistryOperation
 
 PLAYBOOK = "registry_backup.yml"
-QUESTION = "Back up Harbor on {host}? Nobody can push while its database is dumped."
+QUESTION = "Back up Harbor on {host}? It is read-only while its database is dumped."
 
 
 @click.command("backup")

@@ -85,7 +85,7 @@ def test_what_another_user_owns_is_refused(
 def test_what_everybody_can_write_is_refused(site: Path, part: str) -> None:
     path = site / part
     path.chmod(path.stat().st_mode | 0o002)
-    assert "can be written by everybody" in refusal(site)
+    assert "is world-writable" in refusal(site)
 
 
 def test_what_a_shared_group_can_write_is_refused_and_a_private_one_is_its_owners(
@@ -129,7 +129,7 @@ def test_a_link_counts_by_what_it_leads_to(site: Path, tmp_path: Path) -> None:
     (site / "hosts.yml").symlink_to(elsewhere / "hosts.yml")
     assert find_cluster_directory(site).root == site
     elsewhere.chmod(0o777)
-    assert "can be written by everybody" in refusal(site)
+    assert "is world-writable" in refusal(site)
 
 
 def test_root_trusts_the_user_who_called_sudo_and_nobody_else_does(
@@ -228,7 +228,7 @@ def test_a_link_may_lead_through_a_directory_like_tmp_to_what_is_ours(
     sticky.chmod(0o1777)
     link, target = site / "group_vars" / "site.yml", sticky / "site.yml"
     link.symlink_to(target)
-    assert f"leads to {sticky}, which can be written by everybody" in refusal(site)
+    assert f"leads to {sticky}, which is world-writable" in refusal(site)
     target.write_text("")
     target.chmod(0o644)
     assert find_cluster_directory(site).root == site
@@ -238,7 +238,7 @@ def test_a_link_may_lead_through_a_directory_like_tmp_to_what_is_ours(
     for whole in (sticky, sticky / "itself"):
         link.unlink()
         link.symlink_to(whole)
-        assert f"leads to {sticky}, which can be written by everybody" in refusal(site)
+        assert f"leads to {sticky}, which is world-writable" in refusal(site)
 
 
 def test_a_directory_behind_a_link_is_searched_as_ansible_reads_it(

@@ -85,10 +85,9 @@ def test_a_node_on_which_our_work_goes_on_stays_ours(clusterctl, cluster, ansibl
     lines, messages = records(capsys)
     assert sorted(ansible.holds) == ["gpu01", "gpu02"], "gpu03 was between two tasks"
     run_id = ansible.holds["gpu01"]["run"]
-    assert "gpu01: the lease is kept, nobody else may come in: job j1.2 continues" in messages
+    assert "gpu01: the lease is kept, and other runs refused: job j1.2 continues" in messages
     assert (
-        "gpu02: the lease is kept, nobody else may come in: it was interrupted in: a_role: Install"
-        in messages
+        "gpu02: the lease is kept, and other runs refused: it was interrupted in: a_role: Install" in messages
     )
     assert f"clusterctl leases release {run_id}" in messages
     if raises is None:
@@ -146,7 +145,7 @@ def test_a_lease_that_is_taken_from_us_is_noticed(clusterctl, ansible, capsys, w
     assert clusterctl("apply", *words, runner=on_site(ansible, taken_over)) == 1
     lines, messages = records(capsys)
     assert "engine.lease-lost" in messages
-    how = "given up by somebody else" if when == "unlocked" else "taken from us by run"
+    how = "released by another run" if when == "unlocked" else "taken from us by run"
     assert f"its lease was {how}" in messages
     host = "gpu02" if when == "before its wave" else "gpu01"
     assert lines[-1]["hosts"][host]["failed"] == lines[-1]["failed"] == 1
@@ -164,7 +163,7 @@ def test_apply_is_refused_where_another_controller_is_at_work(
         ansible.says = {"gpu02": {"facts": {"lease": theirs}, "findings": [broken]}}
     assert clusterctl("apply", "--yes") == 2
     messages = capsys.readouterr().err
-    assert "somebody else is changing gpu02, and nothing was touched" in messages
+    assert "another run holds gpu02, and nothing was touched" in messages
     assert "(apply) of anna on ctrl2, since 2026-01-01T00:00:00Z" in messages
     assert f"clusterctl leases release {theirs['run']}" in messages
     assert ansible.touched == []
