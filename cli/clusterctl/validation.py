@@ -97,7 +97,7 @@ class ValidateResult:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeConnections:
     """How nodes are reached, how jobs start there, and how those are ended when the person interrupts."""
 
     transport: Transport
@@ -105,16 +105,16 @@ class Nodes:
     abort: Callable[[], Sequence[str]] = tuple
 
 
-Connect = Callable[[ValidationPlan, str, Sequence[str]], contextlib.AbstractContextManager[Nodes]]
+Connect = Callable[[ValidationPlan, str, Sequence[str]], contextlib.AbstractContextManager[NodeConnections]]
 
 
 @contextlib.contextmanager
-def over_ssh(plan: ValidationPlan, run_id: str, ended_runs: Sequence[str]) -> Iterator[Nodes]:
+def over_ssh(plan: ValidationPlan, run_id: str, ended_runs: Sequence[str]) -> Iterator[NodeConnections]:
     """The nodes of a plan over SSH, with jobs in their Docker; what ``ended_runs`` left there is removed."""
     addresses = {node.name: node.address for node in plan.spec.nodes}
     with OpenSshTransport(plan.directory, plan.inventory.hosts, plan.request.passwords) as transport:
         launcher = DockerLauncher(transport, run_id=run_id, addresses=addresses, ended_runs=ended_runs)
-        yield Nodes(transport, launcher, launcher.abort)
+        yield NodeConnections(transport, launcher, launcher.abort)
 
 
 def make_plan(request: ValidateRequest) -> ValidationPlan:

@@ -11,7 +11,7 @@ from pathlib import Path
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab import docker
 from clusterlab.images.node import OPERATOR, OPERATOR_ID
-from clusterlab.images.trees import File, pack
+from clusterlab.images.trees import ImageFile, pack
 from clusterlab.machine import capability_flags
 from clusterlab.names import LABEL_LAB, LABEL_NODE, SCRATCH, Names
 from clusterlab.state import LabNode
@@ -141,11 +141,11 @@ def _handed_over(access: NodeAccess) -> bytes:
     return pack(
         [],
         [
-            File("/root/.ssh/authorized_keys", key, 0o600),
-            File(f"/home/{OPERATOR}/.ssh/authorized_keys", key, 0o600, OPERATOR_ID),
-            File("/usr/local/share/ca-certificates/clusterlab-depot.crt", access.depot_authority),
-            File("/etc/apt/sources.list", f"{access.apt_source}\n".encode()),
-            File("/etc/apt/keyrings/depot.asc", access.apt_key),
+            ImageFile("/root/.ssh/authorized_keys", key, 0o600),
+            ImageFile(f"/home/{OPERATOR}/.ssh/authorized_keys", key, 0o600, OPERATOR_ID),
+            ImageFile("/usr/local/share/ca-certificates/clusterlab-depot.crt", access.depot_authority),
+            ImageFile("/etc/apt/sources.list", f"{access.apt_source}\n".encode()),
+            ImageFile("/etc/apt/keyrings/depot.asc", access.apt_key),
         ],
     )
 

@@ -97,7 +97,7 @@ restarted: {description: Whether containerd was restarted, returned: always, typ
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MirrorFile:
     """A file as it should be; with a secret in it, root's alone."""
 
     path: Path
@@ -115,7 +115,7 @@ class Wanted:
         return self.mode == 0o644 or stat.S_IMODE(self.path.stat().st_mode) == self.mode
 
 
-def wanted_files(options: dict[str, Any], containerd_trees: list[str]) -> list[Wanted]:
+def wanted_files(options: dict[str, Any], containerd_trees: list[str]) -> list[MirrorFile]:
     """Every file of mirrors, with its content. Raises ValueError for a mirror that is none."""
     by_upstream = read_mirrors(options["mirrors"], fail_closed=options["fail_closed"])
     credentials = credentials_of(read_file(Path(options["credentials"]))) if options["credentials"] else {}
@@ -128,20 +128,20 @@ def wanted_files(options: dict[str, Any], containerd_trees: list[str]) -> list[W
     for tree in sorted(trees):
         # Docker brings its own client's users to the registry itself, and finds its CA next to the file.
         if tree != docker and address:
-            files.append(Wanted(tree / address / "hosts.toml", own_hosts_toml(address, ca, credentials)))
+            files.append(MirrorFile(tree / address / "hosts.toml", own_hosts_toml(address, ca, credentials)))
         for upstream, mirrors in by_upstream.items():
             if upstream != address:
                 text = hosts_toml(upstream, mirrors, ca, credentials)
-                files.append(Wanted(tree / upstream / "hosts.toml", text))
+                files.append(MirrorFile(tree / upstream / "hosts.toml", text))
         if options["fail_closed"] and address and by_upstream:
             text = own_hosts_toml(address, ca, credentials)
-            files.append(Wanted(tree / ANY_OTHER / "hosts.toml", text))
+            files.append(MirrorFile(tree / ANY_OTHER / "hosts.toml", text))
     if "containers" in options["engines"] and by_upstream:
-        files.append(Wanted(Path(options["registries_conf"]), registries_conf(by_upstream)))
+        files.append(MirrorFile(Path(options["registries_conf"]), registries_conf(by_upstream)))
     return files
 
 
-def stale_files(options: dict[str, Any], containerd_trees: list[str], wanted: list[Wanted]) -> list[Path]:
+def stale_files(options: dict[str, Any], containerd_trees: list[str], wanted: list[MirrorFile]) -> list[Path]:
     """Files that we wrote once, and that nothing declares any more."""
     trees = {Path(tree) for tree in [*containerd_trees, options["docker_certs"], options["containerd_tree"]]}
     ours = [path for tree in sorted(trees) for path in sorted(tree.glob("*/hosts.toml"))]
@@ -161,7 +161,7 @@ def former_mirrors(record: str, daemon_json: str, wanted: list[str]) -> list[str
     return [url for url in written if url in there and url not in wanted]
 
 
-def put(module: AnsibleModule, wanted: list[Wanted], stale: list[Path], result: dict[str, Any]) -> None:
+def put(module: AnsibleModule, wanted: list[MirrorFile], stale: list[Path], result: dict[str, Any]) -> None:
     """Bring the files to what is wanted; fills `result`."""
     for file in wanted:
         if file.is_there():

@@ -43,18 +43,21 @@ backups: {description: Copies of what somebody else put where our CA belongs, re
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrustFile:
     """A file as it should be."""
 
     path: Path
     content: str
 
 
-def wanted_files(options: dict[str, Any]) -> list[Wanted]:
+def wanted_files(options: dict[str, Any]) -> list[TrustFile]:
     """Every file, with its content."""
     ca = options["ca_certificate"].strip() + "\n"
     store = Path(options["os_store"]) / f"{options['name']}.crt"
-    return [Wanted(store, ca), Wanted(Path(options["docker_certs"]) / options["address"] / "ca.crt", ca)]
+    return [
+        TrustFile(store, ca),
+        TrustFile(Path(options["docker_certs"]) / options["address"] / "ca.crt", ca),
+    ]
 
 
 def read(path: Path) -> str:
@@ -62,7 +65,7 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def is_theirs(wanted: Wanted, before: str, known: str) -> bool:
+def is_theirs(wanted: TrustFile, before: str, known: str) -> bool:
     """Whether somebody else put the CA there that ours replaces; `known` is the one that we wrote last."""
     return wanted.path.name == "ca.crt" and before.strip() not in ("", known.strip())
 

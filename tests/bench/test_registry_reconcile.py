@@ -20,7 +20,7 @@ from tests.support.harbor_play import site_of
 
 from clusterctl.registry.harbor import reconcile
 from clusterctl.registry.harbor.client import CONNECTIONS
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 
 from . import figures
 
@@ -77,7 +77,7 @@ def test_reconciling_costs_few_calls_and_runs_at_the_pace_of_the_connections(
         begun, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         with site_of(harbor, tmp_path) as site:
             reconcile.configure(site)
-            plan = reconcile.plan(site, Declared.model_validate(raw))
+            plan = reconcile.plan(site, DeclaredHarbor.model_validate(raw))
             done = reconcile.apply(site, plan, lambda _: None)
             calls = site.client.calls
         seconds = time.perf_counter() - begun

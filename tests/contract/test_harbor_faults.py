@@ -20,7 +20,7 @@ from tests.support.tree import ROOT
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor import client, reconcile
 from clusterctl.registry.harbor.client import Access, Client, Refused
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots, system
 from clusterlab.simulated.harbor.api.faults import Fault
@@ -280,7 +280,9 @@ def test_an_upstream_that_is_mute_is_waited_for_once(
 
 def test_read_only_in_the_middle_is_told_as_that_and_ends_the_run(harbor: StandIn, tmp_path: Path) -> None:
     with site_of(harbor.url, tmp_path) as site:
-        declared = Declared.model_validate({"registry_projects": [{"name": f"p{n}"} for n in range(50)]})
+        declared = DeclaredHarbor.model_validate(
+            {"registry_projects": [{"name": f"p{n}"} for n in range(50)]}
+        )
         plan = reconcile.plan(site, declared)
         system.configure(harbor.store, read_only=True)
         done = reconcile.apply(site, plan, lambda _: None)
@@ -334,7 +336,9 @@ def test_a_wrong_password_ends_the_run_at_once(harbor: StandIn, tmp_path: Path) 
 
 def test_a_password_that_is_changed_in_the_middle_ends_the_run(harbor: StandIn, tmp_path: Path) -> None:
     with site_of(harbor.url, tmp_path) as site:
-        declared = Declared.model_validate({"registry_projects": [{"name": f"p{n}"} for n in range(50)]})
+        declared = DeclaredHarbor.model_validate(
+            {"registry_projects": [{"name": f"p{n}"} for n in range(50)]}
+        )
         plan = reconcile.plan(site, declared)
         harbor.store.put("configuration", 1, {"admin_password": "another"})
         done = reconcile.apply(site, plan, lambda _: None)

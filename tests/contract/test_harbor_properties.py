@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples
 from tests.support.harbor_play import applied, changes, everything
 
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.vault import Vault
 from clusterlab.simulated.harbor.api import robots
 from clusterlab.simulated.harbor.api.server import StandIn, serving
@@ -124,7 +124,7 @@ def prune(
         assert [(one.change.subject, one.why) for one in done.outcomes if one.state != "done"] == []
         left = applied(server.url, directory, wanted, prune=True, check=True)
         assert (changes(left), left.plan.remarks) == ([], [])
-        declared = Declared.model_validate(wanted)
+        declared = DeclaredHarbor.model_validate(wanted)
         assert {one["name"] for one in server.store.all("project")} == {
             "library",
             *(one.name for one in declared.registry_projects),
@@ -142,7 +142,7 @@ def spare(
         directory, wanted = Path(name), awake(at(after, upstream))
         begin(server, directory, at(before, upstream), meddling)
         vault = Vault(directory / "robots.json")
-        keys = {one.key for one in Declared.model_validate(wanted).registry_robots}
+        keys = {one.key for one in DeclaredHarbor.model_validate(wanted).registry_robots}
         strange = {
             one["name"]: one
             for one in server.store.all("robot")
@@ -177,7 +177,7 @@ def awake(raw: dict[str, Any]) -> dict[str, Any]:
 def keep_their_secrets(server: StandIn, directory: Path, raw: dict[str, Any]) -> None:
     """Every robot that is declared and may log in does so with the secret that is kept."""
     vault = Vault(directory / "robots.json")
-    for one in Declared.model_validate(raw).registry_robots:
+    for one in DeclaredHarbor.model_validate(raw).registry_robots:
         entry = vault.robot(one.key)
         found = robots.who(server.store, entry["user"], entry["secret"].get_secret_value())
         assert (found is None) == one.disabled, one.key

@@ -24,8 +24,8 @@ from clusterctl.registry.harbor import (
     replications,
     robots,
 )
-from clusterctl.registry.harbor.change import Change
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.change import HarborChange
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn, serving
 
@@ -117,7 +117,7 @@ def test_every_request_and_every_answer_is_as_described(
     assert rotated(url, tmp_path, raw).exit_code == 0
     assert applied(url, tmp_path, raw, prove=True, check=True).exit_code == 0
     with site_of(url, tmp_path) as site:
-        declared = Declared.model_validate(raw)
+        declared = DeclaredHarbor.model_validate(raw)
         reconcile.plan(site, declared)
         # As if someone else were faster: what is there is made once more.
         for finding in (
@@ -129,7 +129,7 @@ def test_every_request_and_every_answer_is_as_described(
             *preheat.new_findings(site, declared.registry_preheat.instances, {}),
             *preheat.policy_findings(site, declared.registry_preheat.policies, {}),
         ):
-            assert isinstance(finding, Change)
+            assert isinstance(finding, HarborChange)
             finding.act()
         site.vault.save()
     assert {one.change.kind for one in applied(url, tmp_path, raw).outcomes} == {"schedule"}

@@ -105,7 +105,7 @@ def test_packages_come_with_what_they_need_and_are_installed_from_the_tree(
     assert names == ["driver_1.0-1_amd64.deb", "library_1.0-1_amd64.deb"]
     # Beyond the gap: apt with the source's own key, and no other place to ask.
     with serving(tree) as there:
-        beyond = apt_tree.Wanted(sources(tmp_path, there, key), ("driver",))
+        beyond = apt_tree.PackageRequest(sources(tmp_path, there, key), ("driver",))
         found = apt_tree.tree(beyond, tmp_path / "node")
     assert sorted(path.name for path in found.rglob("*.deb")) == names
 
@@ -120,7 +120,7 @@ def test_packages_that_cannot_be_had_are_said(wrong: str, tmp_path: Path, served
     listed = sources(tmp_path, address, key)
     with pytest.raises(ClusterctlError) as refused:
         apt_tree.tree(
-            apt_tree.Wanted(listed, ("drivver" if wrong == "name" else "driver",)), tmp_path / "work"
+            apt_tree.PackageRequest(listed, ("drivver" if wrong == "name" else "driver",)), tmp_path / "work"
         )
     assert refused.value.code == "images.packages"
     assert {"name": "drivver", "key": "is not signed", "address": "127.0.0.1"}[wrong] in refused.value.what
@@ -136,6 +136,6 @@ def test_names_and_sources_go_together(tmp_path: Path, source: Running) -> None:
 def test_this_machine_s_apt_is_left_alone(tmp_path: Path, served: tuple[str, Path]) -> None:
     before = subprocess.run(["apt-config", "dump"], capture_output=True, check=True).stdout
     lists = sorted(Path("/var/lib/apt/lists").glob("*127.0.0.1*"))
-    apt_tree.tree(apt_tree.Wanted(sources(tmp_path, *served), ("base",)), tmp_path / "work")
+    apt_tree.tree(apt_tree.PackageRequest(sources(tmp_path, *served), ("base",)), tmp_path / "work")
     assert subprocess.run(["apt-config", "dump"], capture_output=True, check=True).stdout == before
     assert sorted(Path("/var/lib/apt/lists").glob("*127.0.0.1*")) == lists == []

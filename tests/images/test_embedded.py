@@ -178,10 +178,10 @@ def test_a_line_that_falls_is_laid_again(
 def test_the_registry_s_disk_is_asked_first(
     directory: Path, pushing: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from clusterctl.registry.images import places
+    from clusterctl.registry.images import registries
 
     with_password(directory, pushing)
-    monkeypatch.setattr(places, "_free", lambda *_: MB)
+    monkeypatch.setattr(registries, "_free", lambda *_: MB)
     refused = error(call(directory, "images", "mirror"))
     assert refused.code == "images.no-space"
     assert refused.where == "registry01:5000"

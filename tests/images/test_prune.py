@@ -19,7 +19,7 @@ from tests.support.registries import (
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.places import Destination
+from clusterctl.registry.images.registries import Destination
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.manifest import Manifest
 from clusterctl.runs.store import RunStore

@@ -17,7 +17,7 @@ from clusterctl.cluster import inventory
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.rollout.drift.calls import CONTROLLER, Call
-from clusterctl.rollout.drift.records import Record, load_record
+from clusterctl.rollout.drift.records import DriftRecord, load_record
 from clusterctl.rollout.drift.replay import Answers, replay_on_controller, replay_on_hosts
 from clusterctl.rollout.drift.report import find_differences, fingerprint_answers
 
@@ -32,7 +32,7 @@ KERNEL = "6.1.0-28-amd64"
 class Recorded:
     """The record of a host, and its answers and the controller's (by `CONTROLLER`)."""
 
-    record: Record
+    record: DriftRecord
     answers: Mapping[str, Mapping[str, Any]]
 
 
@@ -44,7 +44,7 @@ def read_recorded() -> dict[str, Recorded]:
         answers: dict[str, dict[str, Any]] = {"": {}, CONTROLLER: {}}
         for call, pair in zip(calls, pairs, strict=True):
             answers[call.at][call.identity] = pair["answer"]
-        record = Record(name, "run", "inputs", calls, fingerprint_answers(calls, answers))
+        record = DriftRecord(name, "run", "inputs", calls, fingerprint_answers(calls, answers))
         assert not find_differences(record, answers), name
         found[name] = Recorded(record, answers)
     return found

@@ -11,9 +11,9 @@ import httpx
 from pydantic import SecretStr
 
 from clusterctl.registry.harbor import reconcile, robots
-from clusterctl.registry.harbor.change import Outcome
+from clusterctl.registry.harbor.change import ChangeOutcome
 from clusterctl.registry.harbor.client import Access, Client
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.reconcile import Applied
 from clusterctl.registry.harbor.site import Site
 from clusterctl.registry.harbor.vault import Vault
@@ -86,10 +86,10 @@ def applied(
     url: str, directory: Path, raw: Mapping[str, Any], *, check: bool = False, **options: Any
 ) -> Applied:
     """One round as the command does it; with ``check`` the plan alone."""
-    told: list[Outcome] = []
+    told: list[ChangeOutcome] = []
     with site_of(url, directory, **options) as site:
         reconcile.configure(site)
-        plan = reconcile.plan(site, Declared.model_validate(raw))
+        plan = reconcile.plan(site, DeclaredHarbor.model_validate(raw))
         done = Applied(plan) if check else reconcile.apply(site, plan, told.append)
     assert told == done.outcomes
     return done
@@ -100,10 +100,10 @@ def rotated(
 ) -> Applied:
     """New secrets for all robots that are declared."""
     with site_of(url, directory, **options) as site:
-        declared = Declared.model_validate(raw)
+        declared = DeclaredHarbor.model_validate(raw)
         reconcile.plan(site, declared)
         there = robots.look(site, declared.registry_robots, ())
-        plan = reconcile.Plan()
+        plan = reconcile.ReconcilePlan()
         plan.add(robots.renewals(site, declared.registry_robots, there, named=named))
         return reconcile.apply(site, plan, lambda _: None)
 

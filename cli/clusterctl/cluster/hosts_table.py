@@ -10,7 +10,7 @@ from rich.text import Text
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.pinning import Proposal
-from clusterctl.cluster.quarantine import Entry
+from clusterctl.cluster.quarantine import QuarantineEntry
 from clusterctl.cluster.scan import OK, Reached
 from clusterctl.console import RESULTS, Lasting
 
@@ -76,7 +76,7 @@ def fingerprint_lines(proposals: Sequence[Proposal]) -> list[str]:
 
 
 def inventory_table(
-    hosts: Iterable[Host], pins: Mapping[str, bool | None], out: Mapping[str, Entry]
+    hosts: Iterable[Host], pins: Mapping[str, bool | None], out: Mapping[str, QuarantineEntry]
 ) -> Table:
     """What is declared, with nobody asked."""
     table = _table("host", "address", "user", "groups", "key", "quarantine")
@@ -94,7 +94,7 @@ def inventory_table(
     return table
 
 
-def described(entry: Entry) -> str:
+def described(entry: QuarantineEntry) -> str:
     """A quarantine in one line."""
     until = f", until {entry.until}" if entry.until else ""
     return f"{entry.reason} ({entry.by}, {entry.since}{until})"

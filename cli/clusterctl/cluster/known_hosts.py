@@ -71,7 +71,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedKeys:
     """What the file says of one host."""
 
     keys: tuple[HostKey, ...]
@@ -89,7 +89,7 @@ def parse(text: str) -> list[Line]:
     return [_line(raw) for raw in text.splitlines()]
 
 
-def pinned(directory: ClusterDirectory, lookup: str) -> Pinned:
+def pinned(directory: ClusterDirectory, lookup: str) -> PinnedKeys:
     """The keys pinned for one host, the authorities that may sign for it, the keys revoked.
 
     Raises ClusterctlError (``known-hosts.unreadable``).
@@ -99,7 +99,7 @@ def pinned(directory: ClusterDirectory, lookup: str) -> Pinned:
     def keys(marker: str) -> tuple[HostKey, ...]:
         return tuple(dict.fromkeys(line.key for line in concerned if line.marker == marker and line.key))
 
-    return Pinned(keys(""), keys("@cert-authority"), keys("@revoked"))
+    return PinnedKeys(keys(""), keys("@cert-authority"), keys("@revoked"))
 
 
 def pin(directory: ClusterDirectory, lookup: str, keys: Iterable[HostKey], comment: str) -> None:

@@ -146,17 +146,21 @@ class _Dumper(yaml.SafeDumper):
     """Blobs on a line each: a layer that changed is one line of a diff."""
 
 
-class _Line(dict[str, Any]):
+class _FlowMapping(dict[str, Any]):
     """A mapping that stands on one line."""
 
 
 _Dumper.add_representer(
-    _Line, lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, flow_style=True)
+    _FlowMapping,
+    lambda dumper, line: dumper.represent_mapping("tag:yaml.org,2002:map", line, flow_style=True),
 )
 
 
 def _plain(image: dict[str, Any]) -> dict[str, Any]:
-    lines = {"config": _Line(image["config"]), "layers": [_Line(layer) for layer in image["layers"]]}
+    lines = {
+        "config": _FlowMapping(image["config"]),
+        "layers": [_FlowMapping(layer) for layer in image["layers"]],
+    }
     return {key: lines.get(key, value) for key, value in image.items()}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from clusterctl.cluster import known_hosts
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import HostKey
-from clusterctl.cluster.scan import Reached, listed
+from clusterctl.cluster.scan import Reached, format_keys
 from clusterctl.errors import ClusterctlError
 
 UNEXPECTED = "key-unexpected"
@@ -47,7 +47,7 @@ def against_expected(host: Reached, expected: Mapping[str, set[str]]) -> Reached
     return replace(
         host,
         state=UNEXPECTED,
-        because=f"it offers {listed(host.keys)}; expected was {', '.join(sorted(wanted))}",
+        because=f"it offers {format_keys(host.keys)}; expected was {', '.join(sorted(wanted))}",
         remedy="Is this the right machine? Compare with the fingerprint on its console.",
     )
 

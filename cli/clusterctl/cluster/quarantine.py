@@ -17,7 +17,7 @@ from clusterctl.errors import ClusterctlError
 
 
 @dataclass(frozen=True)
-class Entry:
+class QuarantineEntry:
     """One host in quarantine. ``since`` is UTC, ISO 8601; ``until`` is the last day, or empty: for ever."""
 
     node: str
@@ -31,7 +31,7 @@ class Entry:
         return not self.until or today <= date.fromisoformat(self.until)
 
 
-def entries(directory: ClusterDirectory) -> dict[str, Entry]:
+def entries(directory: ClusterDirectory) -> dict[str, QuarantineEntry]:
     """Every recorded entry, those that have run out too.
 
     Raises ClusterctlError (``quarantine.unreadable``) for a file that is not a record of ours.
@@ -47,7 +47,9 @@ def entries(directory: ClusterDirectory) -> dict[str, Entry]:
         raise _unreadable(directory, error) from error
     try:
         records = yaml.safe_load(text) or {}
-        found = {str(node): Entry(node=str(node), **_strings(record)) for node, record in records.items()}
+        found = {
+            str(node): QuarantineEntry(node=str(node), **_strings(record)) for node, record in records.items()
+        }
         for entry in found.values():
             entry.holds(date.min)
     except (yaml.YAMLError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -55,13 +57,13 @@ def entries(directory: ClusterDirectory) -> dict[str, Entry]:
     return found
 
 
-def active(directory: ClusterDirectory, today: date | None = None) -> dict[str, Entry]:
+def active(directory: ClusterDirectory, today: date | None = None) -> dict[str, QuarantineEntry]:
     """The hosts that are out today (UTC)."""
     day = today or datetime.now(UTC).date()
     return {node: entry for node, entry in entries(directory).items() if entry.holds(day)}
 
 
-def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") -> Entry:
+def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") -> QuarantineEntry:
     """Take a host out, or change why. ``until`` is YYYY-MM-DD, today or later, or empty.
 
     Raises ClusterctlError (``quarantine.reason``, ``quarantine.until``).
@@ -74,7 +76,7 @@ def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") ->
             hint='Give one: --reason "..."',
         )
     now = datetime.now(UTC)
-    entry = Entry(node, reason.strip(), operator(), now.strftime("%Y-%m-%dT%H:%M:%SZ"), until)
+    entry = QuarantineEntry(node, reason.strip(), operator(), now.strftime("%Y-%m-%dT%H:%M:%SZ"), until)
     try:
         in_time = entry.holds(now.date())
     except ValueError:
@@ -91,7 +93,7 @@ def put(directory: ClusterDirectory, node: str, reason: str, until: str = "") ->
     return entry
 
 
-def release(directory: ClusterDirectory, node: str) -> Entry | None:
+def release(directory: ClusterDirectory, node: str) -> QuarantineEntry | None:
     """End a host's quarantine. Returns what its entry was, or None if there was none."""
     with locked(directory):
         known = entries(directory)
@@ -114,7 +116,7 @@ def operator() -> str:
     return f"{user()}@{os.uname().nodename}"
 
 
-def _save(directory: ClusterDirectory, known: Mapping[str, Entry]) -> None:
+def _save(directory: ClusterDirectory, known: Mapping[str, QuarantineEntry]) -> None:
     records: dict[str, dict[str, Any]] = {}
     for node, entry in sorted(known.items()):
         record = asdict(entry)

@@ -20,7 +20,7 @@ from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.endpoint import Endpoint, endpoint
 from clusterctl.cluster.inventory import Host
-from clusterctl.cluster.known_hosts import HostKey, Pinned
+from clusterctl.cluster.known_hosts import HostKey, PinnedKeys
 from clusterctl.cluster.reach import (
     KEY_FAMILIES,
     Deadline,
@@ -37,9 +37,9 @@ from clusterctl.parallel import parallel_map
 OK = "ok"
 UNPINNED = "unpinned"
 CHANGED = "key-changed"
-AT_ONCE = 32
+PARALLEL_HOSTS = 32
 # sshd starts to drop logins at 10 that have not authenticated (MaxStartups): a jump host sees all of ours.
-AT_ONCE_THROUGH_A_JUMP = 8
+PARALLEL_HOSTS_PER_JUMP = 8
 LIMIT_S = 15.0
 AGENT_TIMEOUT_S = 5.0
 
@@ -123,7 +123,7 @@ def scan(
     """
     agent_keys = _agent_keys()
     gates: defaultdict[str, threading.Semaphore] = defaultdict(
-        lambda: threading.BoundedSemaphore(AT_ONCE_THROUGH_A_JUMP)
+        lambda: threading.BoundedSemaphore(PARALLEL_HOSTS_PER_JUMP)
     )
 
     lock = threading.Lock()
@@ -146,7 +146,7 @@ def scan(
                 _Look(directory, way, agent_keys, passwords or Passwords(), Deadline(limit_s)), found
             )
 
-    return parallel_map(look, hosts, limit=AT_ONCE, on_result=on_host)
+    return parallel_map(look, hosts, limit=PARALLEL_HOSTS, on_result=on_host)
 
 
 def _reach(look: _Look, found: Reached) -> Reached:
@@ -162,7 +162,7 @@ def _reach(look: _Look, found: Reached) -> Reached:
         return replace(found, state=error.state, code=error.code, because=error.because, remedy=error.remedy)
 
 
-def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
+def _unpinned(look: _Look, found: Reached, trusted: PinnedKeys) -> Reached:
     keys = offered_keys(look.way, look.deadline)
     if set(keys) & set(trusted.revoked):
         raise _revoked(look.way)
@@ -176,7 +176,7 @@ def _unpinned(look: _Look, found: Reached, trusted: Pinned) -> Reached:
     )
 
 
-def _known(look: _Look, found: Reached, trusted: Pinned) -> Reached:
+def _known(look: _Look, found: Reached, trusted: PinnedKeys) -> Reached:
     begun = time.monotonic()
     with handshake(look.way, _order_of(trusted.keys), look.deadline) as transport:
         key = host_key(transport)
@@ -188,7 +188,7 @@ def _known(look: _Look, found: Reached, trusted: Pinned) -> Reached:
                 found,
                 state=CHANGED,
                 code=KEY_CHANGED,
-                because=f"its host key is {key.fingerprint} ({key.type}); pinned is {listed(trusted.keys)}",
+                because=f"its key is {key.fingerprint} ({key.type}); pinned is {format_keys(trusted.keys)}",
                 remedy=f"Re-imaged? clusterctl hosts replace {look.way.node}. If not: who is in between?",
             )
         log_in(transport, look.way, look.agent_keys, look.passwords)
@@ -237,7 +237,7 @@ def _revoked(way: Endpoint) -> ReachError:
     )
 
 
-def listed(keys: Iterable[HostKey]) -> str:
+def format_keys(keys: Iterable[HostKey]) -> str:
     """Fingerprints for a sentence."""
     return ", ".join(f"{key.fingerprint} ({key.type})" for key in keys)
 
@@ -279,7 +279,9 @@ def look_at_keys(directory: ClusterDirectory, host: Host, limit_s: float = LIMIT
         pinned=trusted.keys,
         state=state,
         code=code_of_state(state),
-        because="" if same else f"it offers {listed(keys)}; pinned is {listed(trusted.keys) or 'nothing'}",
+        because=""
+        if same
+        else f"it offers {format_keys(keys)}; pinned is {format_keys(trusted.keys) or 'nothing'}",
         remedy="" if same else "Compare the fingerprint with the one on its console, then confirm it.",
     )
 
@@ -302,7 +304,9 @@ def pins(directory: ClusterDirectory, hosts: Iterable[Host]) -> dict[str, bool |
             return None
         return bool(trusted.keys or trusted.authorities)
 
-    return dict(zip((host.name for host in chosen), parallel_map(look, chosen, limit=AT_ONCE), strict=True))
+    return dict(
+        zip((host.name for host in chosen), parallel_map(look, chosen, limit=PARALLEL_HOSTS), strict=True)
+    )
 
 
 def forget_keys(directory: ClusterDirectory, host: Host) -> bool:

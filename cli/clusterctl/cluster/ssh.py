@@ -39,8 +39,8 @@ PERSIST_S = 60
 KILL_AFTER_S = 5.0
 LOCAL_MARGIN_S = 15.0
 # sshd starts to drop unauthenticated connections at 10 (MaxStartups): a jump host sees all of ours.
-LOGINS_AT_ONCE = 8
-SESSIONS_AT_ONCE = 64
+PARALLEL_LOGINS = 8
+PARALLEL_SESSIONS = 64
 START = "@@clusterctl-start@@"
 ASK = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
@@ -88,8 +88,8 @@ class OpenSshTransport:
         self._passwords = passwords or Passwords()
         # A socket's path may have 107 bytes: a short directory of our own, which nobody else can enter.
         self._sockets = Path(tempfile.mkdtemp(prefix="cctl-", dir="/tmp"))
-        self._logins = threading.BoundedSemaphore(LOGINS_AT_ONCE)
-        self._sessions = threading.BoundedSemaphore(SESSIONS_AT_ONCE)
+        self._logins = threading.BoundedSemaphore(PARALLEL_LOGINS)
+        self._sessions = threading.BoundedSemaphore(PARALLEL_SESSIONS)
         self._locks = {name: threading.Lock() for name in self._hosts}
         self._connected: set[str] = set()
         self._trial = threading.Lock()
@@ -285,7 +285,7 @@ class OpenSshTransport:
         door, program = self._sockets / "password", self._sockets / "askpass"
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(door))
-        listener.listen(LOGINS_AT_ONCE)
+        listener.listen(PARALLEL_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
         program.touch(mode=0o700)
         words = python_command("-IS", "-c", ASK, str(door))

@@ -21,7 +21,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import closing, parts
 from clusterctl.rollout.apply import apply
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
-from clusterctl.rollout.session import Limits
+from clusterctl.rollout.session import WaveLimits
 from clusterctl.rollout.waiting import Wait
 from clusterctl.rollout.waves import WavePlan
 
@@ -95,7 +95,7 @@ def command(
         cluster=named,
         asked=asked,
         canaries=canary,
-        limits=Limits(wave_h * 3600, silence_min * 60),
+        limits=WaveLimits(wave_h * 3600, silence_min * 60),
         offline=offline,
         wait=Wait(wait_s),
         as_json=as_json,

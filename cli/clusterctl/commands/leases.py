@@ -13,7 +13,7 @@ from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.lease import Lease, Life, life
 from clusterctl.engine.lease_nodes import LeaseNodes
-from clusterctl.engine.lease_protocol import Answer, Note, carry_out, freeing
+from clusterctl.engine.lease_protocol import LeaseAnswer, RecordHolders, release_steps, run_steps
 from clusterctl.engine.playbook import Runner
 from clusterctl.engine.wording import hosts_by
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
@@ -99,7 +99,9 @@ def release(
 
 def _free(lease: Lease, hosts: Sequence[str], nodes: LeaseNodes) -> Mapping[str, str]:
     """Free nodes of a lease; returns those that may hold it still. The book is for runs from here to keep."""
-    left = carry_out(freeing(lease, hosts), lambda step: {} if isinstance(step, Note) else nodes(step)).left
+    left = run_steps(
+        release_steps(lease, hosts), lambda step: {} if isinstance(step, RecordHolders) else nodes(step)
+    ).left
     for host, why in left.items():
         console.say(f"{host}: it may hold the lease still: {why}")
     return left
@@ -135,7 +137,7 @@ def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
                 pass
 
 
-def _nothing_of(run: str, found: Mapping[str, Answer]) -> ClusterctlError:
+def _nothing_of(run: str, found: Mapping[str, LeaseAnswer]) -> ClusterctlError:
     others = {said.holder.holder for said in found.values() if said.holder}
     return ClusterctlError(
         f"no node holds a lease of {run}",

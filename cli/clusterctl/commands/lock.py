@@ -24,11 +24,11 @@ from clusterctl.registry.images.declared import (
     declared_images,
     nodes_driver,
 )
-from clusterctl.registry.images.places import Sources
+from clusterctl.registry.images.registries import Sources
 from clusterctl.registry.images.resolve import resolve
 from clusterctl.registry.oci.retry import RetryPolicy
 
-AT_ONCE = 8
+PARALLEL_IMAGES = 8
 
 
 @click.command("lock")
@@ -67,7 +67,7 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     retry = RetryPolicy()
     with Sources(inventory, retry) as sources:
         found = parallel_map(
-            lambda image: _resolved(image, sources), unresolved, limit=AT_ONCE, stop=retry.stop
+            lambda image: _resolved(image, sources), unresolved, limit=PARALLEL_IMAGES, stop=retry.stop
         )
     resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {

@@ -15,7 +15,7 @@ from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
-from clusterctl.engine.wording import listed
+from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.report import announcement, baselines, terminal, validate_explained
 from clusterctl.report.progress import ValidationProgress
@@ -147,7 +147,7 @@ def _acknowledge(named: Path | None, hosts: str) -> int:
     nodes = [host.name for host in inventory.gpu_nodes if host.name in names]
     when = acknowledged.acknowledge(inventory.directory, nodes)
     console.say(
-        f"with --since-ack, Xids and SXids on {listed(nodes) or 'no node'} count from {when:%F %T} UTC"
+        f"with --since-ack, Xids and SXids on {format_hosts(nodes) or 'no node'} count from {when:%F %T} UTC"
     )
     return EXIT_GOOD
 

@@ -18,21 +18,21 @@ FILE = "leases.json"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LeaseEntry:
     """One run's lease, and the nodes that may hold it."""
 
     lease: Lease
     hosts: tuple[str, ...]
 
 
-def entries(directory: ClusterDirectory) -> list[Entry]:
+def entries(directory: ClusterDirectory) -> list[LeaseEntry]:
     """What is open, the oldest first. Entries that came here with a copy of the directory are not ours."""
     path = directory.state / FILE
     with state_access():
         text = path.read_text(encoding="utf-8") if path.is_file() else "[]"
     try:
         records = json.loads(text)
-        found = [Entry(from_record(one["lease"]), tuple(map(str, one["hosts"]))) for one in records]
+        found = [LeaseEntry(from_record(one["lease"]), tuple(map(str, one["hosts"]))) for one in records]
     except (ValueError, TypeError, KeyError, AttributeError):
         # Nothing is lost with it but comfort: a lease that nobody remembers is freed by `unlock`.
         return []
@@ -43,6 +43,6 @@ def note(directory: ClusterDirectory, lease: Lease, hosts: Iterable[str]) -> Non
     """Nodes that may hold a lease from now on; none takes the lease out. On the disk when this returns."""
     kept = [entry for entry in entries(directory) if entry.lease.run != lease.run]
     left = tuple(hosts)
-    kept += [Entry(lease, left)] if left else []
+    kept += [LeaseEntry(lease, left)] if left else []
     records = [{"lease": entry.lease.as_record(), "hosts": entry.hosts} for entry in kept]
     replace_file(directory.state / FILE, json.dumps(records, indent=2) + "\n")

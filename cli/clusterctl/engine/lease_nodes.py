@@ -9,7 +9,7 @@ from typing import Any
 
 from clusterctl.engine.events import is_job_id
 from clusterctl.engine.lease import from_record
-from clusterctl.engine.lease_protocol import NO_ANSWER, Answer, Free, Take
+from clusterctl.engine.lease_protocol import NO_ANSWER, Acquire, LeaseAnswer, Release
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, Runner, run_playbook
 
@@ -32,21 +32,21 @@ class LeaseNodes:
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
     runner: Runner = run_playbook
 
-    def __call__(self, step: Take | Free) -> dict[str, Answer]:
+    def __call__(self, step: Acquire | Release) -> dict[str, LeaseAnswer]:
         """Carry out one step. A node that was not asked has no answer."""
         lease = step.lease
-        if isinstance(step, Free):
+        if isinstance(step, Release):
             # What names it, and no more: the rest may be what a node told us.
             named = {"run": lease.run, "nonce": lease.nonce}
             return self._play(step.hosts, {"clusterctl_lease_state": "freed", "clusterctl_lease": named})
         variables = {"clusterctl_lease_state": "taken", "clusterctl_lease": lease.as_record()}
         return self._play(step.hosts, {**variables, "clusterctl_lease_first": step.hosts[0]})
 
-    def show(self, hosts: Sequence[str]) -> dict[str, Answer]:
+    def show(self, hosts: Sequence[str]) -> dict[str, LeaseAnswer]:
         """Who holds each node now."""
         return self._play(hosts, {"clusterctl_lease_state": "shown"})
 
-    def _play(self, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, Answer]:
+    def _play(self, hosts: Sequence[str], variables: Mapping[str, Any]) -> dict[str, LeaseAnswer]:
         request = PlaybookRequest(
             playbook=PLAYBOOK,
             inventory=self.inventory,
@@ -67,17 +67,17 @@ class LeaseNodes:
         return {host: said for host, said in answers.items() if said is not None}
 
 
-def _answer(one: HostRecord, state: HostState, reason: str) -> Answer | None:
+def _answer(one: HostRecord, state: HostState, reason: str) -> LeaseAnswer | None:
     """What a node said; None where its tasks were all skipped, since another refused before."""
     said = one.facts.get("lease")
     if isinstance(said, Mapping):
         holder, jobs = said.get("holder"), said.get("jobs")
-        return Answer(
+        return LeaseAnswer(
             taken=bool(said.get("taken")),
             freed=bool(said.get("freed")),
             holder=from_record(holder) if isinstance(holder, Mapping) else None,
             jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
         )
     if state in BAD:
-        return Answer(failed=reason or NO_ANSWER.failed, code=one.failure.code if one.failure else "")
+        return LeaseAnswer(failed=reason or NO_ANSWER.failed, code=one.failure.code if one.failure else "")
     return None

@@ -14,7 +14,7 @@ from clusterctl.engine.lease import Lease
 
 
 @dataclass(frozen=True)
-class Note:
+class RecordHolders:
     """Write down, durably, which nodes may hold this lease from now on; none: it is over."""
 
     lease: Lease
@@ -22,7 +22,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Take:
+class Acquire:
     """Ask nodes for a lease. A batch is asked only when every node of those before it was taken."""
 
     lease: Lease
@@ -35,7 +35,7 @@ class Take:
 
 
 @dataclass(frozen=True)
-class Free:
+class Release:
     """Ask nodes to give up exactly this lease."""
 
     lease: Lease
@@ -43,7 +43,7 @@ class Free:
 
 
 @dataclass(frozen=True)
-class Answer:
+class LeaseAnswer:
     """What a node said: ``holder`` is whose lease is on it afterwards, ``jobs`` are what still runs there, on
     one that was not taken because of it, or shown. ``failed`` says why it said nothing: then it may have done
     what it was asked, or not, or will. ``code`` is that of the failure."""
@@ -57,13 +57,13 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LeaseOutcome:
     """``refused`` by whom, ``working`` on which jobs of an earlier run, ``failed`` why, by node. ``left`` are
     nodes that may hold our lease still, ``lost`` those that did not when it was released: who does."""
 
     refused: Mapping[str, Lease] = field(default_factory=dict)
     working: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    failed: Mapping[str, Answer] = field(default_factory=dict)
+    failed: Mapping[str, LeaseAnswer] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
     lost: Mapping[str, Lease | None] = field(default_factory=dict)
 
@@ -73,46 +73,46 @@ class Outcome:
         return not self.refused and not self.working and not self.failed
 
 
-Step = Note | Take | Free
-Answers = Mapping[str, Answer]
-Steps = Generator[Step, Answers, Outcome]
-NO_ANSWER = Answer(failed="it gave no answer")
+Step = RecordHolders | Acquire | Release
+LeaseAnswers = Mapping[str, LeaseAnswer]
+Steps = Generator[Step, LeaseAnswers, LeaseOutcome]
+NO_ANSWER = LeaseAnswer(failed="it gave no answer")
 IN_DOUBT = "it did not say whether it was taken"
 
 
-def in_order(hosts: Iterable[str]) -> tuple[str, ...]:
+def lease_order(hosts: Iterable[str]) -> tuple[str, ...]:
     """The order of all who keep to this protocol: by name, whatever the order of their inventories."""
     return tuple(sorted(set(hosts)))
 
 
-def take_of(lease: Lease, hosts: Iterable[str]) -> Take:
+def acquire_step(lease: Lease, hosts: Iterable[str]) -> Acquire:
     """The first node alone, which is where two who want the same meet; then all others at once."""
-    first, *others = in_order(hosts)
-    return Take(lease, ((first,), tuple(others)) if others else ((first,),))
+    first, *others = lease_order(hosts)
+    return Acquire(lease, ((first,), tuple(others)) if others else ((first,),))
 
 
-def taking(lease: Lease, hosts: Iterable[str]) -> Steps:
+def acquire_steps(lease: Lease, hosts: Iterable[str]) -> Steps:
     """Take every node, or none: what was asked is freed on any refusal, failure or interruption."""
-    order = in_order(hosts)
-    yield Note(lease, order)
+    order = lease_order(hosts)
+    yield RecordHolders(lease, order)
     try:
-        answers = yield take_of(lease, order)
+        answers = yield acquire_step(lease, order)
     except (Exception, KeyboardInterrupt):
-        yield from freeing(lease, order, doubtful=order)
+        yield from release_steps(lease, order, doubtful=order)
         raise
     if all(host in answers and answers[host].taken for host in order):
-        return Outcome()
-    refused, working, failed = sorted_out(answers)
+        return LeaseOutcome()
+    refused, working, failed = classify_answers(answers)
     if not refused and not working and not failed:
         failed = {host: NO_ANSWER for host in order if host not in answers}
     asked = (host for host in answers if host not in refused and host not in working)
-    freed = yield from freeing(lease, asked, doubtful=failed)
-    return Outcome(refused, working, failed, freed.left)
+    freed = yield from release_steps(lease, asked, doubtful=failed)
+    return LeaseOutcome(refused, working, failed, freed.left)
 
 
-def sorted_out(
-    answers: Answers,
-) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, Answer]]:
+def classify_answers(
+    answers: LeaseAnswers,
+) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, LeaseAnswer]]:
     """Nodes that were not taken: held by whom, at work on what, or why they did not say."""
     not_taken = {host: said for host, said in answers.items() if not said.taken}
     refused = {host: said.holder for host, said in not_taken.items() if said.holder}
@@ -122,13 +122,13 @@ def sorted_out(
     return refused, working, {host: said if said.failed else NO_ANSWER for host, said in silent.items()}
 
 
-def freeing(
+def release_steps(
     lease: Lease, hosts: Iterable[str], *, doubtful: Collection[str] = (), unasked: Iterable[str] = ()
 ) -> Steps:
     """Give nodes back; what could not be asked is ``left``, and what is ``doubtful`` and was not there: it
     may be taken yet. ``unasked`` may hold the lease too, and are not asked now."""
-    wanted = in_order(hosts)
-    answers = (yield Free(lease, wanted)) if wanted else {}
+    wanted = lease_order(hosts)
+    answers = (yield Release(lease, wanted)) if wanted else {}
     left, lost = {}, {}
     for host in wanted:
         said = answers.get(host, NO_ANSWER)
@@ -136,11 +136,11 @@ def freeing(
             left[host] = said.failed or IN_DOUBT
         elif not said.freed:
             lost[host] = said.holder
-    yield Note(lease, (*left, *unasked))
-    return Outcome(left=left, lost=lost)
+    yield RecordHolders(lease, (*left, *unasked))
+    return LeaseOutcome(left=left, lost=lost)
 
 
-def carry_out(steps: Steps, do: Callable[[Step], Answers]) -> Outcome:
+def run_steps(steps: Steps, do: Callable[[Step], LeaseAnswers]) -> LeaseOutcome:
     """Go through the steps; what ``do`` raises, the steps hear of first."""
     try:
         step = next(steps)
@@ -152,5 +152,5 @@ def carry_out(steps: Steps, do: Callable[[Step], Answers]) -> Outcome:
             else:
                 step = steps.send(answers)
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: LeaseOutcome = end.value
         return outcome

@@ -17,7 +17,7 @@ from clusterctl.engine.events import (
 )
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.ledger import BAD, HostState, Ledger
-from clusterctl.engine.wording import alike, counted, elapsed, listed
+from clusterctl.engine.wording import alike, counted, elapsed, format_hosts
 
 # How long the first of several hosts with the same failure waits for the others.
 GATHER_S = 1.0
@@ -63,7 +63,9 @@ class MessageAggregator:
             return []
         taken = [
             Message(
-                f"{listed(hosts)}: {message.text}", () if key in self._known else message.more, message.bad
+                f"{format_hosts(hosts)}: {message.text}",
+                () if key in self._known else message.more,
+                message.bad,
             )
             for key, (hosts, message) in self._pending.items()
         ]
@@ -152,7 +154,7 @@ def summary_of(what: str, ended: Sequence[HostFinished], steps: int, seconds: fl
             reasons.setdefault((one.state, alike(one.because, one.host)), []).append(one.host)
     firsts = {(one.state, alike(one.because, one.host)): one.because for one in reversed(ended)}
     messages = [
-        Message(f"{listed(hosts)}: {key[0]}: {firsts[key]}", bad=key[0] in BAD)
+        Message(f"{format_hosts(hosts)}: {key[0]}: {firsts[key]}", bad=key[0] in BAD)
         for key, hosts in reasons.items()
     ]
     totals = ", ".join(

@@ -39,7 +39,7 @@ def folded(hosts: Iterable[str]) -> list[str]:
     return [word for row in rows for word in ([f"{row[0]}-{row[-1]}"] if len(row) > 2 else row)]
 
 
-def listed(hosts: Iterable[str]) -> str:
+def format_hosts(hosts: Iterable[str]) -> str:
     """Every host, folded."""
     return ", ".join(folded(hosts))
 

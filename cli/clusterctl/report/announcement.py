@@ -8,13 +8,15 @@ from clustercheck.expect.baseline import Baseline
 from clustercheck.running.suites import Suite
 from clustercheck.spec import ClusterSpec, lapsed_exclusions
 from clusterctl import console
-from clusterctl.engine.wording import counted, listed
+from clusterctl.engine.wording import counted, format_hosts
 
 
 def say(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
     """The nodes and checks, what is excluded, and the baseline."""
     nodes = [node.name for node in spec.nodes if not node.excluded]
-    console.say(f"validate {counted(len(nodes), 'node')} with {_named(suite)}: {listed(nodes) or 'none'}")
+    console.say(
+        f"validate {counted(len(nodes), 'node')} with {_named(suite)}: {format_hosts(nodes) or 'none'}"
+    )
     for node in spec.nodes:
         if node.excluded:
             console.say(f"{node.name}: excluded, {node.excluded}")

@@ -30,7 +30,7 @@ class Single:
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """One quantity: medians in its unit, changes as parts of the baseline.
 
     ``noise_limit`` is the largest change that may be noise, ``beyond`` how many subjects are worse than it.
@@ -64,7 +64,7 @@ class Comparison:
     finished: str
     not_compared: tuple[str, ...]
     differs: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[MetricChange, ...]
 
 
 def comparison(document: Document) -> Comparison | None:
@@ -113,11 +113,11 @@ def _single(result: Result, judged: Judged, part: JudgedPart, before: float) -> 
 
 def _change(
     check: str, metric: str, unit: str, better: Direction, compared: list[tuple[Single, float]]
-) -> Change:
+) -> MetricChange:
     singles = [single for single, _ in compared]
     changes = sorted(single.change for single in singles)
     sign = 1 if better is Direction.HIGHER else -1
-    return Change(
+    return MetricChange(
         check,
         metric,
         unit,

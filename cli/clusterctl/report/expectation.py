@@ -16,7 +16,7 @@ SIZED = re.compile(r"(.*)_([0-9]{3,})")  # a collective's metric ends in its siz
 
 
 @dataclass(frozen=True)
-class Limits:
+class ExpectedLimits:
     """One of the four questions over all subjects of a quantity.
 
     ``lowest`` and ``highest`` are the limits in the quantity's unit, ``margin`` the narrowest, as a part of
@@ -50,7 +50,7 @@ class Quantity:
     methods: tuple[str, ...]
     shares: tuple[tuple[float, Verdict], ...]
     floors: tuple[float, ...]
-    limits: Mapping[Part, Limits]
+    limits: Mapping[Part, ExpectedLimits]
 
     @property
     def lowest(self) -> float:
@@ -116,10 +116,10 @@ def _quantity(check: str, metric: str, unit: str, measured: list[tuple[Subject, 
     )
 
 
-def _limits(part: Part, asked: list[tuple[Subject, JudgedPart]]) -> Limits:
+def _limits(part: Part, asked: list[tuple[Subject, JudgedPart]]) -> ExpectedLimits:
     limits = [float(one.limit) for _, one in asked]
     narrowest, judged = min(asked, key=lambda each: each[1].margin)
-    return Limits(
+    return ExpectedLimits(
         part,
         min(limits),
         max(limits),

@@ -27,7 +27,7 @@ BRIGHTEST = "up2"
 
 
 @dataclass(frozen=True)
-class Cell:
+class HeatCell:
     """One GPU's figure, and how it is shaded."""
 
     measured: float
@@ -43,7 +43,7 @@ class Map:
     unit: str
     middle: float
     gpus: int
-    cells: Mapping[str, Mapping[int, Cell]]
+    cells: Mapping[str, Mapping[int, HeatCell]]
 
     @property
     def even(self) -> bool:
@@ -78,7 +78,8 @@ def _map(
         1 + max(gpu for row in rows.values() for gpu in row),
         {
             node: {
-                gpu: Cell(value, shade(value, verdict, middle, sign)) for gpu, (value, verdict) in row.items()
+                gpu: HeatCell(value, shade(value, verdict, middle, sign))
+                for gpu, (value, verdict) in row.items()
             }
             for node, row in rows.items()
         },

@@ -20,7 +20,7 @@ MAX_EVERY = 128  # nodes: one row for each of more is too much to read
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """One node's outcomes of one check: one per GPU, per partner, or its own; none if it has no part."""
 
     outcomes: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """Nodes with the same cells. ``names`` is in few words, ``size`` their number, 0 for the group.
 
     ``rest`` is of the checks that share a column.
@@ -54,8 +54,8 @@ class Row:
 
     names: str
     size: int
-    cells: tuple[Cell, ...]
-    rest: Cell = Cell()
+    cells: tuple[MatrixCell, ...]
+    rest: MatrixCell = MatrixCell()
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Matrix:
 
     checks: tuple[str, ...]
     folded: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     every_check: tuple[str, ...]
-    every: tuple[Row, ...]
+    every: tuple[MatrixRow, ...]
 
 
 def matrix(document: Document) -> Matrix | None:
@@ -77,8 +77,8 @@ def matrix(document: Document) -> Matrix | None:
     checks = tuple(dict.fromkeys(result.check for result in document.results))
     by_node = _by_node(document.results)
     group = by_node.pop(None, {})
-    every = tuple(Row(str(node), 1, _cells(checks, by_node[node])) for node in by_node)
-    whole = (Row(ALL_NODES, 0, _cells(checks, group)),) if group else ()
+    every = tuple(MatrixRow(str(node), 1, _cells(checks, by_node[node])) for node in by_node)
+    whole = (MatrixRow(ALL_NODES, 0, _cells(checks, group)),) if group else ()
     if not checks:
         return None
     own = _own_columns((*whole, *every))
@@ -93,7 +93,7 @@ def matrix(document: Document) -> Matrix | None:
     )
 
 
-def _own_columns(rows: Sequence[Row]) -> tuple[int, ...]:
+def _own_columns(rows: Sequence[MatrixRow]) -> tuple[int, ...]:
     """Columns in which something fails, or did not run on a node that is not out as a whole."""
     judged = [row for row in rows if not _is_out(row)] or rows
     return tuple(
@@ -104,17 +104,17 @@ def _own_columns(rows: Sequence[Row]) -> tuple[int, ...]:
     )
 
 
-def _is_out(row: Row) -> bool:
+def _is_out(row: MatrixRow) -> bool:
     """Whether most checks did not run on the node: it is gone, busy or quarantined."""
     outcomes = [cell.outcome for cell in row.cells if cell.outcome]
     return sum(one in ("not_run", "excluded", NOT_APPLICABLE) for one in outcomes) > len(outcomes) / 2
 
 
-def _folded(row: Row, own: Sequence[int]) -> Row:
+def _folded(row: MatrixRow, own: Sequence[int]) -> MatrixRow:
     """The row with its other cells as one."""
     others = [cell for number, cell in enumerate(row.cells) if number not in own]
     outcomes = tuple(one for cell in others for one in cell.outcomes)
-    rest = Cell(outcomes, "" if set(outcomes) <= {"pass"} else counts_text(outcomes))
+    rest = MatrixCell(outcomes, "" if set(outcomes) <= {"pass"} else counts_text(outcomes))
     return replace(row, cells=tuple(row.cells[number] for number in own), rest=rest)
 
 
@@ -128,26 +128,26 @@ def _by_node(results: Iterable[Result]) -> dict[str | None, dict[str, list[Resul
     return found
 
 
-def _cells(checks: Sequence[str], of_check: Mapping[str, Sequence[Result]]) -> tuple[Cell, ...]:
+def _cells(checks: Sequence[str], of_check: Mapping[str, Sequence[Result]]) -> tuple[MatrixCell, ...]:
     return tuple(_cell(of_check.get(check, ())) for check in checks)
 
 
-def _cell(results: Sequence[Result]) -> Cell:
+def _cell(results: Sequence[Result]) -> MatrixCell:
     outcomes = tuple(map(outcome, results))
     if set(outcomes) <= {"pass"}:
-        return Cell(outcomes)
+        return MatrixCell(outcomes)
     counted = counts_text(outcomes)
     gpus = [
         str(result.subject.gpu)
         for result in results
         if result.verdict is Verdict.FAIL and result.subject.gpu is not None
     ]
-    return Cell(outcomes, f"{counted} (GPU {', '.join(gpus)})" if gpus else counted)
+    return MatrixCell(outcomes, f"{counted} (GPU {', '.join(gpus)})" if gpus else counted)
 
 
-def _shared(rows: Iterable[Row]) -> tuple[Row, ...]:
+def _shared(rows: Iterable[MatrixRow]) -> tuple[MatrixRow, ...]:
     """Rows that look the same as one, the worst first."""
-    alike: dict[tuple[object, ...], list[Row]] = {}
+    alike: dict[tuple[object, ...], list[MatrixRow]] = {}
     for row in rows:
         alike.setdefault(tuple(cell.appearance for cell in (*row.cells, row.rest)), []).append(row)
     shared = [
@@ -157,7 +157,7 @@ def _shared(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(shared, key=lambda row: (_badness(row), row.size)))
 
 
-def _badness(row: Row) -> tuple[int, ...]:
+def _badness(row: MatrixRow) -> tuple[int, ...]:
     """Sorts rows with the most and worst troubles first."""
     cells = (*row.cells, row.rest)
     counts = Counter(cell.outcome for cell in cells)

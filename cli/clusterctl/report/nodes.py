@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clustercheck.model import Result, Verdict
 from clustercheck.result.document import Document
-from clusterctl.report.heat import Cell, Map
+from clusterctl.report.heat import HeatCell, Map
 from clusterctl.report.inventory import known_nodes, own_facts
 from clusterctl.report.subjects import names_in_ranges
 from clusterctl.report.view import ORDER, Row, counts_text, outcome, rows_of
@@ -21,7 +21,7 @@ class Gpu:
 
     number: int
     serial: str
-    figures: tuple[Cell | None, ...]
+    figures: tuple[HeatCell | None, ...]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeSections:
     """Those with a section of their own, and the names of the others, on which every check passes."""
 
     shown: tuple[Node, ...]
@@ -45,7 +45,7 @@ class Nodes:
     passed_count: int
 
 
-def sections(document: Document, maps: Sequence[Map]) -> Nodes:
+def sections(document: Document, maps: Sequence[Map]) -> NodeSections:
     """Every node of a small cluster, the failing ones of a large one; in the order of the document."""
     by_node: dict[str, list[Result]] = {}
     for result in document.results:
@@ -58,7 +58,7 @@ def sections(document: Document, maps: Sequence[Map]) -> Nodes:
         names = names[:MAX_SECTIONS]
     shown = {name: _node(document, name, by_node[name], maps) for name in names}
     passed = [name for name in by_node if name not in shown]
-    return Nodes(tuple(shown.values()), names_in_ranges(passed), len(passed))
+    return NodeSections(tuple(shown.values()), names_in_ranges(passed), len(passed))
 
 
 def _node(document: Document, name: str, results: Sequence[Result], maps: Sequence[Map]) -> Node:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clusterctl.engine.messages import Message
-from clusterctl.engine.wording import counted, elapsed, listed
+from clusterctl.engine.wording import counted, elapsed, format_hosts
 from clusterctl.report.view import WORDS
 
 JOBS = {
@@ -50,7 +50,7 @@ def node_message(event: Mapping[str, Any]) -> Message | None:
 
 def event_message(event: Mapping[str, Any]) -> Message | None:
     """A message on an event of several nodes; None if it is not worth one."""
-    nodes = listed(event.get("nodes") or ())
+    nodes = format_hosts(event.get("nodes") or ())
     job, text, bad = f"{job_name(event)}: ", "", False
     match event.get("type"):
         case "result":

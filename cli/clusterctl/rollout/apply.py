@@ -13,10 +13,10 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import Runner, run_playbook
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.recovery import left_behind, recover
-from clusterctl.engine.wording import counted, hosts_by, listed
+from clusterctl.engine.wording import counted, format_hosts, hosts_by
 from clusterctl.rollout import leases, offline, opening, pulls, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
-from clusterctl.rollout.change import Change, Changing
+from clusterctl.rollout.change import ChangeResult, Changing
 from clusterctl.rollout.drift.probe import DriftProbe, DriftReport, remove_call_logs, summarize_differences
 from clusterctl.rollout.preflight import PreflightReport
 from clusterctl.rollout.scope import require_something_to_do
@@ -82,7 +82,7 @@ def apply(
 
 
 def _result(
-    request: ApplyRequest, session: Session, chosen: opening.Selection, change: Change
+    request: ApplyRequest, session: Session, chosen: opening.Selection, change: ChangeResult
 ) -> ApplyResult:
     """The result; hosts that no wave touched are in it, too."""
     outcome, watching = change.outcome, change.watching
@@ -114,7 +114,7 @@ def _pulled(chosen: opening.Selection, outcome: site.SiteOutcome) -> list[pulls.
     return [one for one in pulls.of_waves(outcome.plan.waves, hosts, outcome.records) if one.seconds]
 
 
-def _ended(change: Change) -> dict[str, Any]:
+def _ended(change: ChangeResult) -> dict[str, Any]:
     return {"declined": True} if change.declined else {"open_jobs": change.outcome.open_jobs}
 
 
@@ -130,7 +130,7 @@ def _say_inspected(inspected: DriftReport) -> None:
         console.say(f"{number} unchanged since the last apply, by the drift probe")
     changed = {host: summarize_differences(why) for host, why in inspected.differing.items()}
     for what, hosts in hosts_by(changed).items():
-        console.say(f"{listed(hosts)}: changed since the last apply: {what}")
+        console.say(f"{format_hosts(hosts)}: changed since the last apply: {what}")
 
 
 def _record(
@@ -149,7 +149,7 @@ def _record(
     ):
         not_recorded = probe.record(ok)
     for why, alike in hosts_by(not_recorded).items():
-        console.say(f"{listed(alike)}: the next apply runs Ansible there: {why}")
+        console.say(f"{format_hosts(alike)}: the next apply runs Ansible there: {why}")
 
 
 def _recover(store: RunStore, session: Session, chosen: opening.Selection) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from clusterctl.cluster.access import Passwords
 from clusterctl.rollout.parts import Asked
 from clusterctl.rollout.preflight import PreflightReport
-from clusterctl.rollout.session import Limits
+from clusterctl.rollout.session import WaveLimits
 from clusterctl.rollout.waiting import Wait
 from clusterctl.rollout.waves import WavePlan
 
@@ -21,7 +21,7 @@ class ApplyRequest:
     cluster: Path | None
     asked: Asked = field(default_factory=Asked)
     canaries: int = 1
-    limits: Limits = field(default_factory=Limits)
+    limits: WaveLimits = field(default_factory=WaveLimits)
     offline: bool = False
     wait: Wait = field(default_factory=Wait)
     as_json: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from clusterctl import console
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import counted, listed
+from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, worst
 from clusterctl.rollout import leases, offline, parts, site
 from clusterctl.rollout.apply_request import ApplyRequest, Caller
@@ -18,7 +18,7 @@ from clusterctl.rollout.waves import WavePlan, plan_waves
 
 
 @dataclass
-class Change:
+class ChangeResult:
     """What became of the hosts after preflight."""
 
     report: PreflightReport
@@ -38,7 +38,7 @@ class Changing:
     allowed: offline.Allowed | None
     caller: Caller
 
-    def run(self) -> Change:
+    def run(self) -> ChangeResult:
         """Change the hosts on which preflight finds no error, once they are free; wait for that if asked."""
         report = self.inspected.merged(
             run_preflight(self.probe.logging_session, self.inspected.rest(self.probe.chosen.names))
@@ -51,11 +51,11 @@ class Changing:
         while True:
             code = _verdict(report)
             if code != EXIT_GOOD or self.request.asked.preflight_alone:
-                return Change(report, code)
+                return ChangeResult(report, code)
             plan = self._plan(report)
             self._announce(plan, report)
             if not self.caller.confirm(plan):
-                return Change(report, code, declined=True)
+                return ChangeResult(report, code, declined=True)
             try:
                 return self._change(plan, report)
             except leases.HostsInUseError as error:
@@ -115,7 +115,7 @@ class Changing:
         """One line of what is about to be done to how many hosts; then who stays out, who may reboot."""
         chosen, asked = self.probe.chosen, self.request.asked
         what = ", ".join(asked.tags or parts.TAGS)
-        waves = "; ".join(f"{wave.name}: {listed(wave.hosts)}" for wave in plan.waves) or "none"
+        waves = "; ".join(f"{wave.name}: {format_hosts(wave.hosts)}" for wave in plan.waves) or "none"
         hosts, number = counted(len(plan.hosts), "host"), counted(len(plan.waves), "wave")
         if plan.hosts or plan.left_out:
             console.say(f"apply {what} to {hosts} in {number}: {waves}")
@@ -126,12 +126,12 @@ class Changing:
             nodes = [host for host in chosen.inventory.gpu_nodes if host.name in plan.hosts]
             may = [host.name for host in nodes if asked.allowed("reboot", host)]
             if may:
-                console.say(f"hosts that may be rebooted: {listed(may)}")
+                console.say(f"hosts that may be rebooted: {format_hosts(may)}")
             disturbed = [host.name for host in nodes if host.name in report.busy]
             if disturbed:
-                console.say(f"hosts that are busy, and are changed all the same: {listed(disturbed)}")
+                console.say(f"hosts that are busy, and are changed all the same: {format_hosts(disturbed)}")
 
-    def _change(self, plan: WavePlan, report: PreflightReport) -> Change:
+    def _change(self, plan: WavePlan, report: PreflightReport) -> ChangeResult:
         """The waves, while their hosts are held, and watched where that is asked."""
         probe, session, watching = self.probe, self.probe.session, offline.Watching()
         with leases.held(session, plan.hosts) as ours:
@@ -150,7 +150,7 @@ class Changing:
         outcome.busy |= {host: why for host, why in plan.left_out.items() if host not in outside}
         outcome.states |= dict.fromkeys(outside, HostState.UNTOUCHED)
         outcome.reasons |= outside
-        return Change(report, worst(outcome.exit_code, watching.exit_code), outcome, watching)
+        return ChangeResult(report, worst(outcome.exit_code, watching.exit_code), outcome, watching)
 
 
 def _verdict(report: PreflightReport) -> int:

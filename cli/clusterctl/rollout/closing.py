@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clusterctl import console
 from clusterctl.engine.ledger import HostState
-from clusterctl.engine.wording import listed
+from clusterctl.engine.wording import format_hosts
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE
 from clusterctl.rollout import offline, pulls, tables
 from clusterctl.rollout.apply import ApplyResult
@@ -54,6 +54,6 @@ def _tell_hosts(result: ApplyResult, *, as_json: bool) -> None:
 def _tell_busy(result: ApplyResult) -> None:
     outcome = result.outcome
     stopped = (host for host, state in outcome.states.items() if state is HostState.BUSY)
-    busy = listed({*outcome.busy, *stopped})
+    busy = format_hosts({*outcome.busy, *stopped})
     said = f"done; skipped because busy: {busy}" if outcome.records else f"nothing was changed: {busy} busy"
     console.say(f"{said} (clusterctl apply --wait 30m waits for busy hosts)")

@@ -15,20 +15,20 @@ from clusterctl.engine.journal import cut_off
 from clusterctl.engine.lease import Lease, lease_of
 from clusterctl.engine.lease_nodes import LeaseNodes
 from clusterctl.engine.lease_protocol import (
-    Answer,
-    Answers,
-    Note,
-    Outcome,
+    Acquire,
+    LeaseAnswer,
+    LeaseAnswers,
+    LeaseOutcome,
+    RecordHolders,
     Step,
-    Take,
-    carry_out,
-    freeing,
-    sorted_out,
-    take_of,
-    taking,
+    acquire_step,
+    acquire_steps,
+    classify_answers,
+    release_steps,
+    run_steps,
 )
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import hosts_by, listed
+from clusterctl.engine.wording import format_hosts, hosts_by
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.session import Session
 
@@ -56,14 +56,14 @@ class Holding:
     failures: Sequence[Failure] = ()
     kept: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
-    asks: Callable[[Take], Answers] = lambda _step: {}
+    asks: Callable[[Acquire], LeaseAnswers] = lambda _step: {}
 
     def again(self, hosts: Sequence[str]) -> list[Failure]:
         """Take hosts once more, before they are changed; the failures of those that are not ours any more."""
         if self.lease is None:
             return []
-        answers = self.asks(take_of(self.lease, hosts))
-        refused, working, failed = sorted_out(answers)
+        answers = self.asks(acquire_step(self.lease, hosts))
+        refused, working, failed = classify_answers(answers)
         return [
             *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
             *(_at_work(host, jobs) for host, jobs in working.items()),
@@ -84,7 +84,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
         return
     lease, do = lease_of(session.run, session.directory), _doing(session)
     with terminated_like_interrupted():
-        outcome = carry_out(taking(lease, hosts), do)
+        outcome = run_steps(acquire_steps(lease, hosts), do)
         _say_left(lease, outcome.left)
         if outcome.refused:
             raise refusal(outcome.refused)
@@ -110,7 +110,7 @@ def recover(session: Session, hosts: Collection[str], declared: Collection[str])
         elsewhere = [host for host in entry.hosts if host in declared and host not in hosts]
         if reachable:
             console.say(f"releasing the lease on {', '.join(reachable)}, left by {entry.lease.holder}")
-        _say_left(entry.lease, carry_out(freeing(entry.lease, reachable, unasked=elsewhere), do).left)
+        _say_left(entry.lease, run_steps(release_steps(entry.lease, reachable, unasked=elsewhere), do).left)
 
 
 def nodes_of(session: Session) -> LeaseNodes:
@@ -143,11 +143,11 @@ def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     )
 
 
-def _doing(session: Session) -> Callable[[Step], Answers]:
+def _doing(session: Session) -> Callable[[Step], LeaseAnswers]:
     nodes = nodes_of(session)
 
-    def do(step: Step) -> Answers:
-        if isinstance(step, Note):
+    def do(step: Step) -> LeaseAnswers:
+        if isinstance(step, RecordHolders):
             lease_book.note(session.directory, step.lease, step.hosts)
             return {}
         return nodes(step)
@@ -156,7 +156,7 @@ def _doing(session: Session) -> Callable[[Step], Answers]:
 
 
 def _give_back(
-    session: Session, lease: Lease, holding: Holding, hosts: Sequence[str], do: Callable[[Step], Answers]
+    session: Session, lease: Lease, holding: Holding, hosts: Sequence[str], do: Callable[[Step], LeaseAnswers]
 ) -> None:
     """As well as can be: the run has its outcome already."""
     try:
@@ -165,10 +165,10 @@ def _give_back(
         _say_kept(lease, kept)
         holding.kept |= kept
         others = [host for host in hosts if host not in kept]
-        outcome = carry_out(freeing(lease, others, unasked=kept), do)
+        outcome = run_steps(release_steps(lease, others, unasked=kept), do)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - whatever it is, the work is done
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-        outcome = Outcome(left={host: why for host in hosts if host not in holding.kept})
+        outcome = LeaseOutcome(left={host: why for host in hosts if host not in holding.kept})
     _say_left(lease, outcome.left)
     holding.kept |= outcome.left
     for host, holder in outcome.lost.items():
@@ -178,7 +178,7 @@ def _give_back(
 
 def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
     for why, hosts in hosts_by(kept).items():
-        console.say(f"{listed(hosts)}: the lease is kept, and other runs refused: {why}")
+        console.say(f"{format_hosts(hosts)}: the lease is kept, and other runs refused: {why}")
     if kept:
         console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "
                     f"clusterctl leases release {lease.run}")  # fmt: skip
@@ -215,6 +215,6 @@ def _at_work(host: str, jobs: Sequence[str]) -> Failure:
     return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 
-def _failure(host: str, said: Answer) -> Failure:
+def _failure(host: str, said: LeaseAnswer) -> Failure:
     kind = BY_CODE.get(said.code, OTHER)
     return Failure(host, TASK, said.failed, remedy=kind.remedy.format(host=host), code=kind.code)

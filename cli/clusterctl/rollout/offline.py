@@ -16,7 +16,7 @@ from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.spec import role_defaults, setting
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import counted, listed
+from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError, ExplainedError
 from clusterctl.rollout.session import Session, play
 
@@ -139,7 +139,7 @@ def require_settings(inventory: Inventory, hosts: Sequence[Host], tags: Collecti
             what = f"registry_client_mirrors falls back to {upstream}"
             found.setdefault(what, []).append(host.name)
     if found:
-        what = "; ".join(f"{what} ({listed(names)})" for what, names in found.items())
+        what = "; ".join(f"{what} ({format_hosts(names)})" for what, names in found.items())
         raise ClusterctlError(
             f"these settings reach out of the cluster: {what}",
             code="offline.settings",
@@ -183,13 +183,13 @@ def tell(watching: Watching) -> None:
         contacts = sum(sum(watching.found[host].get("inside", {}).values()) for host in good)
         number = counted(contacts, "contact")
         console.say(
-            f"offline: {listed(good)} contacted no host but the cluster's ({number}, no packet unheard)"
+            f"offline: {format_hosts(good)} contacted no host but the cluster's ({number}, no packet unheard)"
         )
     for host, why in verdicts.items():
         if why:
             console.say(f"{host}: not proved offline: {why}")
     if watching.others:
-        others = f"{listed(watching.others)} not watched: nothing was changed there"
+        others = f"{format_hosts(watching.others)} not watched: nothing was changed there"
         console.say(f"offline: {others}" + ("" if watching.hosts else ", so that nothing is proved"))
 
 
@@ -264,18 +264,18 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
                 told.setdefault(f"{goal} in {', '.join(files)}", []).append(host)
         raise ClusterctlError(
             "apt of these hosts would reach out of the cluster, and nothing was changed: "
-            + "; ".join(f"{what} ({listed(names)})" for what, names in told.items()),
+            + "; ".join(f"{what} ({format_hosts(names)})" for what, names in told.items()),
             code="offline.sources",
-            where=listed(sources),
+            where=format_hosts(sources),
             hint=f"Take the sources away, point them to a mirror of yours, or name it in {ALLOWED}.",
         )
     silent = {host: reasons.get(host, "") for host in hosts if not said.get(host, {}).get("listening")}
     if silent:
         because = next(filter(None, silent.values()), "it did not answer")
         raise ClusterctlError(
-            f"{listed(silent)} cannot be watched, and nothing was changed: {because}",
+            f"{format_hosts(silent)} cannot be watched, and nothing was changed: {because}",
             code="offline.not-watched",
-            where=listed(silent),
+            where=format_hosts(silent),
             hint="Fix what the message names, or apply without --offline: then nothing is proved.",
             exit_code=EXIT_INCOMPLETE,
         )

@@ -20,7 +20,7 @@ from clusterctl.engine.playbook import MAX_FORKS, Runner, run_playbook
 from clusterctl.engine.progress import choose
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
-from clusterctl.rollout.training import Pinned, pinned, require_pinned, require_served
+from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import RunStore
 
@@ -65,7 +65,7 @@ def select_for_registry(named: Path | None) -> Selection:
     return _chosen(pinned(opened(named)), None)
 
 
-def _chosen(found: Pinned, limit: str | None) -> Selection:
+def _chosen(found: PinnedTraining, limit: str | None) -> Selection:
     inventory = found.inventory
     require_whole(inventory)
     hosts = inventory.select(limit)
@@ -85,12 +85,12 @@ def everyone(named: Path | None) -> Selection:
 
 def logins_at_once(hosts: Sequence[Host]) -> int:
     """How many hosts Ansible may log in to at once: few through a jump host, whose sshd sees them all."""
-    from clusterctl.cluster.scan import AT_ONCE_THROUGH_A_JUMP  # noqa: PLC0415 - imports paramiko
+    from clusterctl.cluster.scan import PARALLEL_HOSTS_PER_JUMP  # noqa: PLC0415 - imports paramiko
 
-    if len(hosts) <= AT_ONCE_THROUGH_A_JUMP:
+    if len(hosts) <= PARALLEL_HOSTS_PER_JUMP:
         return MAX_FORKS
     jumps = any(endpoint(host, connect_timeout_s=10).jump for host in hosts)
-    return AT_ONCE_THROUGH_A_JUMP if jumps else MAX_FORKS
+    return PARALLEL_HOSTS_PER_JUMP if jumps else MAX_FORKS
 
 
 def sweep(store: RunStore, directory: ClusterDirectory) -> None:

@@ -11,13 +11,13 @@ from clusterctl.engine.failure_kinds import kind_of
 from clusterctl.engine.lease import Lease, from_record
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.engine.playbook import PlaybookOutcome
-from clusterctl.rollout.session import Limits, Session, play
+from clusterctl.rollout.session import Session, WaveLimits, play
 
 PLAYBOOK = "preflight.yml"
 TIME_LIMIT_S = 900.0
 
 
-class Severity(StrEnum):
+class PreflightSeverity(StrEnum):
     """An error stops what would change hosts; a warning is said; an info is for who asks."""
 
     ERROR = "error"
@@ -25,18 +25,18 @@ class Severity(StrEnum):
     INFO = "info"
 
 
-ORDER = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+ORDER = {PreflightSeverity.ERROR: 0, PreflightSeverity.WARNING: 1, PreflightSeverity.INFO: 2}
 
 
 @dataclass(frozen=True)
-class Finding:
+class PreflightFinding:
     """One thing found on one host, what it should be, and what to do.
 
     ``code`` is that of the failure that an error leads to, if `clusterctl.engine.failure_kinds` knows it.
     """
 
     host: str
-    severity: Severity
+    severity: PreflightSeverity
     subject: str
     found: str
     expected: str = ""
@@ -52,7 +52,7 @@ class Finding:
 class PreflightReport:
     """Findings, the worst first, and what else the hosts said: who uses them, whose run changes them."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[PreflightFinding, ...]
     states: Mapping[str, HostState]
     busy: Mapping[str, str]
     leases: Mapping[str, Lease]
@@ -65,9 +65,9 @@ class PreflightReport:
         return {f.host: dead if self.states[f.host] is dead else HostState.FAILED for f in self.errors}
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[PreflightFinding, ...]:
         """Findings that stop an apply."""
-        return tuple(f for f in self.findings if f.severity is Severity.ERROR)
+        return tuple(f for f in self.findings if f.severity is PreflightSeverity.ERROR)
 
     def of(self, hosts: Collection[str]) -> PreflightReport:
         """What it says of these hosts alone."""
@@ -95,25 +95,25 @@ def run_preflight(session: Session, hosts: Sequence[str]) -> PreflightReport:
     """Run the preflight playbook on all hosts at once; on none it has nothing to say."""
     if not hosts:
         return PreflightReport((), {}, {}, {})
-    outcome = play(session, PLAYBOOK, hosts, limits=Limits(TIME_LIMIT_S))
+    outcome = play(session, PLAYBOOK, hosts, limits=WaveLimits(TIME_LIMIT_S))
     return report_of(outcome)
 
 
 def report_of(outcome: PlaybookOutcome) -> PreflightReport:
     """Findings of a preflight run; a host that failed, or said nothing, is an error of its own."""
-    findings: list[Finding] = []
+    findings: list[PreflightFinding] = []
     for name, one in outcome.ledger.hosts.items():
         said = [_finding(name, record) for record in one.findings]
         findings += list(dict.fromkeys(said))
         state = outcome.states[name]
-        explained = state is HostState.FAILED and any(f.severity is Severity.ERROR for f in said)
+        explained = state is HostState.FAILED and any(f.severity is PreflightSeverity.ERROR for f in said)
         if state in BAD and state is not HostState.INTERRUPTED and not explained:
             remedy = one.failure.remedy if one.failure else "See ansible.log of this run."
             because = one.failure.message if one.failure else outcome.reasons[name]
             findings.append(
-                Finding(
+                PreflightFinding(
                     name,
-                    Severity.ERROR,
+                    PreflightSeverity.ERROR,
                     SUBJECTS.get(state, "preflight"),
                     because,
                     remedy=remedy,
@@ -135,26 +135,26 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
 SUBJECTS = {HostState.UNREACHABLE: "reach", HostState.SILENT: "answer"}
 
 
-def findings_of(host: str, result: Mapping[str, Any]) -> list[Finding]:
+def findings_of(host: str, result: Mapping[str, Any]) -> list[PreflightFinding]:
     """The findings in one result of the preflight module."""
     said = (result.get("clusterctl") or {}).get("findings", [])
     return [_finding(host, record) for record in said]
 
 
-def _finding(host: str, record: Mapping[str, Any]) -> Finding:
+def _finding(host: str, record: Mapping[str, Any]) -> PreflightFinding:
     """A module's own record; a severity that we do not know is an error, so that it is not overlooked."""
     said = str(record.get("severity", ""))
-    severity = Severity(said) if said in set(Severity) else Severity.ERROR
+    severity = PreflightSeverity(said) if said in set(PreflightSeverity) else PreflightSeverity.ERROR
     subject, found = str(record.get("subject", "")), _text(record.get("found"))
     kind = kind_of(found, record.get("code"))
-    return Finding(
+    return PreflightFinding(
         host=host,
         severity=severity,
         subject=subject,
         found=found,
         expected=_text(record.get("expected")),
         remedy=_text(record.get("remedy")),
-        code=kind.code if kind and severity is Severity.ERROR else "",
+        code=kind.code if kind and severity is PreflightSeverity.ERROR else "",
     )
 
 

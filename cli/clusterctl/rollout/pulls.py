@@ -11,7 +11,7 @@ from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.engine.ledger import HostRecord
-from clusterctl.engine.wording import counted, elapsed, listed
+from clusterctl.engine.wording import counted, elapsed, format_hosts
 from clusterctl.rollout.waves import Wave
 
 # What TCP over Ethernet with frames of 1500 bytes leaves of a link: 1448 of 1538 bytes.
@@ -118,7 +118,7 @@ def limit(nodes: Sequence[NodePull], registry_mbps: float) -> tuple[float, str]:
 
 def predicted(pull: WavePull) -> str:
     """What a plan says of one wave."""
-    nodes = listed(node.host for node in pull.nodes)
+    nodes = format_hosts(node.host for node in pull.nodes)
     sizes = sorted({(node.bytes, node.layers) for node in pull.nodes if node.bytes})
     if not sizes:
         return f"{pull.wave}: {nodes} would pull the training image; its size is not known yet"
@@ -132,7 +132,7 @@ def predicted(pull: WavePull) -> str:
 
 def told(pull: WavePull) -> str:
     """What a run says of one wave that has pulled."""
-    nodes = listed(node.host for node in pull.nodes)
+    nodes = format_hosts(node.host for node in pull.nodes)
     moved = max(node.bytes for node in pull.nodes)
     size = _size(moved) if moved else "the training image"
     slowest = max(pull.nodes, key=lambda node: node.seconds)

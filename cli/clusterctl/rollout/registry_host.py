@@ -17,7 +17,7 @@ from clusterctl.engine.playbook import PlaybookOutcome, Runner, run_playbook
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
 from clusterctl.rollout import leases, opening
-from clusterctl.rollout.session import Limits, play
+from clusterctl.rollout.session import WaveLimits, play
 from clusterctl.runs.store import RunStore
 
 # A registry of many terabytes is read twice by a backup, and nothing is said meanwhile.
@@ -76,7 +76,7 @@ def harbor_host(chosen: opening.Selection) -> Host:
     return hosts[0]
 
 
-def carry_out(
+def run_operation(
     chosen: opening.Selection,
     host: Host,
     operation: RegistryOperation,
@@ -100,7 +100,7 @@ def carry_out(
                     session.run.id, host.name, EXIT_CLUSTER_BAD, 0, {}, tuple(ours.failures)
                 )
             else:
-                limits = Limits(TIME_LIMIT_S, SILENT_S)
+                limits = WaveLimits(TIME_LIMIT_S, SILENT_S)
                 outcome = play(session, operation.playbook, [host.name], check=operation.check, limits=limits)
                 result = _result(session.run.id, host.name, outcome)
         RunStore(chosen.directory).finish(session.run, result.exit_code, result.as_record())

@@ -44,7 +44,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Limits:
+class WaveLimits:
     """Seconds that a playbook may take as a whole, and that a host may say nothing."""
 
     whole_s: float = TIME_LIMIT_S
@@ -65,7 +65,7 @@ def play(
     tags: Sequence[str] = (),
     check: bool = False,
     every_host: bool = True,
-    limits: Limits = Limits(),
+    limits: WaveLimits = WaveLimits(),
 ) -> PlaybookOutcome:
     """Run one playbook on hosts; journal how each left it. Check mode comes with diffs."""
     request = PlaybookRequest(

@@ -14,7 +14,7 @@ from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_INTERRUPTED
 from clusterctl.rollout.gate import decide
 from clusterctl.rollout.leases import Holding, lost
-from clusterctl.rollout.session import Limits, Session, note, play
+from clusterctl.rollout.session import Session, WaveLimits, note, play
 from clusterctl.rollout.waves import WavePlan
 
 PLAYBOOK = "site.yml"
@@ -90,7 +90,7 @@ def apply_waves(
     *,
     tags: Sequence[str] = (),
     check: bool = False,
-    limits: Limits = Limits(),  # noqa: B008 - frozen
+    limits: WaveLimits = WaveLimits(),  # noqa: B008 - frozen
     again: Callable[[Sequence[str]], Sequence[Failure]] = lambda _hosts: (),
 ) -> SiteOutcome:
     """Run the waves in order; stop where the gate says so. ``tags`` name parts of the site, none is all.

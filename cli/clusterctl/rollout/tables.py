@@ -14,11 +14,11 @@ from rich.text import Text
 from clusterctl import console
 from clusterctl.engine.failure import Failure
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
-from clusterctl.engine.wording import alike, counted, listed
-from clusterctl.rollout.preflight import Finding, PreflightReport, Severity
+from clusterctl.engine.wording import alike, counted, format_hosts
+from clusterctl.rollout.preflight import PreflightFinding, PreflightReport, PreflightSeverity
 from clusterctl.rollout.site import NOT_STARTED, SiteOutcome
 
-STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+STYLES = {PreflightSeverity.ERROR: "red", PreflightSeverity.WARNING: "yellow", PreflightSeverity.INFO: "dim"}
 DIFF_LINES = 30
 WIDTH_OF_FILES = 160
 # More hosts than this are a table that is too long to read.
@@ -41,7 +41,7 @@ def new_table(*heads: str) -> Table:
     return table
 
 
-def findings_table(findings: Sequence[Finding]) -> RenderableType:
+def findings_table(findings: Sequence[PreflightFinding]) -> RenderableType:
     """Every finding with what to do about it, equal ones of several hosts on one line."""
     table = new_table("host", "", "what", "found")
     merged: dict[tuple[Any, ...], list[str]] = {}
@@ -53,17 +53,21 @@ def findings_table(findings: Sequence[Finding]) -> RenderableType:
             cell.append(f"\n{remedy}", style="dim")
         if code:
             cell.append(f"\ncode: {code}", style="dim")
-        table.add_row(Text(listed(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell)
+        table.add_row(
+            Text(format_hosts(hosts)), Text(severity.value, style=STYLES[severity]), Text(subject), cell
+        )
     return table
 
 
 def preflight_headline(report: PreflightReport) -> str:
     """One line: how many hosts, how many findings of what weight."""
-    count = {s: sum(1 for f in report.findings if f.severity is s) for s in Severity}
-    return (
-        f"preflight of {counted(len(report.states), 'host')}: {counted(count[Severity.ERROR], 'error')}, "
-        f"{counted(count[Severity.WARNING], 'warning')}, {counted(count[Severity.INFO], 'note')}"
-    )
+    words = {
+        PreflightSeverity.ERROR: "error",
+        PreflightSeverity.WARNING: "warning",
+        PreflightSeverity.INFO: "note",
+    }
+    found = (counted(sum(1 for f in report.findings if f.severity is s), w) for s, w in words.items())
+    return f"preflight of {counted(len(report.states), 'host')}: {', '.join(found)}"
 
 
 def hosts_table(hosts: Sequence[str], outcome: SiteOutcome) -> RenderableType:
@@ -79,7 +83,7 @@ def hosts_table(hosts: Sequence[str], outcome: SiteOutcome) -> RenderableType:
         rows.setdefault(row if len(hosts) > ROWS_FOR_EACH else (*row, host), []).append(host)
     for (word, ok, changed, failed, because, *_), group in rows.items():
         style = "red" if word in BAD else "green" if word == HostState.GOOD else "yellow"
-        table.add_row(Text(listed(group)), Text(word, style=style), ok, changed, failed, Text(because))
+        table.add_row(Text(format_hosts(group)), Text(word, style=style), ok, changed, failed, Text(because))
     return table
 
 
@@ -94,7 +98,7 @@ def tell_failures(failures: Iterable[Failure]) -> None:
         groups.setdefault(tuple(alike(text, failure.host) for text in said), []).append(failure)
     for first, *others in groups.values():
         console.tell(
-            f"{listed([first.host, *(other.host for other in others)])}: {first.task}",
+            f"{format_hosts([first.host, *(other.host for other in others)])}: {first.task}",
             *(("", line) for line in first.message.splitlines()),
             *(("|", line) for line in first.detail.splitlines()),
             ("where:", first.where),
@@ -112,7 +116,7 @@ def planned(records: Mapping[str, HostRecord]) -> RenderableType:
         alike.setdefault((tuple(one.changes), diffs), []).append(one)
     parts: list[RenderableType] = []
     for (changes, diffs), group in alike.items():
-        hosts = listed(one.name for one in group)
+        hosts = format_hosts(one.name for one in group)
         if not changes:
             parts.append(Text(f"{hosts}: nothing would change", style="green"))
             continue

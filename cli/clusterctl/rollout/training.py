@@ -20,7 +20,7 @@ SAME = ("training_image_source", "training_image_repository", "training_image_ta
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedTraining:
     """An inventory whose hosts have the digest of the training image, where the lock knows it.
 
     ``extra_vars`` say the same to Ansible. ``image`` is the locked image that is in force, if any; ``loose``
@@ -34,32 +34,32 @@ class Pinned:
     contradicted: bool = False
 
 
-def pinned(inventory: Inventory) -> Pinned:
+def pinned(inventory: Inventory) -> PinnedTraining:
     """Overlay the lock's digest of the training image where no host declares one. Asks nobody.
 
     Raises ClusterctlError (``images.lock-unreadable``, ``images.reference``).
     """
     declared = training_image(asked_host(inventory)) if inventory.hosts else None
     if declared is None:
-        return Pinned(inventory)
+        return PinnedTraining(inventory)
     lock = lock_file.read(inventory.directory)
     locked = lock.image(TRAINING) if lock else None
     same = locked if locked is not None and gate.is_of(locked, declared) else None
     if any(setting(host, DIGEST) for host in inventory.hosts):
-        return Pinned(inventory, image=same)
+        return PinnedTraining(inventory, image=same)
     if locked is None:
-        return Pinned(inventory, loose=f"{declared.source} is declared by its tag, and is not locked")
+        return PinnedTraining(inventory, loose=f"{declared.source} is declared by its tag, and is not locked")
     if same is None:
         because = f"{declared.source} is declared, and the lock has {locked.source}"
-        return Pinned(inventory, loose=because, contradicted=True)
+        return PinnedTraining(inventory, loose=because, contradicted=True)
     differing = [host.name for host in inventory.hosts if _is_other(host, asked_host(inventory))]
     if differing:
         because = f"{', '.join(differing)} declare another training image, and the lock has one alone"
-        return Pinned(inventory, loose=because, contradicted=True)
-    return Pinned(_with_digest(inventory, same.digest), {DIGEST: same.digest}, same)
+        return PinnedTraining(inventory, loose=because, contradicted=True)
+    return PinnedTraining(_with_digest(inventory, same.digest), {DIGEST: same.digest}, same)
 
 
-def require_pinned(found: Pinned) -> None:
+def require_pinned(found: PinnedTraining) -> None:
     """Refuse a lock that has another training image than the settings; say if there is none yet.
 
     Raises ClusterctlError (``images.stale-lock``, exit 2).
@@ -74,7 +74,7 @@ def require_pinned(found: Pinned) -> None:
     warn(found)
 
 
-def warn(found: Pinned) -> None:
+def warn(found: PinnedTraining) -> None:
     """Say why no training image is in force, where one is declared."""
     if found.loose:
         console.tell(
@@ -84,7 +84,7 @@ def warn(found: Pinned) -> None:
         )
 
 
-def require_served(found: Pinned, hosts: Sequence[Host]) -> None:
+def require_served(found: PinnedTraining, hosts: Sequence[Host]) -> None:
     """Refuse a locked training image that the nodes' driver cannot run, where ``hosts`` would get it.
 
     Raises ClusterctlError (``images.driver``, exit 2).

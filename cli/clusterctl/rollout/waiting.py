@@ -10,7 +10,7 @@ from clusterctl import console
 from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest
 from clusterctl.engine.process import terminated_like_interrupted
-from clusterctl.engine.wording import elapsed, hosts_by, listed
+from clusterctl.engine.wording import elapsed, format_hosts, hosts_by
 from clusterctl.rollout.preflight import PLAYBOOK, TIME_LIMIT_S, PreflightReport, report_of, run_preflight
 from clusterctl.rollout.session import Session
 
@@ -51,7 +51,7 @@ class Wait:
 
     def _say(self, in_use: Mapping[str, str], left_s: float) -> None:
         for why, hosts in hosts_by(in_use).items():
-            console.say(f"waiting up to {elapsed(left_s)} for {listed(hosts)}: {why}")
+            console.say(f"waiting up to {elapsed(left_s)} for {format_hosts(hosts)}: {why}")
 
 
 def until_free(
@@ -76,7 +76,7 @@ def until_free(
                 report = report.updated(asked.of(taken))
                 free = tuple(host for host in waiting if host not in taken and host not in mute)
                 if free:
-                    console.say(f"{listed(free)}: no longer in use")
+                    console.say(f"{format_hosts(free)}: no longer in use")
                     fresh = run_preflight(session, free)
                     show(fresh)
                     report = report.updated(fresh)

@@ -155,7 +155,7 @@ class RetiredPages(Strict):
     pending: bool = False
 
 
-class PcieLink(Strict):
+class SimulatedPcieLink(Strict):
     """The PCIe link as it is now; what it could be is in GpuModel."""
 
     gen: int
@@ -203,7 +203,7 @@ class SimulatedGpu(Strict):
     pci_address: PciAddress
     numa_node: Count
     module_id: Count
-    pcie: PcieLink
+    pcie: SimulatedPcieLink
     nvlinks: list[SimulatedNvLink] = []
     peer_access: bool = Field(default=True, description="whether other GPUs may reach its memory")
     clocks: Clocks

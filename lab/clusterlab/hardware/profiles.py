@@ -16,9 +16,9 @@ from clusterlab.hardware.model import (
     Hardware,
     Hca,
     NvSwitch,
-    PcieLink,
     SimulatedGpu,
     SimulatedNvLink,
+    SimulatedPcieLink,
 )
 
 
@@ -229,7 +229,7 @@ def _gpu(machine: ServerModel, node: str, index: int, bus: int, switches: list[s
         pci_address=_address(bus),
         numa_node=_numa_node(bus),
         module_id=index + 1,
-        pcie=PcieLink(gen=model.pcie_gen_max, width=model.pcie_width_max),
+        pcie=SimulatedPcieLink(gen=model.pcie_gen_max, width=model.pcie_width_max),
         nvlinks=[
             SimulatedNvLink(remote=switches[link % len(switches)] if switches else None)
             for link in range(model.nvlink_count)

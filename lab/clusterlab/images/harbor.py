@@ -15,7 +15,7 @@ from clusterlab.cache import cache_root, content_hash, locked, scratch
 from clusterlab.images import debian, trees
 from clusterlab.images.debian import bootstrap, recipe
 from clusterlab.images.storage import CREATED
-from clusterlab.images.trees import File, pack
+from clusterlab.images.trees import ImageFile, pack
 from clusterlab.progress import LabProgress
 
 SIMULATED = Path(simulated.__path__[0]) / "harbor"
@@ -105,7 +105,7 @@ def _programs() -> bytes:
     """What is laid over Debian: the programs of the image, and the API's."""
     paths = [SIMULATED / "__init__.py", TOKENS, *sorted(API.glob("*.py"))]
     return pack(
-        [IMAGE], [File(f"{IN_IMAGE}/{path.relative_to(SIMULATED)}", path.read_bytes()) for path in paths]
+        [IMAGE], [ImageFile(f"{IN_IMAGE}/{path.relative_to(SIMULATED)}", path.read_bytes()) for path in paths]
     )
 
 

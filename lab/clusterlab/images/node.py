@@ -10,7 +10,7 @@ from clusterlab import docker
 from clusterlab.cache import content_hash, ended, locked, scratch
 from clusterlab.images import debian, trees
 from clusterlab.images.debian import bootstrap, recipe
-from clusterlab.images.trees import File, pack
+from clusterlab.images.trees import ImageFile, pack
 from clusterlab.names import BUILD_PREFIX
 from clusterlab.progress import LabProgress
 
@@ -83,7 +83,7 @@ def remove_abandoned_builds() -> None:
 def _add_layer(base: str, tag: str) -> None:
     """Lay boot units and simulated hardware over ``base``."""
     # An empty machine-id: systemd gives each node its own when it first boots.
-    layer = pack([ROOTFS, *firmware()], [File("/etc/machine-id", b"")], DIRECTORIES)
+    layer = pack([ROOTFS, *firmware()], [ImageFile("/etc/machine-id", b"")], DIRECTORIES)
     container = docker.output(["create", "--name", f"{BUILD_PREFIX}{os.getpid()}", base])
     try:
         docker.run(["cp", "-", f"{container}:/"], stdin=layer)

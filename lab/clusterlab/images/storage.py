@@ -21,7 +21,7 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 @dataclass(frozen=True)
-class Blob:
+class StoredBlob:
     """A stored blob: its digest (``sha256:...``) and size in bytes."""
 
     digest: str
@@ -61,16 +61,16 @@ def store_image(root: Path, repository: str, tag: str, tar: Path, config: Mappin
     return stored.digest
 
 
-def store_blob(root: Path, content: bytes) -> Blob:
+def store_blob(root: Path, content: bytes) -> StoredBlob:
     """Store bytes under their own digest."""
-    blob = Blob(f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
+    blob = StoredBlob(f"sha256:{hashlib.sha256(content).hexdigest()}", len(content))
     path = _data(root, blob.digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return blob
 
 
-def _store_layer(root: Path, tar: Path) -> tuple[Blob, str]:
+def _store_layer(root: Path, tar: Path) -> tuple[StoredBlob, str]:
     """Compress ``tar`` into the store; returns the blob, and the digest of what was inside."""
     inside, outside, size = hashlib.sha256(), hashlib.sha256(), 0
     compressor = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, GZIP_WINDOW)
@@ -89,7 +89,7 @@ def _store_layer(root: Path, tar: Path) -> tuple[Blob, str]:
     path = _data(root, digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary.rename(path)
-    return Blob(digest, size), f"sha256:{inside.hexdigest()}"
+    return StoredBlob(digest, size), f"sha256:{inside.hexdigest()}"
 
 
 def _v2(root: Path) -> Path:

@@ -13,7 +13,7 @@ _PROGRAM_DIRECTORIES = {"bin", "sbin"}
 
 
 @dataclass(frozen=True)
-class File:
+class ImageFile:
     """One file to be: its absolute path in the image, contents, mode and owner."""
 
     path: str
@@ -22,7 +22,7 @@ class File:
     owner: int = 0
 
 
-def pack(trees: Iterable[Path], files: Iterable[File] = (), directories: Iterable[str] = ()) -> bytes:
+def pack(trees: Iterable[Path], files: Iterable[ImageFile] = (), directories: Iterable[str] = ()) -> bytes:
     """A tar of all ``trees`` laid over each other, then ``directories`` and ``files``; all owned by root.
 
     A unit file whose [Install] says WantedBy is enabled: its symbolic link is packed too.

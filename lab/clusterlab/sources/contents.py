@@ -7,30 +7,30 @@ import zipfile
 from pathlib import Path
 
 import clusterlab.simulated
-from clusterlab.sources.deb import File
+from clusterlab.sources.deb import PackageFile
 
 SIMULATED = Path(clusterlab.simulated.__file__).parent
 
 
-def program(relative: str, version: str) -> File:
+def program(relative: str, version: str) -> PackageFile:
     """An executable, told the version of the package that it is in."""
-    return File((SIMULATED / relative).read_text().replace("@VERSION@", version), 0o755)
+    return PackageFile((SIMULATED / relative).read_text().replace("@VERSION@", version), 0o755)
 
 
-def plain(relative: str) -> File:
+def plain(relative: str) -> PackageFile:
     """A file that is not a program."""
-    return File((SIMULATED / relative).read_text())
+    return PackageFile((SIMULATED / relative).read_text())
 
 
-def modules(relative: str, target: str) -> dict[str, File]:
+def modules(relative: str, target: str) -> dict[str, PackageFile]:
     """A Python package of clusterlab.simulated, by path in the node."""
     return {
-        f"{target}/{path.name}": File(path.read_text())
+        f"{target}/{path.name}": PackageFile(path.read_text())
         for path in sorted((SIMULATED / relative).glob("*.py"))
     }
 
 
-def nvml_library(version: str) -> File:
+def nvml_library(version: str) -> PackageFile:
     """libnvidia-ml.so: a zip that Python runs as nvidia-smi of that version."""
     buffer = io.BytesIO()
     main = f'import sys\n\nfrom simulated_nvml import smi\n\nsys.exit(smi.main(sys.argv[1:], "{version}"))\n'
@@ -38,7 +38,7 @@ def nvml_library(version: str) -> File:
         for path in sorted((SIMULATED / "nvml").glob("*.py")):
             _add(archive, f"simulated_nvml/{path.name}", path.read_text())
         _add(archive, "__main__.py", main)
-    return File(buffer.getvalue())
+    return PackageFile(buffer.getvalue())
 
 
 def _add(archive: zipfile.ZipFile, name: str, text: str) -> None:

@@ -19,7 +19,7 @@ HINT = "Is there room in the temporary directory, and is dpkg whole on this mach
 
 
 @dataclass(frozen=True)
-class File:
+class PackageFile:
     """One file in a package."""
 
     content: str | bytes
@@ -43,7 +43,7 @@ class Package:
     architecture: str = "amd64"
     section: str = "utils"
     fields: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, File | Link] = field(default_factory=dict)
+    files: Mapping[str, PackageFile | Link] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -54,7 +54,9 @@ class Package:
     @property
     def conffiles(self) -> list[str]:
         """Files of /etc, which dpkg keeps when an operator changed them."""
-        return [p for p, item in self.files.items() if p.startswith("/etc/") and isinstance(item, File)]
+        return [
+            p for p, item in self.files.items() if p.startswith("/etc/") and isinstance(item, PackageFile)
+        ]
 
 
 def control(package: Package) -> str:
@@ -110,11 +112,11 @@ def _set_modes(root: Path, package: Package) -> None:
     for path in (root / "DEBIAN").iterdir():
         path.chmod(0o755 if path.name in package.scripts else 0o644)
     for name, item in package.files.items():
-        if isinstance(item, File):
+        if isinstance(item, PackageFile):
             (root / name.removeprefix("/")).chmod(item.mode)
 
 
-def _place(path: Path, item: File | Link) -> None:
+def _place(path: Path, item: PackageFile | Link) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(item, Link):
         path.symlink_to(item.target)

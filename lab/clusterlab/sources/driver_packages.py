@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 
 from clusterlab.sources import contents, scripts
-from clusterlab.sources.deb import File, Link, Package
+from clusterlab.sources.deb import Link, Package, PackageFile
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu/nvidia/current"
 UNITS = "/lib/systemd/system"
@@ -51,7 +51,7 @@ def pinning(target: str) -> Package:
             "Replaces": "nvidia-driver-pinning",
         },
         # No conffile: one pinning package must be able to take the place of another.
-        files={"/usr/share/nvidia-driver-pinning/preferences": File(text)},
+        files={"/usr/share/nvidia-driver-pinning/preferences": PackageFile(text)},
         scripts={
             "postinst": (
                 "#!/bin/sh\nset -e\ncp /usr/share/nvidia-driver-pinning/preferences "
@@ -110,7 +110,7 @@ def _libraries(version: str) -> list[Package]:
                 section="libs",
                 fields={"Depends": exact} if exact else {},
                 files={
-                    f"{LIBRARIES}/{library}.{version}": File(
+                    f"{LIBRARIES}/{library}.{version}": PackageFile(
                         f"{library} {version}, simulated by clusterlab\n"
                     ),
                     f"{LIBRARIES}/{library}.1": Link(f"{library}.{version}"),
@@ -178,7 +178,7 @@ def _kernel(version: str) -> list[Package]:
             version,
             "NVIDIA GSP firmware",
             section="kernel",
-            files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": File("simulated by clusterlab\n")},
+            files={f"/lib/firmware/nvidia/{version}/gsp_ga10x.bin": PackageFile("simulated by clusterlab\n")},
         ),
         _package(
             "nvidia-kernel-support",
@@ -187,8 +187,8 @@ def _kernel(version: str) -> list[Package]:
             section="kernel",
             fields={"Depends": f"nvidia-modprobe {exact}"},
             files={
-                "/etc/modprobe.d/nvidia.conf": File("options nvidia-drm modeset=1\n"),
-                "/etc/modprobe.d/nvidia-blacklists-nouveau.conf": File(
+                "/etc/modprobe.d/nvidia.conf": PackageFile("options nvidia-drm modeset=1\n"),
+                "/etc/modprobe.d/nvidia-blacklists-nouveau.conf": PackageFile(
                     '# You need to run "update-initramfs -u" after editing this file.\nblacklist nouveau\n'
                 ),
             },
@@ -212,10 +212,10 @@ def _kernel(version: str) -> list[Package]:
                     "Replaces": other,
                 },
                 files={
-                    f"/usr/src/nvidia-{version}/dkms.conf": File(
+                    f"/usr/src/nvidia-{version}/dkms.conf": PackageFile(
                         f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
                     ),
-                    f"/usr/src/nvidia-{version}/clusterlab.conf": File(
+                    f"/usr/src/nvidia-{version}/clusterlab.conf": PackageFile(
                         f"flavor={flavor}\nsrcversion={identity}\n"
                     ),
                 },
@@ -262,7 +262,7 @@ def _switch(version: str, branch: str) -> list[Package]:
                 "Conflicts": f"libnvidia-nscq-{other}",
                 "Replaces": f"libnvidia-nscq-{other}",
             },
-            files={f"{LIBRARIES}/libnvidia-nscq.so.{version}": File("simulated by clusterlab\n")},
+            files={f"{LIBRARIES}/libnvidia-nscq.so.{version}": PackageFile("simulated by clusterlab\n")},
         ),
         _package(
             "libnvidia-nscq",

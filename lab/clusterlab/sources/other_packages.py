@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from clusterlab.sources import contents, scripts
-from clusterlab.sources.deb import File, Link, Package
+from clusterlab.sources.deb import Link, Package, PackageFile
 
 PIN = """# Installed by cuda-keyring.
 Package: *
@@ -24,9 +24,9 @@ def keyring(os: str, base_url: str, key: bytes) -> Package:
         architecture="all",
         description="GPG keyring for the CUDA repository",
         files={
-            "/usr/share/keyrings/cuda-archive-keyring.gpg": File(key),
-            f"/etc/apt/sources.list.d/cuda-{os}-x86_64.list": File(source),
-            "/etc/apt/preferences.d/cuda-repository-pin-600": File(PIN),
+            "/usr/share/keyrings/cuda-archive-keyring.gpg": PackageFile(key),
+            f"/etc/apt/sources.list.d/cuda-{os}-x86_64.list": PackageFile(source),
+            "/etc/apt/preferences.d/cuda-repository-pin-600": PackageFile(PIN),
         },
     )
 
@@ -42,7 +42,7 @@ def dkms() -> Package:
         fields={"Depends": "python3"},
         files={
             "/usr/sbin/dkms": contents.program("driver/dkms", "3.3.0"),
-            "/etc/kernel/header_postinst.d/dkms": File(scripts.DKMS_HEADER_HOOK, 0o755),
+            "/etc/kernel/header_postinst.d/dkms": PackageFile(scripts.DKMS_HEADER_HOOK, 0o755),
         },
     )
 
@@ -58,8 +58,8 @@ def kernel_headers(kernel: str) -> Package:
         section="kernel",
         description=f"Header files for Linux {kernel}",
         files={
-            f"{source}/Makefile": File(f"# Simulated by clusterlab.\nKERNELRELEASE = {kernel}\n"),
-            f"{source}/include/generated/utsrelease.h": File(f'#define UTS_RELEASE "{kernel}"\n'),
+            f"{source}/Makefile": PackageFile(f"# Simulated by clusterlab.\nKERNELRELEASE = {kernel}\n"),
+            f"{source}/include/generated/utsrelease.h": PackageFile(f'#define UTS_RELEASE "{kernel}"\n'),
             f"/lib/modules/{kernel}/build": Link(source),
         },
         scripts={"postinst": scripts.KERNEL_HEADERS.replace("@KERNEL@", kernel)},
@@ -121,7 +121,11 @@ def toolkit(version: str) -> list[Package]:
             version=full,
             section="libs",
             description="NVIDIA container runtime library",
-            files={"/usr/share/doc/libnvidia-container1/README.simulated": File("simulated by clusterlab\n")},
+            files={
+                "/usr/share/doc/libnvidia-container1/README.simulated": PackageFile(
+                    "simulated by clusterlab\n"
+                )
+            },
         ),
     ]
 

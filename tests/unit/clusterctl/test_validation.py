@@ -19,7 +19,14 @@ from clusterctl import main
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.runs.store import RunStore
-from clusterctl.validation import Connect, Nodes, ValidateRequest, ValidateResult, make_plan, validate
+from clusterctl.validation import (
+    Connect,
+    NodeConnections,
+    ValidateRequest,
+    ValidateResult,
+    make_plan,
+    validate,
+)
 
 NODES = {f"gpu0{number}": {"ansible_host": f"192.0.2.{number}"} for number in (1, 2, 3)}
 
@@ -32,8 +39,8 @@ def cluster(tmp_path: Path) -> ClusterDirectory:
 
 def from_memory(launcher: FakeLauncher, abort: Callable[[], list[str]] = list) -> Connect:
     @contextlib.contextmanager
-    def connect(*_: Any) -> Iterator[Nodes]:
-        yield Nodes(FakeTransport(records()), launcher, abort)
+    def connect(*_: Any) -> Iterator[NodeConnections]:
+        yield NodeConnections(FakeTransport(records()), launcher, abort)
 
     return connect
 

@@ -41,7 +41,7 @@ def check(directory: ClusterDirectory) -> list[SettingsProblem]:
     found = _Found()
     document = yaml_nodes.read(directory.hosts_file)
     found.problems += document.problems
-    declared = hosts.Declared()
+    declared = hosts.DeclaredHosts()
     if document.root is not None:
         try:
             declared, problems = hosts.read(directory.hosts_file, document.root)
@@ -84,7 +84,7 @@ def require_valid(directory: ClusterDirectory) -> None:
     )
 
 
-def _inline(directory: ClusterDirectory, declared: hosts.Declared, found: _Found) -> None:
+def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _Found) -> None:
     checked: set[int] = set()
 
     def once(node: MappingNode) -> None:
@@ -150,7 +150,9 @@ def _stray(file: Path, owner: str, kind: str, known: list[str], found: _Found) -
     )
 
 
-def _whole(directory: ClusterDirectory, declared: hosts.Declared, found: _Found) -> Iterator[SettingsProblem]:
+def _whole(
+    directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _Found
+) -> Iterator[SettingsProblem]:
     """What no single line shows: hosts without an address, two with the same, settings that are missing."""
     if not declared.hosts:
         hint = "Name the servers below gpu_nodes, or: clusterctl hosts add gpu01 10.0.0.1"
@@ -173,7 +175,7 @@ def _whole(directory: ClusterDirectory, declared: hosts.Declared, found: _Found)
                 yield SettingsProblem(file, 0, 0, what, option.description, "settings.missing")
 
 
-def _same_address(file: Path, declared: hosts.Declared) -> Iterator[SettingsProblem]:
+def _same_address(file: Path, declared: hosts.DeclaredHosts) -> Iterator[SettingsProblem]:
     taken: dict[tuple[str, str], str] = {}
     for name, nodes in declared.host_variables.items():
         own = {key.value: value for node in nodes for key, value in yaml_nodes.entries(node)}

@@ -24,7 +24,7 @@ MOST_HOSTS = 10_000
 
 
 @dataclass
-class Declared:
+class DeclaredHosts:
     """What hosts.yml says, with its places."""
 
     groups: dict[str, Node] = field(default_factory=dict)
@@ -46,9 +46,9 @@ class Declared:
         return found
 
 
-def read(file: Path, root: MappingNode) -> tuple[Declared, list[SettingsProblem]]:
+def read(file: Path, root: MappingNode) -> tuple[DeclaredHosts, list[SettingsProblem]]:
     """The groups and hosts of an inventory file, and what is wrong with their form."""
-    declared = Declared()
+    declared = DeclaredHosts()
     problems: list[SettingsProblem] = []
     for key, value in entries(root):
         problems += _group(file, key, value, None, declared)
@@ -57,7 +57,7 @@ def read(file: Path, root: MappingNode) -> tuple[Declared, list[SettingsProblem]
 
 
 def _group(
-    file: Path, key: ScalarNode, node: Node, parent: str | None, declared: Declared
+    file: Path, key: ScalarNode, node: Node, parent: str | None, declared: DeclaredHosts
 ) -> Iterator[SettingsProblem]:
     name = key.value
     if not GROUP_NAME.fullmatch(name):
@@ -79,7 +79,7 @@ def _group(
 
 
 def _section(
-    file: Path, group: str, section: ScalarNode, value: Node, declared: Declared
+    file: Path, group: str, section: ScalarNode, value: Node, declared: DeclaredHosts
 ) -> Iterator[SettingsProblem]:
     if section.value not in SECTIONS:
         hint = did_you_mean(section.value, SECTIONS) or f"A group holds {', '.join(SECTIONS)}."
@@ -101,7 +101,7 @@ def _section(
 
 
 def _host(
-    file: Path, key: ScalarNode, node: Node, group: str, declared: Declared
+    file: Path, key: ScalarNode, node: Node, group: str, declared: DeclaredHosts
 ) -> Iterator[SettingsProblem]:
     if not is_null(node) and not isinstance(node, MappingNode):
         hint = f"Write its variables on lines below it: `ansible_host: {node.value}`"
@@ -145,7 +145,7 @@ def expand(pattern: str) -> list[str]:
     return found
 
 
-def _semantics(file: Path, declared: Declared) -> Iterator[SettingsProblem]:
+def _semantics(file: Path, declared: DeclaredHosts) -> Iterator[SettingsProblem]:
     known = {*KNOWN_GROUPS, *BUILT_IN_GROUPS}
     for name, key in declared.groups.items():
         if name not in known and (near := did_you_mean(name, KNOWN_GROUPS, 0.75)):

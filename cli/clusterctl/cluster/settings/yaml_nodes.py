@@ -21,7 +21,7 @@ PLAIN_TAGS = tuple(
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """One YAML file. ``root`` is None where it is empty, broken or encrypted as a whole."""
 
     file: Path
@@ -30,7 +30,7 @@ class Document:
     encrypted: bool = False
 
 
-def read(file: Path) -> Document:
+def read(file: Path) -> YamlDocument:
     """Read one file of settings. Never raises: what is wrong with it is in ``problems``."""
     try:
         if file.stat().st_size > LARGEST_BYTES:
@@ -44,16 +44,16 @@ def read(file: Path) -> Document:
         line = data.count(b"\n", 0, error.start) + 1
         return _broken(file, line, 0, "this is not UTF-8 text", "Save the file as UTF-8.")
     if text.startswith("$ANSIBLE_VAULT;"):
-        return Document(file, None, encrypted=True)
+        return YamlDocument(file, None, encrypted=True)
     return parse(file, text)
 
 
-def parse(file: Path, text: str) -> Document:
+def parse(file: Path, text: str) -> YamlDocument:
     """Compose a text. Never raises."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        return Document(file, None, (_syntax_problem(file, error, text),))
+        return YamlDocument(file, None, (_syntax_problem(file, error, text),))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, max(error.position, 0)) + 1
         return _broken(file, line, 0, "there is a character that YAML does not allow", "Remove it.")
@@ -62,16 +62,16 @@ def parse(file: Path, text: str) -> Document:
     return _judged(file, root)
 
 
-def _judged(file: Path, root: Node | None) -> Document:
+def _judged(file: Path, root: Node | None) -> YamlDocument:
     if root is None or is_null(root):
-        return Document(file, None)
+        return YamlDocument(file, None)
     if not isinstance(root, MappingNode):
-        return Document(
+        return YamlDocument(
             file, None, (at(file, root, "this is not a mapping", "Write it as lines of `name: value`."),)
         )
     if _is_endless(root):
-        return Document(file, None, (at(file, root, "its anchors and aliases unfold without end"),))
-    return Document(file, root, tuple(_node_problems(file, root)))
+        return YamlDocument(file, None, (at(file, root, "its anchors and aliases unfold without end"),))
+    return YamlDocument(file, root, tuple(_node_problems(file, root)))
 
 
 def entries(node: MappingNode) -> Iterator[tuple[ScalarNode, Node]]:
@@ -178,5 +178,5 @@ def _syntax_problem(file: Path, error: yaml.MarkedYAMLError, text: str) -> Setti
     return SettingsProblem(file, line, column, f"this is not YAML: {problem}", hint, "settings.syntax")
 
 
-def _broken(file: Path, line: int, column: int, what: str, hint: str = "") -> Document:
-    return Document(file, None, (SettingsProblem(file, line, column, what, hint, "settings.syntax"),))
+def _broken(file: Path, line: int, column: int, what: str, hint: str = "") -> YamlDocument:
+    return YamlDocument(file, None, (SettingsProblem(file, line, column, what, hint, "settings.syntax"),))

@@ -121,11 +121,13 @@ def _replace(
     found = pinning.against_expected(scan.look_at_keys(inventory.directory, host, limit_s), expected)
     if found.state not in (scan.UNPINNED, scan.CHANGED):
         if found.state == scan.OK:
-            console.say(f"{node} has the key that is pinned: {scan.listed(found.keys)}. Nothing to replace.")
+            console.say(
+                f"{node} has the key that is pinned: {scan.format_keys(found.keys)}. Nothing to replace."
+            )
         return _report([found], as_json=as_json, quiet=found.state == scan.OK)
     proposal = pinning.proposal(found, expected)
-    console.say(f"{node}, pinned:  {scan.listed(found.pinned) or 'nothing'}")
-    console.say(f"{node}, offered: {scan.listed(proposal.keys)}")
+    console.say(f"{node}, pinned:  {scan.format_keys(found.pinned) or 'nothing'}")
+    console.say(f"{node}, offered: {scan.format_keys(proposal.keys)}")
     if not proposal.vouched and not agreed(f"Trust the offered key of {node} from now on?", yes=yes):
         return _report([found], as_json=as_json)
     pinning.pin_confirmed(inventory.directory, [replace(proposal, vouched=True)], lambda _: True)

@@ -18,10 +18,10 @@ from clusterctl.engine.wording import counted, elapsed
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.live_area import LiveArea
 from clusterctl.registry.images import mirrored
-from clusterctl.registry.images.mirror import Course, Origin, Plan, Wanted, carry_out
+from clusterctl.registry.images.mirror import MirrorPlan, Origin, PlannedImage, TransferProgress, run_plan
 from clusterctl.registry.images.mirrored import Brought
-from clusterctl.registry.images.outcome import Outcome, State, exit_code, looked_at
-from clusterctl.registry.images.places import Destination
+from clusterctl.registry.images.outcome import TransferOutcome, TransferState, exit_code, looked_at
+from clusterctl.registry.images.registries import Destination
 from clusterctl.rollout import tables
 from clusterctl.runs.store import RunStore, now
 
@@ -32,7 +32,7 @@ class TransferJob:
 
     kind: str
     inventory: Inventory
-    plan: Plan
+    plan: MirrorPlan
     origin: Origin
     destination: Destination
     stop: threading.Event
@@ -40,10 +40,10 @@ class TransferJob:
     show: bool
     began: float = field(default_factory=time.monotonic)
 
-    def done(self) -> list[Outcome]:
+    def done(self) -> list[TransferOutcome]:
         """Bring them; what is brought is remembered before its first manifest is there."""
         with _shown(self.plan, live=self.show and console.is_live()) as tick:
-            return carry_out(
+            return run_plan(
                 self.plan,
                 self.origin,
                 self.destination.registry,
@@ -53,14 +53,14 @@ class TransferJob:
                 on_writing=self._remember,
             )
 
-    def _remember(self, wanted: Wanted) -> None:
+    def _remember(self, wanted: PlannedImage) -> None:
         image, digests = wanted.image, tuple(manifest.digest for manifest in wanted.manifests)
         name = self.destination.name
         new = Brought(name, image.target, image.digest, image.name, image.tag, now(), digests)
         mirrored.remember(self.inventory.directory, new)
 
 
-def require_room(plan: Plan, destination: Destination) -> None:
+def require_room(plan: MirrorPlan, destination: Destination) -> None:
     """Refuse where the destination's disk is too small; where nobody can say, say that.
 
     Raises ClusterctlError (``images.no-space``).
@@ -79,11 +79,11 @@ def require_room(plan: Plan, destination: Destination) -> None:
         )
 
 
-def planned(plan: Plan, destination: Destination, *, as_json: bool) -> int:
+def planned(plan: MirrorPlan, destination: Destination, *, as_json: bool) -> int:
     """Say what would be brought."""
     failed = [looked_at(w.image, w.error) for w in plan.wanted if w.error]
-    missing = [Outcome(w.image, State.MISSING) for w in plan.wanted if not w.error]
-    found = [*(Outcome(image, State.THERE) for image in plan.there), *missing, *failed]
+    missing = [TransferOutcome(w.image, TransferState.MISSING) for w in plan.wanted if not w.error]
+    found = [*(TransferOutcome(image, TransferState.THERE) for image in plan.there), *missing, *failed]
     code = exit_code(failed) if failed else EXIT_GOOD
     if as_json:
         for one in found:
@@ -114,8 +114,8 @@ def bring(job: TransferJob, *, as_json: bool) -> int:
         "type": "summary",
         "run": run.id,
         "registry": job.destination.name,
-        "changed": sum(one.state is State.COPIED for one in outcomes),
-        "failed": sum(one.state is State.FAILED for one in outcomes),
+        "changed": sum(one.state is TransferState.COPIED for one in outcomes),
+        "failed": sum(one.state is TransferState.FAILED for one in outcomes),
         "bytes": moved,
         "seconds": round(seconds, 3),
         "exit": code,
@@ -138,7 +138,7 @@ def bring(job: TransferJob, *, as_json: bool) -> int:
 
 
 @contextmanager
-def _shown(plan: Plan, *, live: bool) -> Iterator[Any]:
+def _shown(plan: MirrorPlan, *, live: bool) -> Iterator[Any]:
     """How far it has come, in one line at the lower end of a terminal."""
     began = time.monotonic()
     if not live:
@@ -147,7 +147,7 @@ def _shown(plan: Plan, *, live: bool) -> Iterator[Any]:
     area = LiveArea(console.MESSAGES)
     area.open()
 
-    def draw(course: Course) -> None:
+    def draw(course: TransferProgress) -> None:
         seconds = time.monotonic() - began
         words = f"{course.blobs_done} of {counted(course.blobs, 'blob')}, "
         words += f"{options.size(course.bytes_done)} of {options.size(course.bytes)}, {elapsed(seconds)}"

@@ -22,8 +22,8 @@ from clusterctl.registry.images import building, gate, mirrored, nccl_tests
 from clusterctl.registry.images.building import Built, Engine, Order
 from clusterctl.registry.images.declared import asked_host, nodes_driver, registry_name
 from clusterctl.registry.images.mirrored import Brought
-from clusterctl.registry.images.places import Destination, writable
-from clusterctl.registry.images.recipe import SETTING, Recipe, context_of, declared_recipes
+from clusterctl.registry.images.recipe import SETTING, BuildRecipe, context_of, declared_recipes
+from clusterctl.registry.images.registries import Destination, writable
 from clusterctl.runs.store import RunStore, now
 
 
@@ -85,7 +85,7 @@ def command(
     return code
 
 
-def _chosen(recipes: tuple[Recipe, ...], names: tuple[str, ...]) -> tuple[Recipe, ...]:
+def _chosen(recipes: tuple[BuildRecipe, ...], names: tuple[str, ...]) -> tuple[BuildRecipe, ...]:
     known = [recipe.name for recipe in recipes]
     if unknown := [name for name in names if name not in known] or (not known and ["any"]):
         raise ClusterctlError(
@@ -97,7 +97,7 @@ def _chosen(recipes: tuple[Recipe, ...], names: tuple[str, ...]) -> tuple[Recipe
     return tuple(recipe for recipe in recipes if not names or recipe.name in names)
 
 
-def _base(inventory: Inventory, recipe: Recipe) -> LockedImage:
+def _base(inventory: Inventory, recipe: BuildRecipe) -> LockedImage:
     lock = lock_file.read(inventory.directory) or Lock()
     base = lock.image(recipe.base)
     if base is None:

@@ -21,11 +21,11 @@ from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
 from clusterctl.registry.images import apt_tree, gate
 from clusterctl.registry.images.bundle import Bundle, Media, digest_of_index
-from clusterctl.registry.images.bundling import Bundler, Recipe
+from clusterctl.registry.images.bundling import Bundler, BundleRecipe
 from clusterctl.registry.images.declared import asked_host, nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
-from clusterctl.registry.images.places import Sources, writable
+from clusterctl.registry.images.registries import Sources, writable
 from clusterctl.registry.images.trees import Tree
 from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -89,7 +89,7 @@ def create(
     images = gate.locked_images(inventory)
     gate.require_driver(images, nodes_driver(inventory))
     lock = lock_file.read(inventory.directory) or Lock()
-    recipe = Recipe(
+    recipe = BundleRecipe(
         cluster=str(setting(asked_host(inventory), "cluster_name") or inventory.directory.root.name),
         lock=lock_file.text_of(lock),
         images=images,
@@ -195,7 +195,9 @@ def load(
     return code
 
 
-def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]) -> apt_tree.Wanted | None:
+def _packages(
+    inventory: Inventory, sources: Path | None, names: tuple[str, ...]
+) -> apt_tree.PackageRequest | None:
     """What to take along of Debian's packages; None if none is named."""
     if bool(names) != (sources is not None) or (sources is not None and not sources.is_file()):
         raise ClusterctlError(
@@ -205,7 +207,7 @@ def _packages(inventory: Inventory, sources: Path | None, names: tuple[str, ...]
         )
     host = asked_host(inventory)
     proxy, direct = (str(setting(host, f"site_{name}") or "") for name in ("http_proxy", "no_proxy"))
-    return None if sources is None else apt_tree.Wanted(sources, names, proxy=proxy, no_proxy=direct)
+    return None if sources is None else apt_tree.PackageRequest(sources, names, proxy=proxy, no_proxy=direct)
 
 
 def _tree(word: str) -> Tree:

@@ -11,8 +11,8 @@ from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import options
 from clusterctl.engine.wording import counted
 from clusterctl.registry.images import gate
-from clusterctl.registry.images.outcome import State, exit_code
-from clusterctl.registry.images.places import readable
+from clusterctl.registry.images.outcome import TransferState, exit_code
+from clusterctl.registry.images.registries import readable
 from clusterctl.registry.images.verify import presence
 from clusterctl.rollout import tables
 
@@ -42,6 +42,6 @@ def command(named: Path | None, *, names: tuple[str, ...], to: str, as_json: boo
         return code
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
-    there = sum(one.state is State.THERE for one in found)
+    there = sum(one.state is TransferState.THERE for one in found)
     console.RESULTS.print(f"{there} of {counted(len(found), 'image')} in {destination.name}", markup=False)
     return code

@@ -14,7 +14,7 @@ from clusterctl.engine import mutex
 from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import nodes_driver
 from clusterctl.registry.images.mirror import survey
-from clusterctl.registry.images.places import Sources, writable
+from clusterctl.registry.images.registries import Sources, writable
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.images.upstream import Upstream
 from clusterctl.registry.oci.retry import RetryPolicy

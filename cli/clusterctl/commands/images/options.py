@@ -12,8 +12,8 @@ from rich.text import Text
 from clusterctl import console
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.errors import ExplainedError
-from clusterctl.registry.images.outcome import BAD, Outcome, State
-from clusterctl.registry.images.places import Destination
+from clusterctl.registry.images.outcome import BAD, TransferOutcome, TransferState
+from clusterctl.registry.images.registries import Destination
 from clusterctl.registry.oci.errors import stopped
 from clusterctl.registry.oci.retry import CancelEvent
 from clusterctl.rollout import tables
@@ -52,12 +52,12 @@ def stoppable() -> Iterator[CancelEvent]:
         raise stopped() from None
 
 
-def outcome_table(outcomes: Sequence[Outcome]) -> Table:
+def outcome_table(outcomes: Sequence[TransferOutcome]) -> Table:
     """Every image, what it is, and what became of it."""
     table = tables.new_table("image", "in the registry", "size", "CUDA", "driver from", "state")
     for one in outcomes:
         image = one.image
-        style = "red" if one.state in BAD else "yellow" if one.state is State.UNKNOWN else ""
+        style = "red" if one.state in BAD else "yellow" if one.state is TransferState.UNKNOWN else ""
         table.add_row(
             image.name,
             f"{image.target}{f':{image.tag}' if image.tag else ''}\n{image.digest}",
@@ -69,7 +69,7 @@ def outcome_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def tell_failures(outcomes: Sequence[Outcome]) -> None:
+def tell_failures(outcomes: Sequence[TransferOutcome]) -> None:
     """Why, for each image that is not as it should be."""
     for one in outcomes:
         if one.error is not None:

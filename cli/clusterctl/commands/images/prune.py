@@ -18,8 +18,8 @@ from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.registry.images import gate, mirrored, prune
-from clusterctl.registry.images.places import writable
 from clusterctl.registry.images.prune import Pruning
+from clusterctl.registry.images.registries import writable
 from clusterctl.registry.images.spool import Spool
 from clusterctl.rollout import tables
 
@@ -52,7 +52,7 @@ def command(
         question = f"Remove {counted(len(prunings), 'image')} from {destination.name}?"
         going = bool(prunings) and not check and agreed(question, yes=yes)
         if going:
-            gone = prune.carry_out(prunings, destination.registry)
+            gone = prune.run_prunings(prunings, destination.registry)
             if gone:
                 destination.collect()
             # Forgotten before, what was not collected would never be: nobody would come back for it.

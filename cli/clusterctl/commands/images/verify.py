@@ -11,8 +11,8 @@ from clusterctl.cluster.opened import opened
 from clusterctl.commands.images import options
 from clusterctl.engine.wording import counted
 from clusterctl.registry.images import gate
-from clusterctl.registry.images.outcome import State, exit_code
-from clusterctl.registry.images.places import readable
+from clusterctl.registry.images.outcome import TransferState, exit_code
+from clusterctl.registry.images.registries import readable
 from clusterctl.registry.images.verify import verify
 from clusterctl.rollout import tables
 
@@ -45,7 +45,7 @@ def command(
         return code
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
-    good = sum(one.state is State.THERE for one in found)
+    good = sum(one.state is TransferState.THERE for one in found)
     how = "every byte read" if deep else "blobs looked for; --deep reads them"
     console.RESULTS.print(
         f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}", markup=False

@@ -37,7 +37,7 @@ def run(
         if not yes:
             console.say("nothing was changed")
         return EXIT_CLUSTER_BAD
-    result = registry_host.carry_out(
+    result = registry_host.run_operation(
         chosen, host, operation, passwords=passwords, as_json=as_json, runner=runner
     )
     tables.tell_failures(result.failures)

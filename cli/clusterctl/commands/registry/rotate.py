@@ -54,7 +54,7 @@ def command(
         if expiring is not None:
             end = (now() + timedelta(days=expiring)).timestamp()
             declared = [one for one in declared if FOR_EVER < there[one.key]["expires_at"] < end]
-        plan = reconcile.Plan()
+        plan = reconcile.ReconcilePlan()
         plan.add(robots.renewals(site, declared, there, named=bool(names)))
         telling.tell_remarks(plan.remarks)
         question = f"Make the secrets of {counted(len(plan.changes), 'robot')} void and give them new ones?"

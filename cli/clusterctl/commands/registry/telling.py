@@ -7,14 +7,14 @@ from typing import Any
 
 from clusterctl import console
 from clusterctl.engine.wording import counted
-from clusterctl.registry.harbor.change import Action, Change, Outcome, Remark, State, shown
-from clusterctl.registry.harbor.reconcile import Applied, Plan
+from clusterctl.registry.harbor.change import Action, ChangeOutcome, ChangeState, HarborChange, Remark, shown
+from clusterctl.registry.harbor.reconcile import Applied, ReconcilePlan
 
 SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.DELETE: "-"}
 SAYS_NOTHING: tuple[object, ...] = (False, "", [], -1, "none", "never", "unlimited")
 
 
-def show_plan(plan: Plan) -> None:
+def show_plan(plan: ReconcilePlan) -> None:
     """Each change with what differs, then what a person should know."""
     for change in plan.changes:
         _write(f"{SIGNS[change.action]} {change.kind} {change.name}")
@@ -23,7 +23,7 @@ def show_plan(plan: Plan) -> None:
     tell_remarks(plan.remarks)
 
 
-def emit_plan(plan: Plan) -> None:
+def emit_plan(plan: ReconcilePlan) -> None:
     """The same for --json."""
     for change in plan.changes:
         console.emit(change.as_record())
@@ -38,20 +38,20 @@ def tell_remarks(remarks: Sequence[Remark]) -> None:
         console.say(f"{word}{remark.kind} {remark.name} {remark.why}")
 
 
-def tell_outcome(outcome: Outcome) -> None:
+def tell_outcome(outcome: ChangeOutcome) -> None:
     """One line when it is done, deferred, or has failed."""
     change = outcome.change
     done = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted"}[change.action]
-    word = done if outcome.state is State.DONE else outcome.state.value
+    word = done if outcome.state is ChangeState.DONE else outcome.state.value
     console.say(f"{word}: {change.kind} {change.name}" + (f": {outcome.why}" if outcome.why else ""))
 
 
-def emit_outcome(outcome: Outcome) -> None:
+def emit_outcome(outcome: ChangeOutcome) -> None:
     """The same for --json."""
     console.emit(outcome.as_record())
 
 
-def each_outcome(*, as_json: bool) -> Callable[[Outcome], None]:
+def each_outcome(*, as_json: bool) -> Callable[[ChangeOutcome], None]:
     """How an outcome is told as soon as it is there."""
     return emit_outcome if as_json else tell_outcome
 
@@ -69,7 +69,7 @@ def tell_end(applied: Applied, calls: int, *, nothing: str, as_json: bool) -> No
         console.explain(applied.stopped)
 
 
-def sentence(plan: Plan) -> str:
+def sentence(plan: ReconcilePlan) -> str:
     """What a plan comes to."""
     if not plan.changes:
         blocked = sum(1 for one in plan.remarks if one.blocks)
@@ -83,7 +83,7 @@ def sentence(plan: Plan) -> str:
     return f"{counted(len(plan.changes), 'object')}: {', '.join(parts)}"
 
 
-def question(plan: Plan, url: str) -> str:
+def question(plan: ReconcilePlan, url: str) -> str:
     """What is asked before a plan is carried out."""
     deleted = sum(1 for one in plan.changes if one.action is Action.DELETE)
     but = f", and delete {counted(deleted, 'object')} there" if deleted else ""
@@ -92,24 +92,24 @@ def question(plan: Plan, url: str) -> str:
 
 def result(applied: Applied) -> str:
     """What became of it."""
-    parts = [f"{applied.count(state)} {state.value}" for state in State if applied.count(state)]
+    parts = [f"{applied.count(state)} {state.value}" for state in ChangeState if applied.count(state)]
     left = len(applied.plan.changes) - len(applied.outcomes)
     if left:
         parts.append(f"{left} not started")
     return ", ".join(parts)
 
 
-def summary(plan: Plan, code: int, calls: int, applied: Applied | None = None) -> dict[str, Any]:
+def summary(plan: ReconcilePlan, code: int, calls: int, applied: Applied | None = None) -> dict[str, Any]:
     """The last line of --json."""
     record: dict[str, Any] = {"type": "summary", "changes": len(plan.changes)}
     if applied is not None:
-        record |= {state.value: applied.count(state) for state in State}
+        record |= {state.value: applied.count(state) for state in ChangeState}
         record["not_begun"] = len(plan.changes) - len(applied.outcomes)
     blocked = sum(1 for one in plan.remarks if one.blocks)
     return {**record, "blocked": blocked, "calls": calls, "exit": code}
 
 
-def _lines(change: Change) -> list[str]:
+def _lines(change: HarborChange) -> list[str]:
     if change.action is not Action.CREATE:
         return [one.as_text() for one in change.differences]
     return [f"{one.field}: {shown(one.after)}" for one in change.differences if one.after not in SAYS_NOTHING]

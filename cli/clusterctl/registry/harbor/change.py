@@ -21,7 +21,7 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-class State(StrEnum):
+class ChangeState(StrEnum):
     """What became of a change."""
 
     DONE = "done"
@@ -30,7 +30,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Difference:
+class FieldDifference:
     """One field: as it is, and as it is declared."""
 
     field: str
@@ -43,14 +43,14 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Change:
+class HarborChange:
     """What ``act`` does to one object. It may raise Refused, Deferred or ClusterctlError."""
 
     kind: str
     name: str
     action: Action
     act: Callable[[], None] = field(repr=False, compare=False)
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[FieldDifference, ...] = ()
     needs: tuple[Subject, ...] = ()
 
     @property
@@ -94,11 +94,11 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChangeOutcome:
     """What became of one change, and why."""
 
-    change: Change
-    state: State
+    change: HarborChange
+    state: ChangeState
     why: str = ""
 
     def as_record(self) -> dict[str, Any]:
@@ -110,18 +110,18 @@ class Deferred(Exception):
     """It cannot be done now, and nothing is wrong with what is declared."""
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[FieldDifference, ...]:
     """The fields of ``after`` that are otherwise in ``before``."""
     return tuple(
-        Difference(name, before.get(name), value)
+        FieldDifference(name, before.get(name), value)
         for name, value in after.items()
         if before.get(name) != value
     )
 
 
-def creation(after: Mapping[str, Any]) -> tuple[Difference, ...]:
+def creation(after: Mapping[str, Any]) -> tuple[FieldDifference, ...]:
     """The fields of an object that is not there yet; those that say nothing are left out."""
-    return tuple(Difference(name, None, value) for name, value in after.items() if value not in NOTHING)
+    return tuple(FieldDifference(name, None, value) for name, value in after.items() if value not in NOTHING)
 
 
 def _plain(value: Any) -> Any:

@@ -69,7 +69,7 @@ class Project(Declaration):
         return self
 
 
-class Endpoint(Declaration):
+class UpstreamEndpoint(Declaration):
     """An upstream registry. Its secret is read from a file of mode 0600, or from what a program prints."""
 
     name: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[^,=\s]+$")]
@@ -83,7 +83,7 @@ class Endpoint(Declaration):
     access_secret_command: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _sound(self) -> Endpoint:
+    def _sound(self) -> UpstreamEndpoint:
         sources = bool(self.access_secret_file) + bool(self.access_secret_command)
         if sources != bool(self.access_key):
             raise ValueError("access_key wants one of access_secret_file and access_secret_command")
@@ -256,25 +256,25 @@ class Preheat(Declaration):
         return self
 
 
-class Declared(Declaration):
+class DeclaredHarbor(Declaration):
     """All that is declared of one Harbor, by the names of its settings."""
 
     registry_projects: tuple[Project, ...] = ()
-    registry_endpoints: tuple[Endpoint, ...] = ()
+    registry_endpoints: tuple[UpstreamEndpoint, ...] = ()
     registry_replications: tuple[Replication, ...] = ()
     registry_robots: tuple[Robot, ...] = ()
     registry_schedules: Schedules = Schedules()
     registry_preheat: Preheat = Preheat()
 
     @model_validator(mode="after")
-    def _sound(self) -> Declared:
+    def _sound(self) -> DeclaredHarbor:
         problems = [*_doubled(self), *_dangling(self)]
         if problems:
             raise ValueError("; ".join(problems))
         return self
 
 
-def _doubled(declared: Declared) -> Iterator[str]:
+def _doubled(declared: DeclaredHarbor) -> Iterator[str]:
     preheat = declared.registry_preheat
     named: dict[str, Iterable[str]] = {
         "registry_projects": [one.name for one in declared.registry_projects],
@@ -293,7 +293,7 @@ def _doubled(declared: Declared) -> Iterator[str]:
             seen.add(name)
 
 
-def _dangling(declared: Declared) -> Iterator[str]:
+def _dangling(declared: DeclaredHarbor) -> Iterator[str]:
     endpoints = {one.name for one in declared.registry_endpoints}
     for project in declared.registry_projects:
         if project.proxy_of and project.proxy_of not in endpoints:

@@ -10,9 +10,16 @@ import httpx
 from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Difference, creation, differences
+from clusterctl.registry.harbor.change import (
+    Action,
+    Deferred,
+    FieldDifference,
+    HarborChange,
+    creation,
+    differences,
+)
 from clusterctl.registry.harbor.client import Refused
-from clusterctl.registry.harbor.declared import Endpoint
+from clusterctl.registry.harbor.declared import UpstreamEndpoint
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
 KIND = "endpoint"
@@ -31,7 +38,9 @@ def look(site: Site) -> dict[str, Found]:
     return found
 
 
-def findings(site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]) -> Iterator[Finding]:
+def findings(
+    site: Site, declared: tuple[UpstreamEndpoint, ...], found: dict[str, Found]
+) -> Iterator[Finding]:
     """What differs."""
     for one in declared:
         secret = site.secret(
@@ -41,7 +50,7 @@ def findings(site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found]
 
 
 def surplus_findings(
-    site: Site, declared: tuple[Endpoint, ...], found: dict[str, Found], *, spared: str = ""
+    site: Site, declared: tuple[UpstreamEndpoint, ...], found: dict[str, Found], *, spared: str = ""
 ) -> Iterator[Finding]:
     """What nobody declared."""
     for name in sorted(set(found) - {one.name for one in declared}):
@@ -50,10 +59,12 @@ def surplus_findings(
         yield from surplus(site, KIND, name, remove, spared=spared)
 
 
-def _one(site: Site, one: Endpoint, secret: SecretStr | None, found: Found | None) -> Iterator[Finding]:
+def _one(
+    site: Site, one: UpstreamEndpoint, secret: SecretStr | None, found: Found | None
+) -> Iterator[Finding]:
     if found is None:
         act = partial(_create, site, one, secret)
-        yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)))
+        yield HarborChange(KIND, one.name, Action.CREATE, act, creation(_wanted(one)))
         return
     if found["type"] != one.type:
         why = f"is of type {found['type']}, and Harbor changes none to {one.type}"
@@ -61,20 +72,22 @@ def _one(site: Site, one: Endpoint, secret: SecretStr | None, found: Found | Non
         return
     differing = _differences(site, one, secret, found)
     if differing:
-        yield Change(
+        yield HarborChange(
             KIND, one.name, Action.UPDATE, partial(_update, site, one, secret, found["id"]), differing
         )
 
 
-def _differences(site: Site, one: Endpoint, secret: SecretStr | None, found: Found) -> tuple[Difference, ...]:
+def _differences(
+    site: Site, one: UpstreamEndpoint, secret: SecretStr | None, found: Found
+) -> tuple[FieldDifference, ...]:
     differing = differences(_canonical(found), _wanted(one))
     has_secret = bool((found.get("credential") or {}).get("access_secret"))
     if secret is not None and not (has_secret and site.vault.knows(_key(one), secret, _stamp(found))):
-        differing += (Difference("access_secret", "another, or unknown", "as declared"),)
+        differing += (FieldDifference("access_secret", "another, or unknown", "as declared"),)
     return differing
 
 
-def _wanted(one: Endpoint) -> dict[str, Any]:
+def _wanted(one: UpstreamEndpoint) -> dict[str, Any]:
     return {
         "type": one.type,
         "url": one.url,
@@ -96,7 +109,7 @@ def _canonical(found: Found) -> dict[str, Any]:
     }
 
 
-def _create(site: Site, one: Endpoint, secret: SecretStr | None) -> None:
+def _create(site: Site, one: UpstreamEndpoint, secret: SecretStr | None) -> None:
     body: dict[str, Any] = {
         "name": one.name,
         "type": one.type,
@@ -121,7 +134,7 @@ def _create(site: Site, one: Endpoint, secret: SecretStr | None) -> None:
     make(create, lambda: look(site).get(one.name), lambda found: _update(site, one, secret, found["id"]))
 
 
-def _update(site: Site, one: Endpoint, secret: SecretStr | None, number: int) -> None:
+def _update(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number: int) -> None:
     """All fields, flat; the secret always, for Harbor blanks it when the address changes without it."""
     body: dict[str, Any] = {
         "name": one.name,
@@ -137,12 +150,12 @@ def _update(site: Site, one: Endpoint, secret: SecretStr | None, number: int) ->
     _remember(site, one, secret, number)
 
 
-def _remember(site: Site, one: Endpoint, secret: SecretStr | None, number: int) -> None:
+def _remember(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number: int) -> None:
     found = site.client.get(f"{KIND} {one.name}", f"{PATH}/{number}") if secret else {}
     site.vault.given(_key(one), secret, _stamp(found))
 
 
-def _key(one: Endpoint) -> str:
+def _key(one: UpstreamEndpoint) -> str:
     return f"{KIND} {one.name}"
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Difference
+from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange
 from clusterctl.registry.harbor.declared import ImmutableTags, Project
 from clusterctl.registry.harbor.selectors import of_repositories, of_tags, pattern
 from clusterctl.registry.harbor.site import Finding, Found, Site, each, make, surplus
@@ -49,7 +49,7 @@ def surplus_findings(
 
 def _one(site: Site, project: str, one: ImmutableTags, rule: Found | None, name: str) -> Iterator[Finding]:
     if rule is None:
-        yield Change(
+        yield HarborChange(
             KIND,
             name,
             Action.CREATE,
@@ -57,12 +57,12 @@ def _one(site: Site, project: str, one: ImmutableTags, rule: Found | None, name:
             needs=((projects.KIND, project),),
         )
     elif rule.get("disabled"):
-        yield Change(
+        yield HarborChange(
             KIND,
             name,
             Action.UPDATE,
             partial(_enable, site, project, rule),
-            (Difference("enabled", False, True),),
+            (FieldDifference("enabled", False, True),),
         )
 
 

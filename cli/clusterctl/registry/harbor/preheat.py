@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from clusterctl.registry.harbor import projects
-from clusterctl.registry.harbor.change import Action, Change, Difference, creation, differences
+from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
 
@@ -59,14 +59,14 @@ def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]
         kept = one.model_copy(update={"enabled": one.enabled or bool(there.get("enabled"))})
         differing = differences(_canonical(there), _wanted(kept))
         if secret is not None and not _has(site, one, there, secret):
-            differing += (Difference("password", "another, or unknown", "as declared"),)
+            differing += (FieldDifference("password", "another, or unknown", "as declared"),)
         if there["name"] != one.name:
-            differing = (Difference("name", there["name"], one.name), *differing)
+            differing = (FieldDifference("name", there["name"], one.name), *differing)
             # Its policies know it by its number.
             site.ids[KIND, one.name] = site.ids.pop((KIND, there["name"]))
         if differing:
             act = partial(_update, site, kept, secret, there)
-            yield Change(KIND, one.name, Action.UPDATE, act, differing)
+            yield HarborChange(KIND, one.name, Action.UPDATE, act, differing)
 
 
 def new_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -77,7 +77,7 @@ def new_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Fo
             continue
         needs = tuple((KIND, name) for name, there in held.items() if _endpoint(there) == one.endpoint)
         act = partial(_create, site, one, _secret(site, one))
-        yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
+        yield HarborChange(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
 
 
 def idle_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -88,8 +88,8 @@ def idle_findings(site: Site, declared: tuple[Instance, ...], found: dict[str, F
         is_free = (KIND, one.name) not in site.blocked and not one.enabled
         if is_free and there is not None and there.get("enabled"):
             act = partial(_update, site, one, _secret(site, one), {**there, "name": one.name})
-            part = Difference("enabled", True, False)
-            yield Change(KIND, one.name, Action.UPDATE, act, (part,), ((KIND, one.name),))
+            part = FieldDifference("enabled", True, False)
+            yield HarborChange(KIND, one.name, Action.UPDATE, act, (part,), ((KIND, one.name),))
 
 
 def policy_findings(
@@ -102,10 +102,10 @@ def policy_findings(
         needs = ((projects.KIND, one.project), (KIND, one.instance))
         if there is None:
             act = partial(_create_policy, site, one)
-            yield Change(POLICY, name, Action.CREATE, act, creation(_wanted_policy(one)), needs)
+            yield HarborChange(POLICY, name, Action.CREATE, act, creation(_wanted_policy(one)), needs)
         elif differing := differences(_canonical_policy(site, there), _wanted_policy(one)):
             act = partial(_update_policy, site, one, there["id"])
-            yield Change(POLICY, name, Action.UPDATE, act, differing, needs)
+            yield HarborChange(POLICY, name, Action.UPDATE, act, differing, needs)
 
 
 def surplus_findings(

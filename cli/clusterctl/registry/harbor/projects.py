@@ -8,7 +8,14 @@ from typing import Any
 from urllib.parse import quote
 
 from clusterctl.registry.harbor import endpoints, retention
-from clusterctl.registry.harbor.change import Action, Change, Difference, Remark, creation, differences
+from clusterctl.registry.harbor.change import (
+    Action,
+    FieldDifference,
+    HarborChange,
+    Remark,
+    creation,
+    differences,
+)
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Project
 from clusterctl.registry.harbor.fields import UNLIMITED, size_words
@@ -47,7 +54,9 @@ def findings(site: Site, declared: tuple[Project, ...], found: dict[str, Found])
         if there is None:
             whole = {"proxy_of": one.proxy_of, **_wanted(site, one)}
             needs = ((endpoints.KIND, one.proxy_of),) if one.proxy_of else ()
-            yield Change(KIND, one.name, Action.CREATE, partial(_create, site, one), creation(whole), needs)
+            yield HarborChange(
+                KIND, one.name, Action.CREATE, partial(_create, site, one), creation(whole), needs
+            )
         else:
             yield from _existing(site, one, there)
 
@@ -88,7 +97,9 @@ def _existing(site: Site, one: Project, found: Found) -> Iterator[Finding]:
     if found["_quota"] is None:
         differing = tuple(part for part in differing if part.field != QUOTA)
     if differing:
-        yield Change(KIND, one.name, Action.UPDATE, partial(_update, site, one, found, differing), differing)
+        yield HarborChange(
+            KIND, one.name, Action.UPDATE, partial(_update, site, one, found, differing), differing
+        )
 
 
 def _wanted(site: Site, one: Project) -> dict[str, Any]:
@@ -173,7 +184,7 @@ def _create(site: Site, one: Project) -> None:
     make(create, lambda: _find(site, one), take)
 
 
-def _update(site: Site, one: Project, found: Found, differing: tuple[Difference, ...]) -> None:
+def _update(site: Site, one: Project, found: Found, differing: tuple[FieldDifference, ...]) -> None:
     fields = {part.field for part in differing}
     number = found["project_id"]
     if fields - RETENTION - {QUOTA}:

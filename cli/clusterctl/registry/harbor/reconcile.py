@@ -20,9 +20,16 @@ from clusterctl.registry.harbor import (
     schedules,
 )
 from clusterctl.registry.harbor.api_errors import read_only
-from clusterctl.registry.harbor.change import Change, Deferred, Outcome, Remark, State, Subject
+from clusterctl.registry.harbor.change import (
+    ChangeOutcome,
+    ChangeState,
+    Deferred,
+    HarborChange,
+    Remark,
+    Subject,
+)
 from clusterctl.registry.harbor.client import Refused
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.site import Finding, Site, each
 
 # After these there is no use in asking Harbor for anything more.
@@ -35,14 +42,14 @@ ENDS_ALL = (
 
 
 @dataclass
-class Plan:
+class ReconcilePlan:
     """What would be done: stages one after the other, within a stage at the same time."""
 
-    stages: list[list[Change]] = field(default_factory=list)
+    stages: list[list[HarborChange]] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[HarborChange]:
         """All of them, in order."""
         return [change for stage in self.stages for change in stage]
 
@@ -55,18 +62,18 @@ class Plan:
         """A stage from what was found."""
         found = [finding for source in sources for finding in source]
         self.remarks += [one for one in found if isinstance(one, Remark)]
-        self.stages.append([one for one in found if isinstance(one, Change)])
+        self.stages.append([one for one in found if isinstance(one, HarborChange)])
 
 
 @dataclass
 class Applied:
     """What became of a plan. ``stopped`` is why it ended before its end."""
 
-    plan: Plan
-    outcomes: list[Outcome] = field(default_factory=list)
+    plan: ReconcilePlan
+    outcomes: list[ChangeOutcome] = field(default_factory=list)
     stopped: ClusterctlError | None = None
 
-    def count(self, state: State) -> int:
+    def count(self, state: ChangeState) -> int:
         """How many ended so."""
         return sum(1 for one in self.outcomes if one.state is state)
 
@@ -75,9 +82,9 @@ class Applied:
         """Bad where something failed, incomplete where something must wait."""
         if self.stopped is not None:
             return self.stopped.exit_code
-        if self.count(State.FAILED):
+        if self.count(ChangeState.FAILED):
             return EXIT_CLUSTER_BAD
-        return self.plan.exit_code or (EXIT_INCOMPLETE if self.count(State.DEFERRED) else EXIT_GOOD)
+        return self.plan.exit_code or (EXIT_INCOMPLETE if self.count(ChangeState.DEFERRED) else EXIT_GOOD)
 
 
 def configure(site: Site, *, reading: bool = False) -> None:
@@ -92,14 +99,14 @@ def configure(site: Site, *, reading: bool = False) -> None:
         raise read_only(site.client.access.url)
 
 
-def plan(site: Site, declared: Declared) -> Plan:
+def plan(site: Site, declared: DeclaredHarbor) -> ReconcilePlan:
     """Look at everything, and compare. Raises ClusterctlError (``registry.*``)."""
     wanted, preheated = declared.registry_projects, declared.registry_preheat
     named = tuple(one.name for one in wanted)
     needed = {name for one in declared.registry_robots for _, name in robot_accounts.needs(one)}
     needed |= {one.project for one in preheated.policies}
     site.declared = _declared(declared)
-    made = Plan()
+    made = ReconcilePlan()
 
     def add(*sources: Iterable[Finding]) -> None:
         made.add(_possible(site, itertools.chain(*sources)))
@@ -154,7 +161,7 @@ def plan(site: Site, declared: Declared) -> Plan:
     return made
 
 
-def _declared(declared: Declared) -> set[Subject]:
+def _declared(declared: DeclaredHarbor) -> set[Subject]:
     """What others may need of it."""
     return {
         *((endpoints.KIND, one.name) for one in declared.registry_endpoints),
@@ -166,7 +173,7 @@ def _declared(declared: Declared) -> set[Subject]:
 def _possible(site: Site, found: Iterable[Finding]) -> Iterator[Finding]:
     """What needs something that will never be there is said, and not tried for ever."""
     for one in found:
-        needs = one.needs if isinstance(one, Change) else ()
+        needs = one.needs if isinstance(one, HarborChange) else ()
         why = next(filter(None, (_never(site, need) for need in needs)), "")
         yield site.block(one.kind, one.name, why) if why else one
 
@@ -180,13 +187,13 @@ def _never(site: Site, need: Subject) -> str:
     return ""
 
 
-def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
+def apply(site: Site, made: ReconcilePlan, tell: Callable[[ChangeOutcome], None]) -> Applied:
     """Do it. One object that fails does not keep others from being done, except those that need it."""
     applied = Applied(made)
     lacking: set[Subject] = set()
     lock, over = threading.Lock(), threading.Event()
 
-    def one(change: Change) -> None:
+    def one(change: HarborChange) -> None:
         if over.is_set():
             return
         try:
@@ -208,7 +215,7 @@ def apply(site: Site, made: Plan, tell: Callable[[Outcome], None]) -> Applied:
             each(site, one, stage)
             if over.is_set():
                 break
-            lacking |= {o.change.subject for o in applied.outcomes if o.state is not State.DONE}
+            lacking |= {o.change.subject for o in applied.outcomes if o.state is not ChangeState.DONE}
     finally:
         site.vault.save()
     return applied
@@ -225,21 +232,21 @@ def failed(site: Site, refused: Refused) -> ClusterctlError:
     )
 
 
-def _outcome(change: Change, lacking: set[Subject]) -> Outcome:
+def _outcome(change: HarborChange, lacking: set[Subject]) -> ChangeOutcome:
     missing = [name for kind, name in change.needs if (kind, name) in lacking]
     if missing:
-        return Outcome(change, State.DEFERRED, f"waits for {', '.join(missing)}")
+        return ChangeOutcome(change, ChangeState.DEFERRED, f"waits for {', '.join(missing)}")
     try:
         change.act()
     except Deferred as deferred:
-        return Outcome(change, State.DEFERRED, str(deferred))
+        return ChangeOutcome(change, ChangeState.DEFERRED, str(deferred))
     except Refused as refused:
-        return Outcome(change, State.FAILED, refused.sentence)
+        return ChangeOutcome(change, ChangeState.FAILED, refused.sentence)
     except ClusterctlError as error:
         if error.code in ENDS_ALL:
             raise
-        return Outcome(change, State.FAILED, error.what)
-    return Outcome(change, State.DONE)
+        return ChangeOutcome(change, ChangeState.FAILED, error.what)
+    return ChangeOutcome(change, ChangeState.DONE)
 
 
 def _value(configuration: dict[str, Any], name: str, default: Any) -> Any:

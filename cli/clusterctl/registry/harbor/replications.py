@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from clusterctl.registry.harbor import endpoints
-from clusterctl.registry.harbor.change import Action, Change, creation, differences
+from clusterctl.registry.harbor.change import Action, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Replication, ReplicationFilter
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
@@ -27,10 +27,10 @@ def findings(site: Site, declared: tuple[Replication, ...], found: dict[str, Fou
         needs = ((endpoints.KIND, one.source or one.destination),)
         if there is None:
             act = partial(_create, site, one)
-            yield Change(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
+            yield HarborChange(KIND, one.name, Action.CREATE, act, creation(_wanted(one)), needs)
         elif differing := differences(_canonical(site, there), _wanted(one)):
             act = partial(_update, site, one, there)
-            yield Change(KIND, one.name, Action.UPDATE, act, differing, needs)
+            yield HarborChange(KIND, one.name, Action.UPDATE, act, differing, needs)
 
 
 def surplus_findings(

@@ -10,9 +10,9 @@ from typing import Any
 from clusterctl.registry.harbor import projects
 from clusterctl.registry.harbor.change import (
     Action,
-    Change,
     Deferred,
-    Difference,
+    FieldDifference,
+    HarborChange,
     Remark,
     creation,
     differences,
@@ -60,7 +60,9 @@ def findings(site: Site, declared: tuple[Robot, ...], found: dict[str, Found]) -
         there = found.get(one.key)
         if there is None:
             act = partial(create, site, one, partial(_find, site, one))
-            yield Change(KIND, one.key, Action.CREATE, act, creation(_wanted(site, one, None)), needs(one))
+            yield HarborChange(
+                KIND, one.key, Action.CREATE, act, creation(_wanted(site, one, None)), needs(one)
+            )
         elif not there.get("editable", True):
             yield Remark(KIND, one.key, FIRST_KIND, blocks=True)
         elif not (site.vault.robot(one.key) or site.adopt):
@@ -81,7 +83,7 @@ def surplus_findings(
         yield from surplus(site, KIND, key, partial(delete, site, key, found[key]["id"]), spared=why)
 
 
-def lacks_secret(change: Change) -> bool:
+def lacks_secret(change: HarborChange) -> bool:
     """Whether a change sets a secret."""
     secret = any(part.field == SECRET for part in change.differences)
     return change.kind == KIND and (change.action is Action.CREATE or secret)
@@ -99,27 +101,29 @@ def renewals(
             how = f"clusterctl registry rotate {one.key}"
             yield Remark(KIND, one.key, FOREIGN.format(how=how), blocks=True)
         else:
-            part = Difference(SECRET, "as it is", "a new one")
-            yield Change(KIND, one.key, Action.UPDATE, partial(renew, site, one, there), (part,))
+            part = FieldDifference(SECRET, "as it is", "a new one")
+            yield HarborChange(KIND, one.key, Action.UPDATE, partial(renew, site, one, there), (part,))
 
 
 def _existing(site: Site, one: Robot, found: Found, *, serves: bool) -> Iterator[Finding]:
     differing = differences(_canonical(found), _wanted(site, one, found))
     entry = site.vault.robot(one.key)
     if not (serves and is_known(site, one, found)):
-        differing += (Difference(SECRET, "unknown here" if serves else "refused", "a new one"),)
+        differing += (FieldDifference(SECRET, "unknown here" if serves else "refused", "a new one"),)
     else:
         if entry["user"] != found["name"]:
             # Harbor's prefix was changed, and with it every robot's name.
-            differing += (Difference("user", entry["user"], found["name"]),)
+            differing += (FieldDifference("user", entry["user"], found["name"]),)
         if site.secret_command and SECRET in entry:
-            differing += (Difference(KEPT, "in the cluster directory", "by registry_robots_secret_command"),)
+            differing += (
+                FieldDifference(KEPT, "in the cluster directory", "by registry_robots_secret_command"),
+            )
         elif SECRET in entry and not site.vault.has_password_file(one.key):
-            differing += (Difference("password file", "missing, or another", "as it is kept"),)
+            differing += (FieldDifference("password file", "missing, or another", "as it is kept"),)
     if differing:
         fields = frozenset(part.field for part in differing)
         act = partial(update, site, one, found, fields)
-        yield Change(KIND, one.key, Action.UPDATE, act, differing, needs(one))
+        yield HarborChange(KIND, one.key, Action.UPDATE, act, differing, needs(one))
     end = found.get("expires_at", FOR_EVER)
     soon = timedelta(days=min(SAY_DAYS_BEFORE, one.days / 3))
     if end != FOR_EVER and end < (now() + soon).timestamp():

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from clusterctl.registry.harbor.change import Action, Change, Remark, differences
+from clusterctl.registry.harbor.change import Action, HarborChange, Remark, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Collection, Scan, Schedules
 from clusterctl.registry.harbor.site import Finding, Found, Site
@@ -45,7 +45,7 @@ def findings(site: Site, declared: Schedules, found: dict[str, Found | str]) -> 
         if differing:
             action = Action.UPDATE if _cron(there) else Action.CREATE
             act = partial(_write, site, name, one)
-            yield Change(KIND, name, action, act, differing)
+            yield HarborChange(KIND, name, action, act, differing)
 
 
 def _cron(found: Found) -> str:

@@ -14,7 +14,7 @@ from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.spec import setting
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.client import Access
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.secret_text import read_secret_file
 from clusterctl.registry.harbor.vault import FILE
 from clusterctl.registry.oci.reference import is_this_machine
@@ -28,7 +28,7 @@ class HarborSettings:
     """All that a command needs to reconcile one Harbor."""
 
     access: Access
-    declared: Declared
+    declared: DeclaredHarbor
     cluster: ClusterDirectory
     secret_command: tuple[str, ...]
 
@@ -49,11 +49,13 @@ def harbor_settings(inventory: Inventory) -> HarborSettings:
     )
 
 
-def declared(host: Host) -> Declared:
+def declared(host: Host) -> DeclaredHarbor:
     """What is declared, checked as a whole. Raises ClusterctlError (``registry.declared``, exit 2)."""
-    values = {name: setting(host, name) for name in Declared.model_fields}
+    values = {name: setting(host, name) for name in DeclaredHarbor.model_fields}
     try:
-        return Declared.model_validate({name: value for name, value in values.items() if value is not None})
+        return DeclaredHarbor.model_validate(
+            {name: value for name, value in values.items() if value is not None}
+        )
     except ValidationError as error:
         raise ClusterctlError(
             "; ".join(

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
-from clusterctl.registry.harbor.change import Action, Change, Deferred, Remark, Subject
+from clusterctl.registry.harbor.change import Action, Deferred, HarborChange, Remark, Subject
 from clusterctl.registry.harbor.client import CONNECTIONS, Client, Refused
 from clusterctl.registry.harbor.secret_text import (
     hand_to_command,
@@ -23,7 +23,7 @@ from clusterctl.registry.harbor.vault import Vault
 
 CONFLICT = 409
 Found = dict[str, Any]
-Finding = Change | Remark
+Finding = HarborChange | Remark
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -132,6 +132,6 @@ def surplus(
     if spared:
         yield Remark(kind, name, f"is not declared; it is left alone ({spared})")
     elif site.prune:
-        yield Change(kind, name, Action.DELETE, remove)
+        yield HarborChange(kind, name, Action.DELETE, remove)
     else:
         yield Remark(kind, name, "is not declared; it is left alone (--prune deletes it)")

@@ -28,7 +28,7 @@ _URI = re.compile(r"'([^']+)' (\S+) ([0-9]+)")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PackageRequest:
     """Packages, where they come from (a file of apt's sources), and for which machines.
 
     ``no_proxy`` names hosts, domains and networks that are asked without the proxy.
@@ -41,7 +41,7 @@ class Wanted:
     no_proxy: str = ""
 
 
-def tree(wanted: Wanted, work: Path) -> Path:
+def tree(wanted: PackageRequest, work: Path) -> Path:
     """Download the packages below ``work``: the tree's root, a directory per host. Resumes when interrupted.
 
     Raises ClusterctlError (``images.packages``).
@@ -53,7 +53,7 @@ def tree(wanted: Wanted, work: Path) -> Path:
         (work / CONFIGURATION).unlink(missing_ok=True)
 
 
-def _tree(wanted: Wanted, work: Path) -> Path:
+def _tree(wanted: PackageRequest, work: Path) -> Path:
     _configure(wanted, work)
     _apt(["update"], wanted, work)
     # To a machine with nothing on it: what the nodes have comes along, and nothing is forgotten.
@@ -74,7 +74,7 @@ def _tree(wanted: Wanted, work: Path) -> Path:
     return root
 
 
-def _indexes(wanted: Wanted, work: Path) -> Iterator[tuple[str, Path]]:
+def _indexes(wanted: PackageRequest, work: Path) -> Iterator[tuple[str, Path]]:
     """Each index that apt has, and the signed list that it belongs to, with the address that it came from."""
     asked = _apt(["indextargets", "--format", "$(URI)\t$(METAKEY)\t$(FILENAME)"], wanted, work)
     done = set()
@@ -104,7 +104,7 @@ def _place(file: Path, root: Path, uri: str) -> None:
         shutil.copyfile(file, target)
 
 
-def _configure(wanted: Wanted, work: Path) -> None:
+def _configure(wanted: PackageRequest, work: Path) -> None:
     """Give apt a directory of its own: it neither reads nor changes what this machine has."""
     state, cache = work / "state", work / "cache"
     nowhere = work / "none" / "archives" / "partial"
@@ -154,7 +154,7 @@ def _configure(wanted: Wanted, work: Path) -> None:
     replace_file(work / CONFIGURATION, "".join(lines), mode=0o600)
 
 
-def _apt(arguments: Sequence[str], wanted: Wanted, work: Path) -> str:
+def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
     # Named there, and not by options: those come after this machine's own configuration has been read.
     ours = {"APT_CONFIG": str(work / CONFIGURATION), "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     # apt itself knows names and domains of it: a source may redirect to one.
@@ -178,7 +178,7 @@ def _apt(arguments: Sequence[str], wanted: Wanted, work: Path) -> str:
     return done.stdout
 
 
-def _refusal(because: str, wanted: Wanted) -> ClusterctlError:
+def _refusal(because: str, wanted: PackageRequest) -> ClusterctlError:
     return ClusterctlError(
         f"the packages for the bundle cannot be had: {because}",
         code="images.packages",

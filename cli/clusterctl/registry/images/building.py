@@ -19,7 +19,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import saved
 from clusterctl.registry.images.declared import DeclaredImage
-from clusterctl.registry.images.recipe import RECIPE_LABEL, Recipe, recipe_of
+from clusterctl.registry.images.recipe import RECIPE_LABEL, BuildRecipe, recipe_of
 from clusterctl.registry.images.resolve import configuration, resolve
 from clusterctl.registry.images.saved import SavedImage
 from clusterctl.registry.oci import manifest
@@ -37,7 +37,7 @@ LAST_LINES = 12
 class Order:
     """What is to be built: by which recipe, on which base, out of which files."""
 
-    recipe: Recipe
+    recipe: BuildRecipe
     base: LockedImage
     context: Mapping[str, str]
 
@@ -204,12 +204,12 @@ def push(
     return moved
 
 
-def locked(recipe: Recipe, registry: Registry, name: str) -> LockedImage:
+def locked(recipe: BuildRecipe, registry: Registry, name: str) -> LockedImage:
     """The image as the lock keeps it, read back from the registry."""
     return resolve(as_declared(recipe, name), registry)
 
 
-def as_declared(recipe: Recipe, name: str) -> DeclaredImage:
+def as_declared(recipe: BuildRecipe, name: str) -> DeclaredImage:
     """The image as other commands know it: its source is the cluster's own registry."""
     return DeclaredImage(
         recipe.name, parse(f"{name}/{recipe.target}"), recipe.repository, recipe.tag, built=True

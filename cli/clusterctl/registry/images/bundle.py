@@ -25,7 +25,7 @@ SCHEMA: Literal[1] = 1
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Part(Record):
+class BundlePart(Record):
     """A piece: the name of its file, which is its digest, and its size."""
 
     sha256: Hex
@@ -37,7 +37,7 @@ class Item(Record):
 
     sha256: Hex
     size: Annotated[int, Field(ge=0)]
-    parts: tuple[Part, ...]
+    parts: tuple[BundlePart, ...]
 
 
 class BundledManifest(Record):
@@ -81,7 +81,7 @@ class Bundle(Record):
         yield from (file.item for file in self.files)
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, BundlePart]:
         """Every part, once."""
         return {part.sha256: part for item in self.items for part in item.parts}
 
@@ -113,7 +113,7 @@ class Media:
             f"there is no {INDEX} in it: it was not finished, or is not all here", self._directories[0]
         )
 
-    def path(self, part: Part) -> Path | None:
+    def path(self, part: BundlePart) -> Path | None:
         """Where a part lies, as far as its size tells."""
         for directory in self._directories:
             path = directory / PARTS / part.sha256
@@ -180,7 +180,7 @@ def cut(source: Path, directory: Path, most: int) -> Item:
     One that is there already is replaced: only what was just written is known to be right. The source stays.
     """
     whole, size = hashlib.sha256(), 0
-    parts: list[Part] = []
+    parts: list[BundlePart] = []
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     temporary = directory / f".{os.getpid()}.{hashlib.sha256(str(source).encode()).hexdigest()[:16]}"
     try:
@@ -200,7 +200,7 @@ def cut(source: Path, directory: Path, most: int) -> Item:
     return Item(sha256=whole.hexdigest(), size=size, parts=tuple(parts))
 
 
-def _cut_one(stream: IO[bytes], temporary: Path, most: int, whole: Any) -> Part:
+def _cut_one(stream: IO[bytes], temporary: Path, most: int, whole: Any) -> BundlePart:
     found, size = hashlib.sha256(), 0
     with temporary.open("wb") as target:
         while size < most and (piece := stream.read(min(PIECE, most - size))):
@@ -210,7 +210,7 @@ def _cut_one(stream: IO[bytes], temporary: Path, most: int, whole: Any) -> Part:
             size += len(piece)
         target.flush()
         os.fsync(target.fileno())
-    return Part(sha256=found.hexdigest(), size=size)
+    return BundlePart(sha256=found.hexdigest(), size=size)
 
 
 def _refusal(because: str, where: Path) -> ClusterctlError:

@@ -32,7 +32,7 @@ from clusterctl.registry.images.bundle import (
     cut,
 )
 from clusterctl.registry.images.mirror import Opened
-from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
 from clusterctl.registry.images.trees import Tree
@@ -48,7 +48,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BundleRecipe:
     """What goes into a bundle."""
 
     cluster: str
@@ -70,7 +70,7 @@ class Bundler:
         # What earlier runs have cut, and is whole: by the digest of a blob, or by the key of a file.
         self._known: dict[str, Item] = {}
 
-    def make(self, recipe: Recipe) -> list[Outcome]:
+    def make(self, recipe: BundleRecipe) -> list[TransferOutcome]:
         """Make it, or finish it. The index is written only where all has come.
 
         Raises ClusterctlError (``images.no-space``, ``images.bundle-tree``); what fails of an image is in its
@@ -152,7 +152,7 @@ class Bundler:
 
     def _write(
         self,
-        recipe: Recipe,
+        recipe: BundleRecipe,
         manifests: dict[str, list[Manifest] | ExplainedError],
         blobs: Sequence[Item],
         files: Sequence[tuple[str, Path]],
@@ -224,12 +224,12 @@ def _outcome(
     image: LockedImage,
     manifests: list[Manifest] | ExplainedError,
     brought: dict[str, Item | ExplainedError],
-) -> Outcome:
+) -> TransferOutcome:
     if isinstance(manifests, ExplainedError):
-        return Outcome(image, State.FAILED, manifests)
+        return TransferOutcome(image, TransferState.FAILED, manifests)
     for manifest in manifests:
         for blob in manifest.blobs:
             item = brought[blob.digest]
             if isinstance(item, ExplainedError):
-                return Outcome(image, State.FAILED, item)
-    return Outcome(image, State.COPIED)
+                return TransferOutcome(image, TransferState.FAILED, item)
+    return TransferOutcome(image, TransferState.COPIED)

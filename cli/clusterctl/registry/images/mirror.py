@@ -11,7 +11,7 @@ from typing import Protocol
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
-from clusterctl.registry.images.outcome import Outcome, State
+from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.verify import damage, mistagged
 from clusterctl.registry.oci.client import Content, Registry
@@ -43,7 +43,7 @@ class Origin(Protocol):
 
 
 @dataclass
-class Wanted:
+class PlannedImage:
     """An image with its manifests, children first; ``described`` where they are there, and its tag."""
 
     image: LockedImage
@@ -65,15 +65,15 @@ class BlobTransfer:
     blob: Blob
     targets: tuple[str, ...]
     home: str
-    of: tuple[Wanted, ...]
+    of: tuple[PlannedImage, ...]
 
 
 @dataclass
-class Plan:
+class MirrorPlan:
     """What is to be done, found out before anything moves."""
 
     there: list[LockedImage] = field(default_factory=list)
-    wanted: list[Wanted] = field(default_factory=list)
+    wanted: list[PlannedImage] = field(default_factory=list)
     transfers: list[BlobTransfer] = field(default_factory=list)
 
     @property
@@ -93,7 +93,7 @@ class Plan:
 
 
 @dataclass
-class Course:
+class TransferProgress:
     """How far a mirror has come; read by whoever shows it."""
 
     blobs: int = 0
@@ -104,7 +104,7 @@ class Course:
 
 def survey(
     images: Sequence[LockedImage], origin: Origin, destination: Registry, jobs: int, *, deep: bool = False
-) -> Plan:
+) -> MirrorPlan:
     """Ask origin and destination what there is, and what is missing. Moves nothing.
 
     A registry continues naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
@@ -116,7 +116,7 @@ def survey(
     has = dict(zip(pairs, there, strict=True))
     if deep:
         _read_through(looked, has, destination, jobs)
-    plan = Plan()
+    plan = MirrorPlan()
     for one in looked:
         whole = one.error is None and all(has[one.image.target, digest] for digest in one.blobs)
         if one.described and whole:
@@ -129,25 +129,25 @@ def survey(
     return plan
 
 
-def carry_out(
-    plan: Plan,
+def run_plan(
+    plan: MirrorPlan,
     origin: Origin,
     destination: Registry,
     *,
     jobs: int,
     stop: threading.Event,
-    on_tick: Callable[[Course], None] = lambda _: None,
-    on_writing: Callable[[Wanted], None] = lambda _: None,
-) -> list[Outcome]:
+    on_tick: Callable[[TransferProgress], None] = lambda _: None,
+    on_writing: Callable[[PlannedImage], None] = lambda _: None,
+) -> list[TransferOutcome]:
     """Do what was planned. Whatever fails is in its image's outcome; an interruption leaves what has come.
 
     ``on_writing`` hears of an image before its first manifest is written, in any thread; what it raises as
     ExplainedError is that image's failure.
     """
-    course = Course(len(plan.transfers), 0, plan.bytes, 0)
+    course = TransferProgress(len(plan.transfers), 0, plan.bytes, 0)
     lock, left = threading.Lock(), {id(w): _count(plan.transfers, w) for w in plan.wanted}
 
-    def done(transfer: BlobTransfer) -> list[Wanted]:
+    def done(transfer: BlobTransfer) -> list[PlannedImage]:
         with lock:
             course.blobs_done += 1
             course.bytes_done += 0 if transfer.home else transfer.blob.size
@@ -168,13 +168,18 @@ def carry_out(
     ]
     parallel_map(lambda call: call(), calls, limit=jobs, stop=stop, on_tick=lambda: on_tick(course))
     return [
-        *(Outcome(image, State.THERE) for image in plan.there),
-        *(Outcome(w.image, State.FAILED if w.error else State.COPIED, w.error, w.moved) for w in plan.wanted),
+        *(TransferOutcome(image, TransferState.THERE) for image in plan.there),
+        *(
+            TransferOutcome(
+                w.image, TransferState.FAILED if w.error else TransferState.COPIED, w.error, w.moved
+            )
+            for w in plan.wanted
+        ),
     ]
 
 
-def _looked(image: LockedImage, origin: Origin, destination: Registry) -> Wanted:
-    wanted = Wanted(image)
+def _looked(image: LockedImage, origin: Origin, destination: Registry) -> PlannedImage:
+    wanted = PlannedImage(image)
     try:
         wanted.manifests = _described(image, destination)
         if wanted.manifests:
@@ -197,7 +202,7 @@ def _described(image: LockedImage, destination: Registry) -> list[Manifest]:
 
 
 def _read_through(
-    looked: Sequence[Wanted], has: dict[tuple[str, str], bool], destination: Registry, jobs: int
+    looked: Sequence[PlannedImage], has: dict[tuple[str, str], bool], destination: Registry, jobs: int
 ) -> None:
     """Read each blob that is said to be there: what does not come is not there, what is wrong is told."""
     blobs = {digest: blob for one in looked for digest, blob in one.blobs.items()}
@@ -221,7 +226,7 @@ def _has(destination: Registry, repository: str, digest: str) -> bool:
 
 
 def _transfers(
-    wanted: Sequence[Wanted], has: Mapping[tuple[str, str], bool], homes: Mapping[str, str]
+    wanted: Sequence[PlannedImage], has: Mapping[tuple[str, str], bool], homes: Mapping[str, str]
 ) -> Iterator[BlobTransfer]:
     """In the order of the images, the largest blobs first: the first image is whole early."""
     done: set[str] = set()
@@ -237,7 +242,7 @@ def _transfers(
                 yield BlobTransfer(blob, targets, homes.get(blob.digest, ""), tuple(lacking))
 
 
-def _count(transfers: Sequence[BlobTransfer], image: Wanted) -> int:
+def _count(transfers: Sequence[BlobTransfer], image: PlannedImage) -> int:
     return sum(any(one is image for one in transfer.of) for transfer in transfers)
 
 
@@ -273,7 +278,7 @@ def _send(transfer: BlobTransfer, origin: Origin, destination: Registry, target:
                 raise
 
 
-def _finish(image: Wanted, destination: Registry, on_writing: Callable[[Wanted], None]) -> None:
+def _finish(image: PlannedImage, destination: Registry, on_writing: Callable[[PlannedImage], None]) -> None:
     """Write the manifests, children first, then the tag; read the image's own back."""
     if image.error is not None:
         return

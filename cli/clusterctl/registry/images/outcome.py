@@ -11,7 +11,7 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, EXIT_USAGE, ExplainedError
 
 
-class State(StrEnum):
+class TransferState(StrEnum):
     """``THERE``: nothing was to be done. ``UNKNOWN``: it could not be judged."""
 
     THERE = "there"
@@ -21,17 +21,17 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-BAD = (State.MISSING, State.FAILED)
+BAD = (TransferState.MISSING, TransferState.FAILED)
 # What says that the bytes are wrong or absent; anything else says that nobody could look.
 WRONG = ("images.corrupt", "images.not-found", "images.manifest", "images.tag-moved")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TransferOutcome:
     """One image at the end of a command. ``moved`` are bytes that came from the source for it."""
 
     image: LockedImage
-    state: State
+    state: TransferState
     error: ExplainedError | None = None
     moved: int = 0
 
@@ -54,18 +54,20 @@ class Outcome:
         return record
 
 
-def looked_at(image: LockedImage, error: ExplainedError | None) -> Outcome:
+def looked_at(image: LockedImage, error: ExplainedError | None) -> TransferOutcome:
     """What looking at an image has found, without changing it."""
     if error is None:
-        return Outcome(image, State.THERE)
-    return Outcome(image, State.FAILED if error.code in WRONG else State.UNKNOWN, error)
+        return TransferOutcome(image, TransferState.THERE)
+    return TransferOutcome(
+        image, TransferState.FAILED if error.code in WRONG else TransferState.UNKNOWN, error
+    )
 
 
-def exit_code(outcomes: Sequence[Outcome]) -> int:
+def exit_code(outcomes: Sequence[TransferOutcome]) -> int:
     """1 where one is bad, or 2 where all that is bad are the settings; else 3 where one was not judged."""
     states = {outcome.state for outcome in outcomes}
     bad = [outcome.error for outcome in outcomes if outcome.state in BAD]
     if bad:
         ours = all(error is not None and error.exit_code == EXIT_USAGE for error in bad)
         return EXIT_USAGE if ours else EXIT_CLUSTER_BAD
-    return EXIT_INCOMPLETE if State.UNKNOWN in states else EXIT_GOOD
+    return EXIT_INCOMPLETE if TransferState.UNKNOWN in states else EXIT_GOOD

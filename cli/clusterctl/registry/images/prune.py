@@ -44,7 +44,7 @@ def plan(
     return [_one(one, staying, broken, registry) for one in gone]
 
 
-def carry_out(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
+def run_prunings(prunings: Sequence[Pruning], registry: Registry) -> list[Brought]:
     """Remove what was planned, lists before what they list; those that are gone certainly."""
     gone = []
     for pruning in prunings:

@@ -39,7 +39,7 @@ BASE_LABEL = "org.opencontainers.image.base.digest"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildRecipe:
     """What to make: a base by the name of a locked image, and what is added to it."""
 
     name: str
@@ -71,7 +71,7 @@ class Recipe:
         return (*self.requirements, *((f"jupyterlab=={self.jupyterlab}",) if self.jupyterlab else ()))
 
 
-def declared_recipes(inventory: Inventory) -> tuple[Recipe, ...]:
+def declared_recipes(inventory: Inventory) -> tuple[BuildRecipe, ...]:
     """The recipes of the settings. Raises ClusterctlError (``images.build-declared``)."""
     declared = setting(asked_host(inventory), SETTING) or []
     root = inventory.directory.root
@@ -83,7 +83,7 @@ def declared_recipes(inventory: Inventory) -> tuple[Recipe, ...]:
     return tuple(found)
 
 
-def context_of(recipe: Recipe, base: LockedImage, registry: str) -> dict[str, str]:
+def context_of(recipe: BuildRecipe, base: LockedImage, registry: str) -> dict[str, str]:
     """The files of the build, by name. Equal settings on an equal base give equal files, to the byte."""
     written = {}
     if recipe.wheels:
@@ -122,7 +122,7 @@ def recipe_of(context: Mapping[str, str]) -> str:
     return found[1] if found else ""
 
 
-def _dockerfile(recipe: Recipe, base: str, labels: Mapping[str, str]) -> str:
+def _dockerfile(recipe: BuildRecipe, base: str, labels: Mapping[str, str]) -> str:
     return _template().render(
         name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
         pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "",
@@ -158,12 +158,12 @@ def _certificate(file: str, root: Path, where: str) -> str:
     return text
 
 
-def _recipe(said: Mapping[str, Any], root: Path, where: str) -> Recipe:
+def _recipe(said: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
     try:
         tests = nccl_tests(said.get("nccl_tests") or {}, root)
     except NotDeclaredWellError as error:
         raise _refusal(str(error), where) from None
-    recipe = Recipe(
+    recipe = BuildRecipe(
         nccl_tests=tests,
         name=str(said.get("name") or ""),
         base=str(said.get("base") or ""),

@@ -8,7 +8,7 @@ from functools import partial
 
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, Wanted
+from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, PlannedImage
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.oci.client import Content
@@ -48,7 +48,7 @@ class Upstream:
             raise BrokenOriginError(error, again=self._tries(transfer) < TRIES) from None
         image.moved += transfer.blob.size - before
 
-    def _next(self, transfer: BlobTransfer) -> Wanted:
+    def _next(self, transfer: BlobTransfer) -> PlannedImage:
         """The image whose source has failed least; the first of those."""
         return min(transfer.of, key=lambda one: self._failed[transfer.blob.digest, one.image.source])
 

@@ -7,29 +7,31 @@ from collections.abc import Sequence
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ExplainedError
 from clusterctl.parallel import parallel_map
-from clusterctl.registry.images.outcome import Outcome, State, looked_at
+from clusterctl.registry.images.outcome import TransferOutcome, TransferState, looked_at
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.errors import RegistryError
 from clusterctl.registry.oci.manifest import Blob
 
-LOOKS_AT_ONCE = 8
+PARALLEL_IMAGES = 8
 
 
-def presence(images: Sequence[LockedImage], registry: Registry) -> list[Outcome]:
+def presence(images: Sequence[LockedImage], registry: Registry) -> list[TransferOutcome]:
     """Which of the images are there, by their manifests."""
 
-    def look(image: LockedImage) -> Outcome:
+    def look(image: LockedImage) -> TransferOutcome:
         try:
             there = registry.has_manifest(image.target, image.digest)
         except ExplainedError as error:
-            return Outcome(image, State.UNKNOWN, error)
-        return Outcome(image, State.THERE if there else State.MISSING)
+            return TransferOutcome(image, TransferState.UNKNOWN, error)
+        return TransferOutcome(image, TransferState.THERE if there else TransferState.MISSING)
 
-    return parallel_map(look, images, limit=LOOKS_AT_ONCE, stop=registry.retry.stop)
+    return parallel_map(look, images, limit=PARALLEL_IMAGES, stop=registry.retry.stop)
 
 
-def verify(images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool) -> list[Outcome]:
+def verify(
+    images: Sequence[LockedImage], registry: Registry, *, jobs: int, deep: bool
+) -> list[TransferOutcome]:
     """Manifests read and hashed, tags and blobs looked for; with ``deep`` blobs are read, too, each once."""
     stop = registry.retry.stop
     found = parallel_map(lambda image: _blobs(image, registry), images, limit=jobs, stop=stop)

@@ -23,7 +23,7 @@ from clusterctl.rollout.drift import call_log
 from clusterctl.rollout.drift.call_log import read_call_log, remove_call_logs
 from clusterctl.rollout.drift.calls import CONTROLLER, Call, NotRepeatableError, select_calls
 from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets, find_obstacles
-from clusterctl.rollout.drift.records import Record, load_record, remove_record, save_record
+from clusterctl.rollout.drift.records import DriftRecord, load_record, remove_record, save_record
 from clusterctl.rollout.drift.replay import Answers, replay_on_controller, replay_on_hosts
 from clusterctl.rollout.drift.report import (
     DriftReport,
@@ -127,7 +127,7 @@ class DriftProbe:
         inputs = digest_with_secrets(self.inputs, self.chosen.directory)
         for name, own in calls.items():
             given = {CONTROLLER: controller, "": answers[name]}
-            record = Record(name, self.session.run.id, inputs, own, fingerprint_answers(own, given))
+            record = DriftRecord(name, self.session.run.id, inputs, own, fingerprint_answers(own, given))
             if differences := find_differences(record, given):
                 not_recorded[name] = summarize_differences(differences)
                 continue

@@ -14,7 +14,7 @@ from clusterctl.rollout.drift.calls import Call
 
 
 @dataclass(frozen=True)
-class Record:
+class DriftRecord:
     """What the last good apply asked of a host, by which inputs, and fingerprints of the answers after it."""
 
     host: str
@@ -29,7 +29,7 @@ class Record:
         return sum(call.times for call in self.calls)
 
 
-def save_record(directory: ClusterDirectory, record: Record) -> None:
+def save_record(directory: ClusterDirectory, record: DriftRecord) -> None:
     """Writes the record, mode 0600 and without secrets. Raises ClusterctlError if it cannot be written."""
     path = _path(directory, record.host)
     with state_access():
@@ -37,11 +37,11 @@ def save_record(directory: ClusterDirectory, record: Record) -> None:
     replace_file(path, json.dumps(asdict(record)) + "\n")
 
 
-def load_record(directory: ClusterDirectory, host: str) -> Record | None:
+def load_record(directory: ClusterDirectory, host: str) -> DriftRecord | None:
     """Returns the record of a host; None if there is none, or none that this version can read."""
     try:
         fields = json.loads(_path(directory, host).read_text(encoding="utf-8"))
-        return Record(**{**fields, "calls": tuple(Call(**call) for call in fields["calls"])})
+        return DriftRecord(**{**fields, "calls": tuple(Call(**call) for call in fields["calls"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -9,9 +9,9 @@ from typing import Any
 from clusterctl.engine.ledger import HostRecord, HostState
 from clusterctl.rollout.drift.answers import fingerprint, pending_change
 from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT, Call
-from clusterctl.rollout.drift.records import Record
+from clusterctl.rollout.drift.records import DriftRecord
 from clusterctl.rollout.drift.replay import Answers
-from clusterctl.rollout.preflight import Finding, PreflightReport, findings_of
+from clusterctl.rollout.preflight import PreflightFinding, PreflightReport, findings_of
 
 MAX_DIFFERENCES_SHOWN = 3
 
@@ -26,7 +26,7 @@ class DriftReport:
 
     quiet: Mapping[str, HostRecord] = field(default_factory=dict)
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PreflightFinding, ...] = ()
 
     def rest(self, hosts: Sequence[str]) -> tuple[str, ...]:
         """Returns those of ``hosts`` on which Ansible must run."""
@@ -47,7 +47,7 @@ class DriftReport:
 
 
 def build_report(
-    records: Mapping[str, Record], controller: Answers, answers: Mapping[str, Answers]
+    records: Mapping[str, DriftRecord], controller: Answers, answers: Mapping[str, Answers]
 ) -> DriftReport:
     """Returns which hosts are quiet, by their records and by what they and the controller answered."""
     quiet, differing, findings = {}, {}, []
@@ -61,7 +61,7 @@ def build_report(
     return DriftReport(quiet, differing, tuple(findings))
 
 
-def find_differences(record: Record, answers: Mapping[str, Answers]) -> tuple[str, ...]:
+def find_differences(record: DriftRecord, answers: Mapping[str, Answers]) -> tuple[str, ...]:
     """Returns what differs from the record, one sentence per call; empty if nothing does."""
     found = []
     for call in record.calls:
@@ -99,7 +99,7 @@ def _key(call: Call) -> str:
     return f"{call.at}/{call.identity}"
 
 
-def _preflight_findings(record: Record, answers: Answers) -> list[Finding]:
+def _preflight_findings(record: DriftRecord, answers: Answers) -> list[PreflightFinding]:
     given: Mapping[str, Any] = {} if isinstance(answers, str) else answers
     own = [call for call in record.calls if call.module == PREFLIGHT]
     return [one for call in own for one in findings_of(record.host, given.get(call.identity, {}))]

@@ -17,7 +17,14 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import job_file
 from tests.unit.clusterctl.engine.test_lease import HOSTS, OURS, THEIRS
 
 from clusterctl.engine.lease_nodes import LeaseNodes
-from clusterctl.engine.lease_protocol import Answer, Free, Note, Take, carry_out, taking
+from clusterctl.engine.lease_protocol import (
+    Acquire,
+    LeaseAnswer,
+    RecordHolders,
+    Release,
+    acquire_steps,
+    run_steps,
+)
 
 
 @pytest.fixture
@@ -41,16 +48,18 @@ def holders(nodes: LeaseNodes) -> list[str]:
 @pytest.mark.drawn("leases by a playbook")
 def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
     def do(step):
-        return {} if isinstance(step, Note) else nodes(step)
+        return {} if isinstance(step, RecordHolders) else nodes(step)
 
-    assert carry_out(taking(OURS, HOSTS), do).held
+    assert run_steps(acquire_steps(OURS, HOSTS), do).held
     assert holders(nodes) == ["n1", "n1", "n1"]
-    refused = carry_out(taking(THEIRS, HOSTS), do)
+    refused = run_steps(acquire_steps(THEIRS, HOSTS), do)
     assert (refused.refused, refused.failed, refused.left) == ({"gpu01": OURS}, {}, {})
     assert holders(nodes) == ["n1", "n1", "n1"]
     assert {host: said.holder for host, said in nodes.show(HOSTS).items()} == dict.fromkeys(HOSTS, OURS)
-    assert nodes(Free(OURS, ("gpu01", "gpu02"))) == dict.fromkeys(("gpu01", "gpu02"), Answer(freed=True))
-    refused = carry_out(taking(THEIRS, HOSTS), do)
+    assert nodes(Release(OURS, ("gpu01", "gpu02"))) == dict.fromkeys(
+        ("gpu01", "gpu02"), LeaseAnswer(freed=True)
+    )
+    refused = run_steps(acquire_steps(THEIRS, HOSTS), do)
     assert refused.refused == {"gpu03": OURS}
     assert holders(nodes) == ["", "", "n1"], "what it had was released"
 
@@ -58,8 +67,8 @@ def test_one_playbook_takes_all_nodes_or_none(nodes: LeaseNodes) -> None:
 @pytest.mark.drawn("leases by a playbook")
 def test_who_is_refused_on_the_first_node_asks_no_other(nodes: LeaseNodes) -> None:
     lease_file.take(nodes.inventory.parent / "gpu01" / "lease.json", THEIRS.as_record())
-    answers = nodes(Take(OURS, (("gpu01",), ("gpu02", "gpu03"))))
-    assert answers == {"gpu01": Answer(holder=THEIRS)}
+    answers = nodes(Acquire(OURS, (("gpu01",), ("gpu02", "gpu03"))))
+    assert answers == {"gpu01": LeaseAnswer(holder=THEIRS)}
     assert holders(nodes) == ["n2", "", ""]
 
 
@@ -73,8 +82,8 @@ def test_what_a_node_wrote_into_its_lease_is_text_to_us(nodes: LeaseNodes) -> No
     (nodes.inventory.parent / "gpu01" / "lease.json").write_text(json.dumps(hostile.as_record()))
     holder = nodes.show(("gpu01",))["gpu01"].holder
     assert holder == hostile
-    assert nodes(Free(holder, ("gpu01",))) == {"gpu01": Answer(freed=True)}
-    assert nodes(Take(holder, (("gpu01",),)))["gpu01"].taken
+    assert nodes(Release(holder, ("gpu01",))) == {"gpu01": LeaseAnswer(freed=True)}
+    assert nodes(Acquire(holder, (("gpu01",),)))["gpu01"].taken
     assert not pwned.exists()
 
 
@@ -106,13 +115,17 @@ def test_a_node_on_which_a_job_of_a_run_lives_is_nobodys_to_take(
 ) -> None:
     """The lease of the run that started it may be long gone: an unlock, or a version that gave all back."""
     nodes = replace(nodes, extra_vars={"ansible_async_dir": str(tmp_path / "async")})
-    taken = carry_out(taking(OURS, ("gpu01",)), lambda step: {} if isinstance(step, Note) else nodes(step))
+    taken = run_steps(
+        acquire_steps(OURS, ("gpu01",)), lambda step: {} if isinstance(step, RecordHolders) else nodes(step)
+    )
     assert (taken.held, taken.working, taken.left) == (False, {"gpu01": (job,)}, {})
     assert holders(nodes) == ["", "", ""]
     lease_file.take(tmp_path / "gpu02" / "lease.json", OURS.as_record())
-    assert nodes.show(("gpu02",)) == {"gpu02": Answer(holder=OURS, jobs=(job,))}
-    assert nodes(Take(OURS, (("gpu02",),)))["gpu02"].taken, "who has started it holds the node, and continues"
-    assert nodes(Take(THEIRS, (("gpu02",),))) == {"gpu02": Answer(holder=OURS)}
+    assert nodes.show(("gpu02",)) == {"gpu02": LeaseAnswer(holder=OURS, jobs=(job,))}
+    assert nodes(Acquire(OURS, (("gpu02",),)))["gpu02"].taken, (
+        "who has started it holds the node, and continues"
+    )
+    assert nodes(Acquire(THEIRS, (("gpu02",),))) == {"gpu02": LeaseAnswer(holder=OURS)}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "7"])
@@ -128,7 +141,9 @@ def test_a_jobs_file_that_cannot_be_read_stops_nobody_where_no_process_is_its(
 @pytest.mark.drawn("leases by a playbook")
 def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNodes) -> None:
     (nodes.inventory.parent / "gpu02").write_text("no directory")
-    outcome = carry_out(taking(OURS, HOSTS), lambda step: {} if isinstance(step, Note) else nodes(step))
+    outcome = run_steps(
+        acquire_steps(OURS, HOSTS), lambda step: {} if isinstance(step, RecordHolders) else nodes(step)
+    )
     assert "the lease at" in outcome.failed["gpu02"]
     assert list(outcome.left) == ["gpu02"]
     assert not (nodes.inventory.parent / "gpu01" / "lease.json").exists()

@@ -26,7 +26,7 @@ from clusterctl.engine.progress import PlainLines
 from clusterctl.engine.recovery import _ask, left_behind, recover
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import preflight, site
-from clusterctl.rollout.preflight import Severity
+from clusterctl.rollout.preflight import PreflightSeverity
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.waves import Wave, WavePlan
 from clusterctl.runs.store import RunStore
@@ -144,14 +144,14 @@ def test_a_silent_or_dead_host_is_a_finding_of_its_own():
     reasons = {"gpu01": "", "gpu03": "no result was received from it", "dead01": "refused"}
     report = preflight.report_of(PlaybookOutcome(states, reasons, ledger, 4, False, False, 1.0))
     assert [(f.host, f.subject, f.severity, f.found) for f in report.findings] == [
-        ("gpu03", "answer", Severity.ERROR, "no result was received from it"),
-        ("dead01", "reach", Severity.ERROR, "it cannot be reached: Connection refused"),
+        ("gpu03", "answer", PreflightSeverity.ERROR, "no result was received from it"),
+        ("dead01", "reach", PreflightSeverity.ERROR, "it cannot be reached: Connection refused"),
     ]
 
 
 def test_a_severity_that_we_do_not_know_is_not_overlooked():
     finding = preflight._finding("gpu01", {"severity": "fatal", "subject": "gpus", "found": 7, "expected": 8})
-    assert (finding.severity, finding.found, finding.expected) == (Severity.ERROR, "7", "8")
+    assert (finding.severity, finding.found, finding.expected) == (PreflightSeverity.ERROR, "7", "8")
 
 
 def begun(cluster: ClusterDirectory, host: str, summary: dict | None = None) -> RunStore:

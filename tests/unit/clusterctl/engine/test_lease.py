@@ -19,7 +19,14 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import lease as lease_module
 from clusterctl.engine import lease_book
 from clusterctl.engine.lease import Lease, Life, comes_from, from_record, lease_of, life
-from clusterctl.engine.lease_protocol import Answer, Free, Note, Take, carry_out, taking
+from clusterctl.engine.lease_protocol import (
+    Acquire,
+    LeaseAnswer,
+    RecordHolders,
+    Release,
+    acquire_steps,
+    run_steps,
+)
 from clusterctl.runs.store import RunStore
 
 OURS = Lease("20260101T000000000-apply-aaaa", "n1", "ops", "here", "apply", "2026-01-01T00:00:00Z")
@@ -95,11 +102,11 @@ def test_of_many_processes_one_takes_the_node(node: Path, repository: Path) -> N
 
 
 def test_nodes_are_taken_in_one_order_whatever_the_order_they_were_named_in() -> None:
-    steps = taking(OURS, ("gpu03", "gpu01", "gpu02"))
+    steps = acquire_steps(OURS, ("gpu03", "gpu01", "gpu02"))
     step = next(steps)
-    while isinstance(step, Note):
+    while isinstance(step, RecordHolders):
         step = steps.send({})
-    assert isinstance(step, Take)
+    assert isinstance(step, Acquire)
     assert step.batches == (("gpu01",), ("gpu02", "gpu03"))
 
 
@@ -108,13 +115,13 @@ def test_an_interruption_gives_back_what_was_asked_before_it_is_heard() -> None:
 
     def do(step):
         done.append(step)
-        if isinstance(step, Take):
+        if isinstance(step, Acquire):
             raise KeyboardInterrupt
-        return {host: Answer(freed=True) for host in step.hosts}
+        return {host: LeaseAnswer(freed=True) for host in step.hosts}
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out(taking(OURS, HOSTS), do)
-    assert [type(step) for step in done] == [Note, Take, Free, Note]
+        run_steps(acquire_steps(OURS, HOSTS), do)
+    assert [type(step) for step in done] == [RecordHolders, Acquire, Release, RecordHolders]
     assert done[2].hosts == HOSTS
     assert done[3].hosts == ()
 

@@ -11,15 +11,15 @@ import pytest
 
 from clusterctl.engine.lease import Lease
 from clusterctl.engine.lease_protocol import (
-    Answer,
-    Answers,
-    Free,
-    Note,
-    Outcome,
+    Acquire,
+    LeaseAnswer,
+    LeaseAnswers,
+    LeaseOutcome,
+    RecordHolders,
+    Release,
     Steps,
-    Take,
-    freeing,
-    taking,
+    acquire_steps,
+    release_steps,
 )
 
 RACES = 1000
@@ -35,25 +35,25 @@ class World:
     trouble: float
     nodes: dict[str, Lease | None]
     owners: dict[str, Lease] = field(default_factory=dict)
-    late: list[tuple[Take | Free, str]] = field(default_factory=list)
+    late: list[tuple[Acquire | Release, str]] = field(default_factory=list)
     came_late: set[tuple[Lease, str]] = field(default_factory=set)
     ended: set[Lease] = field(default_factory=set)
     dead: set[Lease] = field(default_factory=set)
     refused: int = 0
     worked: int = 0
 
-    def does(self, step: Take | Free, node: str) -> Answer:
+    def does(self, step: Acquire | Release, node: str) -> LeaseAnswer:
         """What clusterctl's module does on a node, in one go."""
         holder, lease = self.nodes[node], step.lease
-        if isinstance(step, Take):
+        if isinstance(step, Acquire):
             if holder is None:
                 self.nodes[node] = holder = lease
-            return Answer(taken=holder == lease, holder=holder)
+            return LeaseAnswer(taken=holder == lease, holder=holder)
         if holder != lease:
-            return Answer(holder=holder)
+            return LeaseAnswer(holder=holder)
         assert self.owners.get(node) != lease, f"{node} was freed under the hands of {lease.run}"
         self.nodes[node] = None
-        return Answer(freed=True)
+        return LeaseAnswer(freed=True)
 
     def late_one_comes(self) -> None:
         """A request that its sender has given up, perhaps long ago."""
@@ -61,26 +61,26 @@ class World:
         if self.does(step, node).taken:
             self.came_late.add((step.lease, node))
 
-    def asked(self, step: Take | Free) -> Generator[None, None, Answers]:
+    def asked(self, step: Acquire | Release) -> Generator[None, None, LeaseAnswers]:
         """A step, node by node: a request or an answer may be lost, a request come late, Ctrl-C come in."""
-        answers: dict[str, Answer] = {}
-        for batch in step.batches if isinstance(step, Take) else (step.hosts,):
+        answers: dict[str, LeaseAnswer] = {}
+        for batch in step.batches if isinstance(step, Acquire) else (step.hosts,):
             for node in self.rng.sample(batch, len(batch)):
                 yield
                 fate = self.rng.random() / self.trouble if self.trouble else 1.0
                 if fate < 0.2:
                     raise KeyboardInterrupt
                 if fate < 0.4:
-                    answers[node] = Answer(failed="the request was lost")
+                    answers[node] = LeaseAnswer(failed="the request was lost")
                     continue
                 if fate < 0.6:
                     self.late.append((step, node))
-                    answers[node] = Answer(failed="it will be done when nobody waits for it")
+                    answers[node] = LeaseAnswer(failed="it will be done when nobody waits for it")
                     continue
                 answers[node] = self.does(step, node)
                 if fate < 1.0:
-                    answers[node] = Answer(failed="the answer was lost")
-            if isinstance(step, Take) and not all(answers[node].taken for node in batch):
+                    answers[node] = LeaseAnswer(failed="the answer was lost")
+            if isinstance(step, Acquire) and not all(answers[node].taken for node in batch):
                 break
         return answers
 
@@ -110,14 +110,14 @@ class Operator:
     def applies(self, world: World) -> Play:
         """One apply: what dead runs of this directory hold, then the nodes, the work, and back."""
         for lease, hosts in list(self.book.items()):
-            yield from self.carries_out(world, freeing(lease, hosts))
+            yield from self.carries_out(world, release_steps(lease, hosts))
         self.runs += 1
         self.run = lease = Lease(f"{self.name}-{self.runs}", world.rng.randbytes(4).hex(), *["x"] * 4)
         try:
-            outcome = yield from self.carries_out(world, taking(lease, self.wants))
+            outcome = yield from self.carries_out(world, acquire_steps(lease, self.wants))
             if outcome.held:
                 yield from world.works(lease, self.wants)
-                yield from self.carries_out(world, freeing(lease, self.wants))
+                yield from self.carries_out(world, release_steps(lease, self.wants))
             else:
                 world.refused += 1
                 assert outcome.refused or outcome.failed, "a refusal says why"
@@ -126,12 +126,12 @@ class Operator:
         finally:
             world.ended.add(lease)
 
-    def carries_out(self, world: World, steps: Steps) -> Generator[None, None, Outcome]:
+    def carries_out(self, world: World, steps: Steps) -> Generator[None, None, LeaseOutcome]:
         """As `carry_out` does, with the world turning between single steps."""
         try:
             step = next(steps)
             while True:
-                if isinstance(step, Note):
+                if isinstance(step, RecordHolders):
                     self.book[step.lease] = step.hosts
                     if not step.hosts:
                         del self.book[step.lease]
@@ -152,7 +152,7 @@ def unlocks(world: World, lease: Lease) -> Play:
     """`clusterctl unlock`, from anywhere: for a run that is known to be over."""
     helper = Operator("somebody", ())
     holding = [node for node, holder in world.nodes.items() if holder == lease]
-    yield from helper.carries_out(world, freeing(lease, holding))
+    yield from helper.carries_out(world, release_steps(lease, holding))
 
 
 class Race:

@@ -117,7 +117,7 @@ def test_a_lost_gpu_is_a_hole_in_the_map():
 
 def test_a_map_of_many_nodes_has_a_cell_for_every_gpu_and_stays_small():
     made = {
-        f"gpu{n:04d}": {gpu: heat.Cell(1.0, "even" if gpu != 5 else "low1") for gpu in range(8)}
+        f"gpu{n:04d}": {gpu: heat.HeatCell(1.0, "even" if gpu != 5 else "low1") for gpu in range(8)}
         for n in range(1000)
     }
     text = str(heat.svg(heat.Map("gpu-gemm", "gemm_bf16", "TFLOPS", 1.0, 8, made)))

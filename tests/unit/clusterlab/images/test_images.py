@@ -19,7 +19,7 @@ from clusterlab import docker
 from clusterlab.cache import content_hash
 from clusterlab.images import debian, depot, node, storage, training, trees
 from clusterlab.images.storage import store_image
-from clusterlab.images.trees import File, pack, wanted_by
+from clusterlab.images.trees import ImageFile, pack, wanted_by
 
 
 def members(packed: bytes) -> dict[str, tarfile.TarInfo]:
@@ -28,7 +28,7 @@ def members(packed: bytes) -> dict[str, tarfile.TarInfo]:
 
 
 def test_programs_are_executable_files_are_roots_and_units_are_enabled() -> None:
-    found = members(pack([node.ROOTFS], [File("/home/ops/.ssh/authorized_keys", b"k", 0o600, 1000)]))
+    found = members(pack([node.ROOTFS], [ImageFile("/home/ops/.ssh/authorized_keys", b"k", 0o600, 1000)]))
     early = "etc/systemd/system/clusterlab-early-boot.service"
     assert found["usr/local/lib/clusterlab/bin/early-boot"].mode == 0o755
     assert found["etc/sudoers.d/ops"].mode == 0o440, "sudo refuses one that others can write"
@@ -54,7 +54,7 @@ def test_wanted_by(text: str, targets: list[str]) -> None:
 
 def test_a_stored_image_is_what_a_registry_expects(tmp_path: Path) -> None:
     content = tmp_path / "root.tar"
-    content.write_bytes(pack([], [File("/etc/motd", b"hello\n" * 1000)]))
+    content.write_bytes(pack([], [ImageFile("/etc/motd", b"hello\n" * 1000)]))
     root = tmp_path / "registry"
     digest = store_image(root, "paddlepaddle/paddle", "3.3.1", content, {"Cmd": ["python3"]})
     blobs = root / "docker" / "registry" / "v2" / "blobs" / "sha256"

@@ -73,7 +73,7 @@ def test_the_two_kernel_flavors_exclude_each_other() -> None:
 def test_a_pinning_package_pins_its_target_and_replaces_the_others(target: str, pin: str) -> None:
     package = driver_packages.pinning(target)
     file = package.files["/usr/share/nvidia-driver-pinning/preferences"]
-    assert isinstance(file, deb.File)
+    assert isinstance(file, deb.PackageFile)
     assert f"Pin: version {pin}\nPin-Priority: 1000" in str(file.content)
     assert package.fields["Conflicts"] == package.fields["Provides"] == "nvidia-driver-pinning"
     assert package.conffiles == []
@@ -106,7 +106,7 @@ def test_no_placeholder_is_left_in_a_program() -> None:
     packages += [other_packages.dkms(), other_packages.kernel_headers("6.1.0-1")]
     for package in packages:
         for path, item in package.files.items():
-            if isinstance(item, deb.File) and isinstance(item.content, str):
+            if isinstance(item, deb.PackageFile) and isinstance(item.content, str):
                 assert "@VERSION@" not in item.content, path
         assert "@KERNEL@" not in "".join(package.scripts.values())
 

@@ -57,8 +57,8 @@ def test_credentials_go_to_their_own_host_alone_into_a_file_of_roots_alone() -> 
         "docker.io", model(HUB, other)["docker.io"], CA, {"harbor.lan:443": "Basic c2VjcmV0"}
     )
     assert by_port == text
-    assert module.Wanted(Path("/x/hosts.toml"), text).mode == 0o600
-    assert module.Wanted(Path("/x/hosts.toml"), "server\n").mode == 0o644
+    assert module.MirrorFile(Path("/x/hosts.toml"), text).mode == 0o600
+    assert module.MirrorFile(Path("/x/hosts.toml"), "server\n").mode == 0o644
 
 
 def test_registries_conf_rewrites_where_the_upstream_must_not_be_asked() -> None:

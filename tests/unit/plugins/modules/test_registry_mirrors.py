@@ -53,7 +53,7 @@ def test_what_is_no_longer_declared_goes_and_what_others_wrote_stays(tmp_path: P
 
 
 def test_a_file_with_a_secret_that_others_can_read_is_not_as_it_should_be(tmp_path: Path) -> None:
-    wanted = module.Wanted(tmp_path / "hosts.toml", 'authorization = "Basic x"\n')
+    wanted = module.MirrorFile(tmp_path / "hosts.toml", 'authorization = "Basic x"\n')
     wanted.path.write_text(wanted.content, encoding="utf-8")
     wanted.path.chmod(0o644)
     assert not wanted.is_there()
@@ -106,7 +106,7 @@ def test_the_old_form_of_mirrors_is_in_the_way_and_empty_tables_are_not() -> Non
 
 
 def test_a_secret_reaches_the_disk_as_roots_alone(tmp_path: Path) -> None:
-    wanted = module.Wanted(tmp_path / "t/docker.io/hosts.toml", 'x\nauthorization = "Basic x"\n')
+    wanted = module.MirrorFile(tmp_path / "t/docker.io/hosts.toml", 'x\nauthorization = "Basic x"\n')
     module.replace_file(wanted.path, wanted.content, wanted.mode)
     assert stat.S_IMODE(wanted.path.stat().st_mode) == 0o600
 

@@ -139,11 +139,11 @@ def test_the_authority_goes_where_os_and_docker_look() -> None:
 
 
 def test_a_ca_of_somebody_else_is_known_and_our_own_former_one_too() -> None:
-    wanted = registry_trust.Wanted(Path("/etc/docker/certs.d/registry01:5000/ca.crt"), CA)
+    wanted = registry_trust.TrustFile(Path("/etc/docker/certs.d/registry01:5000/ca.crt"), CA)
     assert registry_trust.is_theirs(wanted, "theirs\n", known="ours of last year\n")
     assert not registry_trust.is_theirs(wanted, "ours of last year", known="ours of last year\n")
     assert not registry_trust.is_theirs(wanted, "", known="")
-    store = registry_trust.Wanted(Path("/usr/local/share/ca-certificates/clusterctl-mysite.crt"), CA)
+    store = registry_trust.TrustFile(Path("/usr/local/share/ca-certificates/clusterctl-mysite.crt"), CA)
     assert not registry_trust.is_theirs(store, "x", known="x")
 
 

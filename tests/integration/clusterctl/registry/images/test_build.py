@@ -20,7 +20,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import forget_cached
 from clusterctl.main import run
 from clusterctl.registry.images import mirrored
-from clusterctl.registry.images.places import Destination
+from clusterctl.registry.images.registries import Destination
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.endpoint import RegistryEndpoint
 

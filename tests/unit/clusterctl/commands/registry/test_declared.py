@@ -11,7 +11,7 @@ import yaml
 from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.settings.options import Option, catalogue
-from clusterctl.registry.harbor.declared import Declared
+from clusterctl.registry.harbor.declared import DeclaredHarbor
 from clusterctl.registry.harbor.fields import size_words
 from clusterlab.simulated.harbor.api.server import StandIn
 
@@ -24,7 +24,7 @@ from .declared_site import call, declare, refusal
 )
 def test_a_quota_is_said_as_one_writes_it(declared: str, said: str) -> None:
     raw = {"registry_projects": [{"name": "a", "quota": declared}]}
-    assert size_words(Declared.model_validate(raw).registry_projects[0].quota) == said
+    assert size_words(DeclaredHarbor.model_validate(raw).registry_projects[0].quota) == said
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_contradicts_itself_is_refused_by_name(
 
 def test_the_settings_know_every_field_of_what_can_be_declared() -> None:
     """The settings' own schema gives lines, the models give sense; they must know the same fields."""
-    schema = Declared.model_json_schema()
+    schema = DeclaredHarbor.model_json_schema()
     known = catalogue()
     for name, part in schema["properties"].items():
         assert fields(part, schema) == names(known[name].options), name
@@ -73,7 +73,7 @@ def test_the_settings_know_every_field_of_what_can_be_declared() -> None:
 def test_the_example_of_the_page_is_valid(repository: Path, site: Path, harbor: StandIn) -> None:
     page = (repository / "docs/harbor.md").read_text(encoding="utf-8")
     example = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
-    assert set(example) == set(Declared.model_fields)
+    assert set(example) == set(DeclaredHarbor.model_fields)
     declare(site, {**example, "registry_api_url": harbor.url})
     assert settings.check(ClusterDirectory(site)) == []
     secret = site / ".clusterctl/secrets/docker-hub.password"

@@ -19,7 +19,7 @@ from clusterctl.cluster.inventory import Host
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.building import there_already
 from clusterctl.registry.images.declared import DeclaredImage
-from clusterctl.registry.images.places import proxy_for
+from clusterctl.registry.images.registries import proxy_for
 from clusterctl.registry.images.resolve import resolve
 from clusterctl.registry.oci import manifest, retry
 from clusterctl.registry.oci.client import Registry

@@ -12,7 +12,7 @@ from clusterctl.rollout.drift.answers import fingerprint
 from clusterctl.rollout.drift.calls import Call, select_calls
 from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets
 from clusterctl.rollout.drift.probe import DriftProbe
-from clusterctl.rollout.drift.records import Record, save_record
+from clusterctl.rollout.drift.records import DriftRecord, save_record
 
 
 def log_entry(module, *, host="gpu01", **fields):
@@ -34,7 +34,7 @@ def call(module, kind="module", at=""):
 
 def recorded(host, *calls, result=None):
     answers = {f"{c.at}/{c.identity}": fingerprint(c, result or {"changed": False}) for c in calls}
-    return Record(host, "run", "digest", calls, answers)
+    return DriftRecord(host, "run", "digest", calls, answers)
 
 
 def two_hosts(path):

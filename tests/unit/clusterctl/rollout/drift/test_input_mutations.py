@@ -17,7 +17,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.drift.calls import CONTROLLER
 from clusterctl.rollout.drift.inputs import digest_inputs, digest_with_secrets
 from clusterctl.rollout.drift.probe import DriftProbe
-from clusterctl.rollout.drift.records import Record, save_record
+from clusterctl.rollout.drift.records import DriftRecord, save_record
 
 RECORDED = read_recorded()
 SEED, TIMES = 20261123, 1500
@@ -73,7 +73,7 @@ def directory(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     inputs = digest_with_secrets(digest_inputs(from_listing(directory, LISTING), EXTRA), directory)
     for host, one in RECORDED.items():
-        save_record(directory, Record(host, "run", inputs, one.record.calls, one.record.answers))
+        save_record(directory, DriftRecord(host, "run", inputs, one.record.calls, one.record.answers))
     return directory
 
 

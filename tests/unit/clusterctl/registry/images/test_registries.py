@@ -11,9 +11,9 @@ from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Inventory, load
 from clusterctl.commands.images import bringing
-from clusterctl.registry.images import places
-from clusterctl.registry.images.mirror import Plan
-from clusterctl.registry.images.places import Destination, writable
+from clusterctl.registry.images import registries
+from clusterctl.registry.images.mirror import MirrorPlan
+from clusterctl.registry.images.registries import Destination, writable
 
 
 def inventory(root: Path, *, with_host: bool = True, **more: object) -> Inventory:
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(directory)
         return 7
 
-    monkeypatch.setattr(places, "_free", free)
+    monkeypatch.setattr(registries, "_free", free)
     return found
 
 
@@ -60,7 +60,7 @@ def test_where_nobody_can_look_that_is_said_and_no_disk_is_asked(
 ) -> None:
     to = more.pop("to", "")
     with writable(inventory(tmp_path, **more), Passwords(), to) as destination:
-        bringing.require_room(Plan(), destination)
+        bringing.require_room(MirrorPlan(), destination)
     assert asked == []
     said = " ".join(capsys.readouterr().err.split())
     assert "was not looked at" in said
@@ -68,5 +68,5 @@ def test_where_nobody_can_look_that_is_said_and_no_disk_is_asked(
 
 
 def test_a_host_that_does_not_say_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    bringing.require_room(Plan(), Destination(None, "h.lan"))  # type: ignore[arg-type]
+    bringing.require_room(MirrorPlan(), Destination(None, "h.lan"))  # type: ignore[arg-type]
     assert "its host does not say" in " ".join(capsys.readouterr().err.split())
