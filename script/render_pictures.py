@@ -60,9 +60,9 @@ def record(command: str) -> pyte.Screen:
         timeout=PATIENCE_S,
         encoding="utf-8",
     )
-    said = child.read()
+    answer = child.read()
     child.close()
-    pyte.Stream(screen).feed(said.replace(f"{ROOT}/", ""))  # where this clone lies is nobody's business
+    pyte.Stream(screen).feed(answer.replace(f"{ROOT}/", ""))  # where this clone lies is nobody's business
     return screen
 
 
@@ -98,14 +98,14 @@ def _colour(name: str) -> str:
 def terminal_svg(session: list[tuple[str, list[Text]]], title: str) -> str:
     """The session as a picture of a terminal."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    for number, (command, said) in enumerate(session):
+    for number, (command, answer) in enumerate(session):
         if number:
             console.print()
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-        for line in said[:SHOWN]:
+        for line in answer[:SHOWN]:
             console.print(line)
-        if len(said) > SHOWN:
-            console.print(Text(f"({len(said) - SHOWN} lines more)", "dim"))
+        if len(answer) > SHOWN:
+            console.print(Text(f"({len(answer) - SHOWN} lines more)", "dim"))
     return console.export_svg(
         title=title, theme=SVG_EXPORT_THEME, code_format=SVG_FORMAT, unique_id="terminal"
     )
@@ -127,8 +127,8 @@ def rehearse() -> tuple[list[tuple[str, list[Text]]], str]:
     blamed = ""
     for _ in range(ATTEMPTS):
         session = [(command, lines(record(command))) for command in SESSION]
-        said = subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout
-        culprits = json.loads(said)["culprits"]
+        answer = subprocess.run([*report, "json"], check=True, capture_output=True, text=True).stdout
+        culprits = json.loads(answer)["culprits"]
         if [(one["node"], one["gpu"]) for one in culprits] == PLANTED:
             page = subprocess.run([*report, "html"], check=True, capture_output=True, text=True).stdout
             return session, page

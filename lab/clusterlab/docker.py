@@ -51,8 +51,8 @@ def inspect(kind: str, names: Sequence[str], *, missing_ok: bool = False) -> lis
 
 def is_about_missing(complaint: str) -> bool:
     """Whether the engine only says that a thing does not exist; any other complaint is a failure."""
-    said = complaint.lower()
-    return not said.strip() or "no such" in said or "not found" in said
+    message = complaint.lower()
+    return not message.strip() or "no such" in message or "not found" in message
 
 
 def exists(kind: str, name: str) -> bool:

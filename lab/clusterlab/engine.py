@@ -51,8 +51,8 @@ def answers() -> bool:
     """Whether the engine answers."""
     if shutil.which("docker") is None:
         return False
-    said = docker.run(["version", "--format", "{{.Server.Version}}"], check=False, timeout_s=20)
-    return said.returncode == 0
+    output = docker.run(["version", "--format", "{{.Server.Version}}"], check=False, timeout_s=20)
+    return output.returncode == 0
 
 
 def started_by_us() -> int | None:
@@ -76,16 +76,16 @@ def stop_if_ours(progress: LabProgress) -> str:
     if running:
         return f"the container engine that the lab started (process {pid}): {', '.join(running)} run on it"
     units = record.get("units", [])
-    said = ""
+    message = ""
     if units:
         done = call(["systemctl", "stop", *units], check=False)
-        said = done.stderr.decode(errors="replace").strip()
+        message = done.stderr.decode(errors="replace").strip()
     else:
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while started_by_us() is not None:
         if time.monotonic() > deadline:
-            why = said or f"it has not ended within {STOP_S:.0f} s of being told to"
+            why = message or f"it has not ended within {STOP_S:.0f} s of being told to"
             return f"the container engine that the lab started (process {pid}): {why}"
         time.sleep(0.2)
     _record().unlink(missing_ok=True)

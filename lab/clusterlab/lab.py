@@ -204,8 +204,8 @@ def _make_missing(lab: LabDirectory, state: LabState, built: Artifacts, progress
             nodes.create_server(lab.names, node, lab.node(node.name), flags, access)
         else:
             docker.run(["start", lab.names.container(node.name)])
-        said = nodes.wait_until_booted(lab.names, node)
-        progress.line(f"{node.name}: {said}, sshd answers on {node.address}")
+        answer = nodes.wait_until_booted(lab.names, node)
+        progress.line(f"{node.name}: {answer}, sshd answers on {node.address}")
 
     _in_parallel(ensure, state.hosts)
     lab.save(state)

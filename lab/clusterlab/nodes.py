@@ -89,22 +89,24 @@ def wait_until_booted(names: Names, node: LabNode) -> str:
     """
     container = names.container(node.name)
     deadline = time.monotonic() + BOOT_S
-    said = ""
-    while said not in ("running", "degraded"):
+    message = ""
+    while message not in ("running", "degraded"):
         if time.monotonic() > deadline:
-            raise _boot_failed(node, f"systemd says {said or 'nothing'!r} after {BOOT_S:.0f} s", container)
+            raise _boot_failed(node, f"systemd says {message or 'nothing'!r} after {BOOT_S:.0f} s", container)
         answer = docker.execute(container, ["systemctl", "is-system-running"], check=False)
-        said = answer.stdout.decode().strip()
-        if said not in ("running", "degraded"):
+        message = answer.stdout.decode().strip()
+        if message not in ("running", "degraded"):
             time.sleep(0.2)
     _wait_for_sshd(node, container)
-    return said
+    return message
 
 
 def host_keys(names: Names, node: LabNode) -> list[str]:
     """The host's public SSH keys as ``TYPE BASE64``, read inside the host, not over the network."""
-    said = docker.execute(names.container(node.name), ["sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"]).stdout
-    return [" ".join(line.split()[:2]) for line in said.decode().splitlines()]
+    answer = docker.execute(
+        names.container(node.name), ["sh", "-c", "cat /etc/ssh/ssh_host_*_key.pub"]
+    ).stdout
+    return [" ".join(line.split()[:2]) for line in answer.decode().splitlines()]
 
 
 def is_running(names: Names, node: LabNode) -> bool | None:

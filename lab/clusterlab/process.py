@@ -52,8 +52,8 @@ def call(
     except subprocess.TimeoutExpired as error:
         raise _failure(command, f"no end within {timeout_s:.0f} s", code, hint) from error
     if check and done.returncode != 0:
-        said = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise _failure(command, said or f"exit code {done.returncode}", code, hint)
+        message = (done.stderr or done.stdout).decode(errors="replace").strip()
+        raise _failure(command, message or f"exit code {done.returncode}", code, hint)
     return done
 
 

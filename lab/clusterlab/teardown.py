@@ -125,5 +125,5 @@ def _complaint(arguments: Sequence[str]) -> str:
     done = docker.run(arguments, check=False, timeout_s=300)
     if done.returncode == 0:
         return ""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    return said[-1].removeprefix("Error response from daemon: ") if said else f"exit code {done.returncode}"
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1].removeprefix("Error response from daemon: ") if lines else f"exit code {done.returncode}"

@@ -55,5 +55,5 @@ def matching(names: Iterable[str], patterns: list[str], but_not: list[str] | Non
 def explain(error: str) -> str:
     """The lines of apt's complaint that say something, shortened to fit a message."""
     lines = [line for line in mask_urls(error).splitlines() if line.strip()]
-    said = [line.strip() for line in lines if line.startswith(("E:", "W:", " "))]
-    return "; ".join(said[:6]) or mask_urls(error).strip()[-400:]
+    answer = [line.strip() for line in lines if line.startswith(("E:", "W:", " "))]
+    return "; ".join(answer[:6]) or mask_urls(error).strip()[-400:]

@@ -79,12 +79,12 @@ def streaming(argv: list[str], seconds: float, *, reads: bool) -> Iterator[Strea
     Then it is killed, which ends what the block waits for. What it says goes to a file: a pipe that
     nobody reads would stop it. Raises OSError where it cannot be run.
     """
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
             stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
-            stderr=said,
+            stderr=output,
             start_new_session=True,
         )
         pipe = process.stdout if reads else process.stdin
@@ -107,8 +107,8 @@ def streaming(argv: list[str], seconds: float, *, reads: bool) -> Iterator[Strea
             watchdog.cancel()
             if process.poll() is None:
                 _kill(process)
-        said.seek(0)
-        lines = said.read().decode(errors="replace").strip().splitlines()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").strip().splitlines()
         run.code, run.words = process.returncode, " ".join(lines[-2:])
 
 

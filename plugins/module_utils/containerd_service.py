@@ -46,8 +46,10 @@ class Containerd:
             if temporary:
                 temporary.unlink(missing_ok=True)
         if rc != 0:
-            said = "it did not answer" if rc == TIMED_OUT else (err.strip().splitlines() or ["no reason"])[-1]
-            raise ValueError(f"containerd does not take {self.path}: {said}")
+            message = (
+                "it did not answer" if rc == TIMED_OUT else (err.strip().splitlines() or ["no reason"])[-1]
+            )
+            raise ValueError(f"containerd does not take {self.path}: {message}")
         return containerd_config.registry_trees(out)
 
     def with_trees(self) -> tuple[str, str]:

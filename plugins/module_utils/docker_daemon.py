@@ -86,13 +86,13 @@ def unmet(
 
 def blame(journal: list[str]) -> str:
     """The daemon's own last word on why it did not start, without the unit manager's lines around it."""
-    said = [
+    lines = [
         line
         for line in journal
         if not line.startswith(("docker.service", "Failed to start", "Start", "Stop"))
     ]
-    errors = [line for line in said if "level=info" not in line and "level=warning" not in line]
-    return (errors or said or ["its journal says nothing"])[-1]
+    errors = [line for line in lines if "level=info" not in line and "level=warning" not in line]
+    return (errors or lines or ["its journal says nothing"])[-1]
 
 
 class Daemon:

@@ -28,12 +28,12 @@ def journal(run: RunFull, unit: str) -> str:
     """The unit's own last words, systemd's left out."""
     _, output, _ = run(["journalctl", "-u", f"{unit}.service", "-n", "12", "--no-pager", "-o", "cat"])
     chatter = ("Starting ", "Started ", "Stopping ", "Stopped ", "Failed to start ", f"{unit}.service:")
-    said = [line.strip() for line in output.splitlines() if line.strip()]
-    return "; ".join([line for line in said if not line.startswith(chatter)][-3:])
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return "; ".join([line for line in lines if not line.startswith(chatter)][-3:])
 
 
 def kernel_words(run: RunFull) -> str:
     """What the kernel said last about the driver."""
     _, output, _ = run(["journalctl", "-k", "-n", "200", "--no-pager", "-o", "cat"])
-    said = [line.strip() for line in output.splitlines() if "nvidia" in line.lower() or "NVRM" in line]
-    return "; ".join(said[-4:])
+    lines = [line.strip() for line in output.splitlines() if "nvidia" in line.lower() or "NVRM" in line]
+    return "; ".join(lines[-4:])

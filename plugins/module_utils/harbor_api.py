@@ -68,7 +68,7 @@ class Harbor:
         finally:
             connection.close()
         if answer.status >= 300:
-            raise HarborError(f"{method} {path}: {answer.status} {said(text) or answer.reason}")
+            raise HarborError(f"{method} {path}: {answer.status} {error_text(text) or answer.reason}")
         try:
             return json.loads(text) if text.strip() else None
         except ValueError:
@@ -114,7 +114,7 @@ class Harbor:
             raise HarborError(f"{self.authority} cannot be read as an authority: {error}") from error
 
 
-def said(text: str) -> str:
+def error_text(text: str) -> str:
     """Harbor's own message in the body of a refusal."""
     try:
         errors = json.loads(text).get("errors") or []

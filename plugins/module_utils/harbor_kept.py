@@ -94,11 +94,11 @@ def read_files(backup: Path) -> list[Kept]:
     return [Kept(**json.loads(line)) for line in text.splitlines()]
 
 
-def write_manifest(backup: Path, said: dict[str, Any]) -> None:
+def write_manifest(backup: Path, record: dict[str, Any]) -> None:
     """Seal a backup: from here on every change of it is found."""
     dump = backup / DUMP
     sealed = {
-        **said,
+        **record,
         "schema": SCHEMA,
         "files_sha256": sha256_of(backup / FILES),
         "database_sha256": sha256_of(dump) if dump.is_file() else "",

@@ -62,8 +62,8 @@ def fetcher(repository: str, client_config: str, certificates: Path) -> Callable
             if not place:
                 raise
         # Harbor asks even strangers for a token.
-        said = json.loads(read(place, user))
-        token = said.get("token") or said.get("access_token")
+        reply = json.loads(read(place, user))
+        token = reply.get("token") or reply.get("access_token")
         return read(url, {**accept, "Authorization": f"Bearer {token}"})
 
     return fetch

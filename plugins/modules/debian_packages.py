@@ -181,9 +181,9 @@ def transact(module: AnsibleModule, asked: list[str], lifted: list[str]) -> None
         if lifted:
             module.run_command(["apt-mark", "hold", *lifted], check_rc=True)
     if rc != 0:
-        said = (complaints(out, err) + complaints(update_out, update_err)) or [err.strip()]
+        answer = (complaints(out, err) + complaints(update_out, update_err)) or [err.strip()]
         module.fail_json(
-            msg=f"{', '.join(asked)} could not be installed: {' '.join(said[:4])}. "
+            msg=f"{', '.join(asked)} could not be installed: {' '.join(answer[:4])}. "
             "See that this host reaches its package sources and that they have this version.",
             rc=rc,
             stderr_lines=mask_urls(err or out).splitlines()[-30:],

@@ -229,9 +229,9 @@ def refuse_invalid(module: AnsibleModule, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        code, said, errors = run_bounded([dockerd, "--validate", "--config-file", file.name], 60)
+        code, output, errors = run_bounded([dockerd, "--validate", "--config-file", file.name], 60)
     if code != 0:
-        told = mask_urls(errors or said).replace(file.name, module.params["path"]).strip()
+        told = mask_urls(errors or output).replace(file.name, module.params["path"]).strip()
         module.fail_json(msg=f"Docker refuses these options: {told[-500:]}. Nothing was changed.")
 
 

@@ -188,7 +188,7 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     kept.write_files(backup, files)
     shutil.copyfile(Path(record["release"]) / "harbor.yml", backup / "harbor.yml")
     (backup / "harbor.yml").chmod(0o600)
-    said = {
+    answer = {
         "version": record["version"],
         "created": name,
         "database": options["database"],
@@ -199,11 +199,11 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
         # The dump was made of a read-only Harbor: whoever restores it needs what was before.
         "read_only_before": was_read_only,
     }
-    kept.write_manifest(backup, said)
+    kept.write_manifest(backup, answer)
     if found := kept.wrong(backup):
         raise BackupError(f"what was written does not verify: {'; '.join(found[:3])}")
     backup.rename(directory / name)
-    return {**said, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
+    return {**answer, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
             "removed": kept.prune(directory, options["keep"])}  # fmt: skip
 
 
@@ -215,8 +215,8 @@ def verify(module: AnsibleModule) -> dict[str, Any]:
         raise BackupError(f"{chosen} is not what was written: {'; '.join(found[:3])}{more}")
     manifest = kept.read_manifest(chosen)
     keys = ("version", "created", "database", "storage", "files", "bytes")
-    said = {key: manifest[key] for key in keys if key in manifest}
-    return {**said, "backup": str(chosen), "damaged": kept.damaged(kept.read_files(chosen))}
+    record = {key: manifest[key] for key in keys if key in manifest}
+    return {**record, "backup": str(chosen), "damaged": kept.damaged(kept.read_files(chosen))}
 
 
 def main() -> None:
@@ -251,7 +251,7 @@ def main() -> None:
         with alone("harbor-backup", LOCK_S):
             if state == "writable":
                 module.exit_json(changed=writable(harbor, options["directory"], options["insist_s"]))
-            said = take(module, harbor) if state == "taken" else verify(module)
+            answer = take(module, harbor) if state == "taken" else verify(module)
     except (BackupError, DumpError, HarborError, OSError, ValueError) as error:
         still = (Path(options["directory"]) / READ_ONLY).is_file()
         after = " HARBOR IS STILL READ-ONLY: the next apply or backup ends that." if still else ""
@@ -259,9 +259,9 @@ def main() -> None:
         module.fail_json(msg=f"Harbor's backup could not be {verb}: {error}.{after}", code="harbor.backup")
     module.exit_json(
         changed=state == "taken",
-        backup=said["backup"],
-        damaged=said["damaged"],
-        clusterctl={"facts": {"backup": said}},
+        backup=answer["backup"],
+        damaged=answer["damaged"],
+        clusterctl={"facts": {"backup": answer}},
     )
 
 

@@ -119,8 +119,8 @@ def require_signature(archive: Path, signature: str, key: str) -> None:
         signed.write_text(signature, encoding="utf-8")
         rc, _, err = run_bounded(["gpgv", "--keyring", str(keyring), str(signed), str(archive)], VERIFY_S)
     if rc != 0:
-        said = " ".join(line.removeprefix("gpgv: ") for line in err.splitlines()[-2:])
-        raise RefusedError(f"its signature is not good: {said}")
+        message = " ".join(line.removeprefix("gpgv: ") for line in err.splitlines()[-2:])
+        raise RefusedError(f"its signature is not good: {message}")
 
 
 def members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:

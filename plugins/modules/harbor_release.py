@@ -165,10 +165,10 @@ def run(
     rc, out, err = run_bounded(argv, seconds, {"TERM": "dumb"})
     if rc != 0 and not good_all_the_same():
         lines = plain(f"{out}\n{err}")[-TAIL:]
-        said = " | ".join(lines[-4:]) or f"exit code {rc}"
-        said += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
+        message = " | ".join(lines[-4:]) or f"exit code {rc}"
+        message += f" ({hint_if_late})" if hint_if_late and rc == TIMED_OUT else ""
         module.fail_json(
-            msg=f"{failed}: {said}. Fix that and apply again; the installation is repeated from its start.",
+            msg=f"{failed}: {message}. Fix that and apply again; the installation restarts.",
             rc=rc,
             stderr_lines=lines,
             **({"code": code} if code else late(rc)),

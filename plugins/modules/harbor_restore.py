@@ -83,9 +83,9 @@ class RestoreError(Exception):
     """The backup cannot be put back here."""
 
 
-def write_mark(directory: str, **said: Any) -> None:
+def write_mark(directory: str, **answer: Any) -> None:
     """Write down how far it is."""
-    replace_file(Path(directory) / RESTORE, json.dumps(said, sort_keys=True) + "\n", 0o600)
+    replace_file(Path(directory) / RESTORE, json.dumps(answer, sort_keys=True) + "\n", 0o600)
 
 
 def require_empty(data_dir: Path, record: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ def run(argv: list[str], what: str, seconds: float = ORDINARY_S) -> str:
 
 def last_words(rc: int, out: str, err: str) -> str:
     """What a program said at its end."""
-    said = " ".join((err or out).strip().splitlines()[-2:])
-    return f"{said} ({PULLING})" if rc == TIMED_OUT else said
+    message = " ".join((err or out).strip().splitlines()[-2:])
+    return f"{message} ({PULLING})" if rc == TIMED_OUT else message
 
 
 def start_database(options: dict[str, Any]) -> None:

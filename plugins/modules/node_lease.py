@@ -80,8 +80,8 @@ def main() -> None:
         jobs, holder = error.jobs, None
     except OSError as error:
         module.fail_json(msg=f"the lease at {path} cannot be used: {error.strerror}")
-    said = {"taken": taken, "freed": freed, "holder": holder, "jobs": jobs}
-    module.exit_json(changed=taken or freed, clusterctl={"facts": {"lease": said}}, **said)
+    record = {"taken": taken, "freed": freed, "holder": holder, "jobs": jobs}
+    module.exit_json(changed=taken or freed, clusterctl={"facts": {"lease": record}}, **record)
 
 
 if __name__ == "__main__":

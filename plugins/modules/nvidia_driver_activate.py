@@ -285,8 +285,8 @@ def read_back(node: Node, params: dict[str, Any]) -> dict[str, str]:
     """Versions as the running things print them; ends the module where they are not the one asked for."""
     found = {"driver": gpu_node.loaded_driver(ROOT)}
     code, output, error = node.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-    said = sorted({line.strip() for line in output.splitlines() if line.strip()})
-    found["nvidia_smi"] = ", ".join(said) if code == 0 else (output or error).strip()
+    lines = sorted({line.strip() for line in output.splitlines() if line.strip()})
+    found["nvidia_smi"] = ", ".join(lines) if code == 0 else (output or error).strip()
     if params["fabric_manager"]:
         _, output, error = node.run(["nv-fabricmanager", "--version"])
         found["fabric_manager"] = (output or error).strip().rsplit(" ", 1)[-1]

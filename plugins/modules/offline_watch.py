@@ -184,9 +184,9 @@ def start(module: AnsibleModule, allowed: list[Any]) -> None:
                 )
         wait_for_record(LISTENING_S)
     if read(directory).get("run") != options["run"]:
-        said = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
+        answer = run_bounded(["journalctl", "-u", UNIT, "-n", "5", "--no-pager", "-o", "cat"], 30)[1]
         remove(directory)
-        module.fail_json(msg=f"The watch does not listen: {' | '.join(said.split(chr(10))).strip(' |')}")
+        module.fail_json(msg=f"The watch does not listen: {' | '.join(answer.split(chr(10))).strip(' |')}")
 
 
 @contextmanager
@@ -276,18 +276,18 @@ def main() -> None:
         allowed = networks([*options["allowed"], *(one for name in names for one in addresses(name))])
     except ValueError as error:
         module.fail_json(msg=f"{error}; write addresses or networks, such as 10.0.0.0/24.")
-    said: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     if options["state"] == "ended" and not module.check_mode:
-        said["record"] = end(Path(options["directory"]))
+        record["record"] = end(Path(options["directory"]))
     else:
-        said["sources"] = outside_sources(apt_hosts(Path(options["apt"])), names, allowed)
-        if options["state"] == "started" and not module.check_mode and not said["sources"]:
+        record["sources"] = outside_sources(apt_hosts(Path(options["apt"])), names, allowed)
+        if options["state"] == "started" and not module.check_mode and not record["sources"]:
             try:
                 start(module, allowed)
             except OSError as error:
                 module.fail_json(msg=f"The watch cannot be started: {error}")
-            said["listening"] = True
-    module.exit_json(changed=False, clusterctl={"facts": {"offline": said}})
+            record["listening"] = True
+    module.exit_json(changed=False, clusterctl={"facts": {"offline": record}})
 
 
 if __name__ == "__main__":

@@ -67,8 +67,8 @@ def needs(labels: Mapping[str, str], environment: Iterable[str], tag: str = "") 
     """Read an image's configuration: our label, else NVIDIA's requirement, else CUDA's major version."""
     env = dict(word.partition("=")[::2] for word in environment)
     tagged = _TAG.search(tag)
-    said = _first(labels, CUDA_LABELS) or env.get("CUDA_VERSION", "")
-    cuda = said or (tagged[1] if tagged else "")
+    answer = _first(labels, CUDA_LABELS) or env.get("CUDA_VERSION", "")
+    cuda = answer or (tagged[1] if tagged else "")
     cudnn = (
         _first(labels, CUDNN_LABELS)
         or env.get("NV_CUDNN_VERSION", "")
@@ -89,7 +89,7 @@ def needs(labels: Mapping[str, str], environment: Iterable[str], tag: str = "") 
         return replace(contents, drivers=required, source=f"environment {REQUIRE}")
     least = _data()["minimum_driver"].get(str(version(cuda)[0])) if version(cuda) else None
     if least:
-        origin = "its CUDA" if said else "the CUDA of its tag"
+        origin = "its CUDA" if answer else "the CUDA of its tag"
         return replace(contents, drivers=(Drivers(str(least)),), source=f"{origin}, by compat/cuda.yml")
     return contents
 

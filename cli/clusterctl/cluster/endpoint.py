@@ -36,25 +36,25 @@ class Endpoint:
 def endpoint(host: Host, connect_timeout_s: float) -> Endpoint:
     """Ask ``ssh -G``. Raises ClusterctlError (``ssh.config``, ``ssh.missing``)."""
     arguments = _arguments(host)
-    said = _ask_ssh(host, arguments)
-    address, port = said.get("hostname", [host.address])[0], int(said.get("port", [str(host.port)])[0])
-    user = said.get("user", [host.user])[0]
+    answer = _ask_ssh(host, arguments)
+    address, port = answer.get("hostname", [host.address])[0], int(answer.get("port", [str(host.port)])[0])
+    user = answer.get("user", [host.user])[0]
     found = Endpoint(
         node=host.name,
         address=address,
         port=port,
         user=user,
-        lookup=_lookup(said, address, port),
-        identity_files=tuple(said.get("identityfile", ())),
-        identities_only=said.get("identitiesonly", ["no"])[0] == "yes",
+        lookup=_lookup(answer, address, port),
+        identity_files=tuple(answer.get("identityfile", ())),
+        identities_only=answer.get("identitiesonly", ["no"])[0] == "yes",
         arguments=(*arguments, host.address),
     )
-    jump, proxy = _proxy(said, found, connect_timeout_s)
+    jump, proxy = _proxy(answer, found, connect_timeout_s)
     return replace(found, jump=jump, proxy=proxy)
 
 
-def _lookup(said: dict[str, list[str]], address: str, port: int) -> str:
-    alias = said.get("hostkeyalias", ["none"])[0]
+def _lookup(record: dict[str, list[str]], address: str, port: int) -> str:
+    alias = record.get("hostkeyalias", ["none"])[0]
     return alias if alias != "none" else lookup_name(address, port)
 
 
@@ -99,18 +99,18 @@ def _ask_ssh(host: Host, arguments: tuple[str, ...]) -> dict[str, list[str]]:
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise _config(host, lines[0] if lines else f"`ssh -G` ended with {done.returncode}")
-    said: dict[str, list[str]] = {}
+    record: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")
-        said.setdefault(key, []).append(value)
-    return said
+        record.setdefault(key, []).append(value)
+    return record
 
 
 def _proxy(
-    said: dict[str, list[str]], way: Endpoint, connect_timeout_s: float
+    record: dict[str, list[str]], way: Endpoint, connect_timeout_s: float
 ) -> tuple[str, tuple[str, ...]]:
     """The jump host's name and the command that reaches the host through it; empty for a direct line."""
-    jump = said.get("proxyjump", ["none"])[0]
+    jump = record.get("proxyjump", ["none"])[0]
     if jump != "none":
         *before, last = jump.split(",")
         # OpenSSH itself logs in to the jump host: with its own keys, agent, and known_hosts.
@@ -120,7 +120,7 @@ def _proxy(
             command += ["-J", ",".join(before)]
         target = f"[{way.address}]:{way.port}"
         return last, (*command, "-W", target, "--", last if "://" in last else f"ssh://{last}")
-    template = said.get("proxycommand", ["none"])[0]
+    template = record.get("proxycommand", ["none"])[0]
     if template == "none":
         return "", ()
     tokens = {"%h": way.address, "%p": str(way.port), "%r": way.user, "%n": way.arguments[-1], "%%": "%"}

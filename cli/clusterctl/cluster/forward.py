@@ -61,8 +61,8 @@ class _Line:
         while not self.socket.exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK_S)
-                said = process.stderr.read().decode(errors="replace") if process.stderr else ""
-                raise self._refusal(reason(said, self._node))
+                answer = process.stderr.read().decode(errors="replace") if process.stderr else ""
+                raise self._refusal(reason(answer, self._node))
             if time.monotonic() > deadline:
                 self.end()
                 raise self._refusal(f"no login within {LOGIN_S:.0f} s")

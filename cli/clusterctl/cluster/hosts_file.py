@@ -206,11 +206,11 @@ def _plain_hosts(root: MappingNode, leave_out: str) -> Any:
             return [plain(item, False) for item in node.value]
         found = {}
         for key, value in yaml_nodes.entries(node) if isinstance(node, MappingNode) else ():
-            said = plain(value, key.value == "hosts")
+            answer = plain(value, key.value == "hosts")
             if in_hosts and key.value == leave_out:
                 continue
-            if in_hosts or said not in (None, {}):
-                found[key.value] = said
+            if in_hosts or answer not in (None, {}):
+                found[key.value] = answer
         return found
 
     return plain(root, False)

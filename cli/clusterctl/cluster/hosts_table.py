@@ -44,24 +44,24 @@ def reach_table(reached: Iterable[Reached]) -> Table:
 
 def remarks(reached: Iterable[Reached]) -> list[str]:
     """One sentence for each host that wants attention: why, and what to do."""
-    said = []
+    lines = []
     for host in reached:
         if host.state != OK:
             because = host.because.rstrip(".")
-            said.append(f"{host.node}: {because}. {host.remedy}".rstrip())
+            lines.append(f"{host.node}: {because}. {host.remedy}".rstrip())
             continue
         if host.sudo == "wants password":
-            said.append(f"{host.node}: sudo needs a password. Give --ask-become-pass.")
+            lines.append(f"{host.node}: sudo needs a password. Give --ask-become-pass.")
         elif host.sudo in ("none", "not allowed", "password refused"):
-            said.append(f"{host.node}: {host.user} cannot become root (sudo: {host.sudo}).")
+            lines.append(f"{host.node}: {host.user} cannot become root (sudo: {host.sudo}).")
         if host.python == "none":
-            said.append(f"{host.node}: there is no python3. Install it: Ansible needs it there.")
+            lines.append(f"{host.node}: there is no python3. Install it: Ansible needs it there.")
         if host.shell_s is not None and host.shell_s > SLOW_SHELL_S:
-            said.append(
+            lines.append(
                 f"{host.node}: its shell takes {host.shell_s:.1f} s to start, at every task. "
                 f"Look at the .bashrc of {host.user}."
             )
-    return said
+    return lines
 
 
 def fingerprint_lines(proposals: Sequence[Proposal]) -> list[str]:

@@ -261,9 +261,9 @@ def _listing(directory: ClusterDirectory) -> dict[str, Any]:
             listing = None
         if isinstance(listing, dict):
             return listing
-    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     reason = next(
-        (line for line in said if line.startswith("[ERROR]")), said[-1] if said else "it said nothing"
+        (line for line in lines if line.startswith("[ERROR]")), lines[-1] if lines else "it said nothing"
     )
     reason = reason.removeprefix("[ERROR]:").strip()
     vault = "vault" in reason.lower()

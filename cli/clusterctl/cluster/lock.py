@@ -96,10 +96,10 @@ def read(directory: ClusterDirectory) -> Lock | None:
 def parse(text: str, file: Path) -> Lock:
     """Read a lock's text. Raises ClusterctlError (``images.lock-unreadable``)."""
     try:
-        said = yaml.safe_load(text)
-        if not isinstance(said, dict):
+        answer = yaml.safe_load(text)
+        if not isinstance(answer, dict):
             raise _unreadable(file, "it holds no mapping")
-        return Lock.model_validate({"schema_": said.pop("schema", None), **said})
+        return Lock.model_validate({"schema_": answer.pop("schema", None), **answer})
     except yaml.YAMLError as error:
         raise _unreadable(file, " ".join(str(error).split())) from None
     except ValidationError as error:
@@ -117,8 +117,8 @@ def text_of(lock: Lock) -> str:
     """The file's text: the same lock, the same text."""
     record = lock.model_dump(mode="json", exclude_defaults=True)
     images = [_plain(image) for image in record.pop("images", [])]
-    said = {"schema": SCHEMA, **record, "images": images}
-    dumped = yaml.dump(said, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+    answer = {"schema": SCHEMA, **record, "images": images}
+    dumped = yaml.dump(answer, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
     return HEAD + re.sub(r"^- ", "\n- ", dumped, flags=re.MULTILINE)
 
 

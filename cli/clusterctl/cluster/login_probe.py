@@ -89,12 +89,12 @@ def ask(transport: paramiko.Transport, passwords: Passwords, deadline: Deadline)
     return read(heard.decode("utf-8", "replace"), answered, shell_s=round(max(answered - begun, 0.0), 3))
 
 
-def read(said: str, answered: float, shell_s: float | None) -> Facts:
+def read(message: str, answered: float, shell_s: float | None) -> Facts:
     """The facts in what the probe printed. Raises ReachError (``no-shell``) where it did not run."""
-    _, start, rest = said.partition(START)
+    _, start, rest = message.partition(START)
     body, end, _ = rest.partition(END)
     if not start or not end:
-        first = next((line for line in said.splitlines() if line.strip()), "nothing")
+        first = next((line for line in message.splitlines() if line.strip()), "nothing")
         raise ReachError("no-shell", f"the login works, and no command runs; it says: {first[:200]}")
     values = dict(line.split("=", 1) for line in body.splitlines() if "=" in line)
     return Facts(

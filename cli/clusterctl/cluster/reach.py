@@ -190,8 +190,8 @@ def _through(process: subprocess.Popen[bytes], endpoint: Endpoint, error: ReachE
         process.wait(timeout=1.0)
     except subprocess.TimeoutExpired:
         return error
-    said = (process.stderr.read().decode(errors="replace") if process.stderr else "").strip().splitlines()
-    reason = said[-1] if said else f"it ended with {process.returncode}"
+    lines = (process.stderr.read().decode(errors="replace") if process.stderr else "").strip().splitlines()
+    reason = lines[-1] if lines else f"it ended with {process.returncode}"
     remedy = "Log in there once by hand: its host key must be known, and its login need no typing."
     return ReachError("jump", f"no way through {endpoint.jump}: {reason}", remedy)
 

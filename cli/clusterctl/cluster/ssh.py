@@ -209,14 +209,14 @@ class OpenSshTransport:
             if host.name in self._connected:
                 return
             # A background master keeps its standard error open: a file, or we would wait for it for ever.
-            with self._logins, tempfile.TemporaryFile("w+") as said:
+            with self._logins, tempfile.TemporaryFile("w+") as output:
                 command = ["ssh", *self._options(host, master=True), "-f", "-N", host.address]
                 try:
                     code = subprocess.run(
                         command,
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
-                        stderr=said,
+                        stderr=output,
                         timeout=LOGIN_S,
                         env=self._environment,
                         start_new_session=True,
@@ -225,8 +225,8 @@ class OpenSshTransport:
                 except subprocess.TimeoutExpired:
                     raise NodeUnreachableError(host.name, f"no login within {LOGIN_S:.0f} s") from None
                 if code != 0:
-                    said.seek(0)
-                    raise NodeUnreachableError(host.name, reason(said.read(), host.name))
+                    output.seek(0)
+                    raise NodeUnreachableError(host.name, reason(output.read(), host.name))
             self._connected.add(host.name)
 
     def _disconnect(self, host: Host) -> None:
@@ -266,8 +266,8 @@ class OpenSshTransport:
         }
         if self._passwords.ssh:
             options["NumberOfPasswordPrompts"] = "1"
-        said = [*checking_options(self._known_hosts), *(f"{key}={value}" for key, value in options.items())]
-        words = [word for option in said for word in ("-o", option)]
+        lines = [*checking_options(self._known_hosts), *(f"{key}={value}" for key, value in options.items())]
+        words = [word for option in lines for word in ("-o", option)]
         if "ansible_port" in host.variables or "ansible_ssh_port" in host.variables:
             words += ["-p", str(host.port)]
         if host.user:

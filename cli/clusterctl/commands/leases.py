@@ -63,19 +63,23 @@ def release(
     ) as session:
         nodes = nodes_of(session)
         found = nodes.show(chosen.names)
-        unasked = {host: said.failed for host, said in found.items() if said.failed}
+        unasked = {host: answer.failed for host, answer in found.items() if answer.failed}
         for host, why in unasked.items():
             console.say(f"{host}: it could not be asked: {why}")
-        ours = {host: said for host, said in found.items() if said.holder and said.holder.run == run}
+        ours = {host: answer for host, answer in found.items() if answer.holder and answer.holder.run == run}
         if not ours and not unasked:
             raise _nothing_of(run, found)
-        _refuse_alive({said.holder for said in ours.values() if said.holder}, dead=dead)
+        _refuse_alive({answer.holder for answer in ours.values() if answer.holder}, dead=dead)
         at_work = {
-            host: f"job {', '.join(said.jobs)} still runs on it" for host, said in ours.items() if said.jobs
+            host: f"job {', '.join(answer.jobs)} still runs on it"
+            for host, answer in ours.items()
+            if answer.jobs
         }
         for host, why in at_work.items():
             console.say(f"{host}: not freed: {why}; run this again when it has ended")
-        holding = {host: said.holder for host, said in ours.items() if said.holder and host not in at_work}
+        holding = {
+            host: answer.holder for host, answer in ours.items() if answer.holder and host not in at_work
+        }
         # A run has one lease; if nodes say otherwise, each is freed of what it showed.
         leases = hosts_by(holding)
         left = unasked | at_work
@@ -138,7 +142,7 @@ def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
 
 
 def _nothing_of(run: str, found: Mapping[str, LeaseAnswer]) -> ClusterctlError:
-    others = {said.holder.holder for said in found.values() if said.holder}
+    others = {answer.holder.holder for answer in found.values() if answer.holder}
     return ClusterctlError(
         f"no node holds a lease of {run}",
         code="unlock.no-lease",

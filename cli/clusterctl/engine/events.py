@@ -233,9 +233,9 @@ def parse(line: str | bytes) -> Event | None:
     return None if isinstance(event, (JobStarted, JobFinished)) and not is_job_id(event.job_id) else event
 
 
-def is_job_id(said: object) -> bool:
+def is_job_id(answer: object) -> bool:
     """Whether a node's word for one of its jobs is the name of a job."""
-    return isinstance(said, str) and JOB_ID.fullmatch(said) is not None
+    return isinstance(answer, str) and JOB_ID.fullmatch(answer) is not None
 
 
 def as_record(event: Event) -> dict[str, Any]:

@@ -75,14 +75,14 @@ def message_of(result: TaskResult) -> str:
         return _trim("\n".join(f"{label}: {text}" for label, text in zip(labels, texts, strict=True)))
     if result.argument_errors:
         return _trim("the settings are refused: " + "; ".join(result.argument_errors))
-    said = "\n".join(line for line in result.msg.splitlines() if not _SSH_CHATTER.match(line))
-    said = _NOISE.sub("", said.strip())
-    if result.rc not in (None, 0) and (not said or "non-zero return code" in said):
+    message = "\n".join(line for line in result.msg.splitlines() if not _SSH_CHATTER.match(line))
+    message = _NOISE.sub("", message.strip())
+    if result.rc not in (None, 0) and (not message or "non-zero return code" in message):
         last = _last(result.stderr) or "it said nothing"
         return _trim(f"the command ended with exit code {result.rc}: {last}")
     if result.status == Status.UNREACHABLE:
-        return f"it cannot be reached: {_trim(said) or 'no answer'}"
-    return _trim(said) or _last(result.stderr) or "the task failed and gave no reason"
+        return f"it cannot be reached: {_trim(message) or 'no answer'}"
+    return _trim(message) or _last(result.stderr) or "the task failed and gave no reason"
 
 
 def remedy_for(text: str, host: str) -> str:

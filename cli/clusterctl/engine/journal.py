@@ -96,9 +96,9 @@ def cut_off(path: Path) -> dict[str, str]:
             case HostStarted():
                 tasks[event.host] = titles.get(event.task_id, "a task")
             case TaskResult():
-                said = tasks.pop(event.host, None)
-                if said is not None and event.status == Status.UNREACHABLE:
-                    lost[event.host] = said
+                answer = tasks.pop(event.host, None)
+                if answer is not None and event.status == Status.UNREACHABLE:
+                    lost[event.host] = answer
             case Stats():
                 tasks.clear()
             case _:

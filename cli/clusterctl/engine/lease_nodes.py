@@ -64,17 +64,17 @@ class LeaseNodes:
             host: _answer(outcome.ledger.hosts[host], state, outcome.reasons[host])
             for host, state in outcome.states.items()
         }
-        return {host: said for host, said in answers.items() if said is not None}
+        return {host: answer for host, answer in answers.items() if answer is not None}
 
 
 def _answer(one: HostRecord, state: HostState, reason: str) -> LeaseAnswer | None:
     """What a node said; None where its tasks were all skipped, since another refused before."""
-    said = one.facts.get("lease")
-    if isinstance(said, Mapping):
-        holder, jobs = said.get("holder"), said.get("jobs")
+    answer = one.facts.get("lease")
+    if isinstance(answer, Mapping):
+        holder, jobs = answer.get("holder"), answer.get("jobs")
         return LeaseAnswer(
-            taken=bool(said.get("taken")),
-            freed=bool(said.get("freed")),
+            taken=bool(answer.get("taken")),
+            freed=bool(answer.get("freed")),
             holder=from_record(holder) if isinstance(holder, Mapping) else None,
             jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
         )

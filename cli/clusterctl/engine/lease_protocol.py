@@ -114,12 +114,14 @@ def classify_answers(
     answers: LeaseAnswers,
 ) -> tuple[dict[str, Lease], dict[str, Sequence[str]], dict[str, LeaseAnswer]]:
     """Nodes that were not taken: held by whom, at work on what, or why they did not say."""
-    not_taken = {host: said for host, said in answers.items() if not said.taken}
-    refused = {host: said.holder for host, said in not_taken.items() if said.holder}
+    not_taken = {host: answer for host, answer in answers.items() if not answer.taken}
+    refused = {host: answer.holder for host, answer in not_taken.items() if answer.holder}
     working: dict[str, Sequence[str]]
-    working = {host: said.jobs for host, said in not_taken.items() if said.jobs and host not in refused}
-    silent = {host: said for host, said in not_taken.items() if host not in refused and host not in working}
-    return refused, working, {host: said if said.failed else NO_ANSWER for host, said in silent.items()}
+    working = {host: answer.jobs for host, answer in not_taken.items() if answer.jobs and host not in refused}
+    silent = {
+        host: answer for host, answer in not_taken.items() if host not in refused and host not in working
+    }
+    return refused, working, {host: answer if answer.failed else NO_ANSWER for host, answer in silent.items()}
 
 
 def release_steps(
@@ -131,11 +133,11 @@ def release_steps(
     answers = (yield Release(lease, wanted)) if wanted else {}
     left, lost = {}, {}
     for host in wanted:
-        said = answers.get(host, NO_ANSWER)
-        if said.failed or (host in doubtful and not said.freed):
-            left[host] = said.failed or IN_DOUBT
-        elif not said.freed:
-            lost[host] = said.holder
+        answer = answers.get(host, NO_ANSWER)
+        if answer.failed or (host in doubtful and not answer.freed):
+            left[host] = answer.failed or IN_DOUBT
+        elif not answer.freed:
+            lost[host] = answer.holder
     yield RecordHolders(lease, (*left, *unasked))
     return LeaseOutcome(left=left, lost=lost)
 

@@ -48,8 +48,8 @@ def held(cluster: ClusterDirectory, what: str) -> Iterator[None]:
 def _refusal(cluster: ClusterDirectory, content: bytes) -> ClusterctlError:
     try:
         holder = json.loads(content)
-        said = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
+        output = "{who} on {where} has been running {what} on this cluster since {since}".format(**holder)
         hint = "Wait until it has finished: process {pid} on {where}.".format(**holder)
     except (ValueError, KeyError, TypeError):
-        said, hint = "another process has just started to change this cluster", "Try again in a moment."
-    return ClusterctlError(said, code="engine.held", where=str(cluster.mutex), hint=hint)
+        output, hint = "another process has just started to change this cluster", "Try again in a moment."
+    return ClusterctlError(output, code="engine.held", where=str(cluster.mutex), hint=hint)

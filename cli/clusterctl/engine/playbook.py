@@ -236,8 +236,8 @@ def _ansible_failed(request: PlaybookRequest, log_start: int, exit_code: int) ->
         lines = [line.rstrip() for line in stream.read().decode(errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "[WARNING]"))]
     first = next((i for i, line in enumerate(lines) if line.startswith(ERROR_MARKS)), None)
-    said = lines[first : first + 4] if first is not None else lines[-3:]
-    text = " ".join(said).replace("[ERROR]:", "").strip()
+    answer = lines[first : first + 4] if first is not None else lines[-3:]
+    text = " ".join(answer).replace("[ERROR]:", "").strip()
     return ClusterctlError(
         f"Ansible did not start (exit code {exit_code}): {text or 'no output'}",
         code="engine.ansible",

@@ -166,9 +166,9 @@ def _ask(
     return {name: _jobs(one.facts.get("jobs")) for name, one in outcome.ledger.hosts.items()}
 
 
-def _jobs(said: object) -> list[dict[str, Any]]:
+def _jobs(answer: object) -> list[dict[str, Any]]:
     """What a node says of its jobs, as far as it is about jobs."""
-    jobs = said if isinstance(said, list) else []
+    jobs = answer if isinstance(answer, list) else []
     return [job for job in jobs if isinstance(job, dict) and is_job_id(job.get("id")) and "state" in job]
 
 

@@ -147,8 +147,8 @@ def _bad(hosts: Iterable[HostRecord], now: float, columns: int, room: int) -> li
     by_reason: dict[str, list[str]] = {}
     words: dict[str, str] = {}
     for one in bad:
-        said = _said_of(one, display_state_of(one))
-        by_reason.setdefault(words.setdefault(alike(said, one.name), said), []).append(one.name)
+        answer = _said_of(one, display_state_of(one))
+        by_reason.setdefault(words.setdefault(alike(answer, one.name), answer), []).append(one.name)
     by_state = {state: [one.name for one in bad if display_state_of(one) is state] for state in BAD}
     for groups, fold in ((by_reason, False), (by_reason, True), (by_state, False), (by_state, True)):
         lines = [line for why, group in groups.items() for line in _group(why, group, columns, fold=fold)]

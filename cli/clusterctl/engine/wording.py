@@ -53,10 +53,10 @@ def names(hosts: Sequence[str]) -> str:
     return f"{', '.join(first)} and {len(set(hosts)) - len(first)} more"
 
 
-def hosts_by(said: Mapping[str, T]) -> dict[T, list[str]]:
+def hosts_by(record: Mapping[str, T]) -> dict[T, list[str]]:
     """Hosts of which the same is said, together; what was said first comes first."""
     together: dict[T, list[str]] = {}
-    for host, what in said.items():
+    for host, what in record.items():
         together.setdefault(what, []).append(host)
     return together
 

@@ -55,5 +55,7 @@ def _tell_busy(result: ApplyResult) -> None:
     outcome = result.outcome
     stopped = (host for host, state in outcome.states.items() if state is HostState.BUSY)
     busy = format_hosts({*outcome.busy, *stopped})
-    said = f"done; skipped because busy: {busy}" if outcome.records else f"nothing was changed: {busy} busy"
-    console.say(f"{said} (clusterctl apply --wait 30m waits for busy hosts)")
+    message = (
+        f"done; skipped because busy: {busy}" if outcome.records else f"nothing was changed: {busy} busy"
+    )
+    console.say(f"{message} (clusterctl apply --wait 30m waits for busy hosts)")

@@ -40,6 +40,6 @@ def decide(
     if not bad:
         return Decision(go=True)
     parts = [f"{', '.join(hosts)} {WORDS.get(state, state.value)}" for state, hosts in bad.items()]
-    said = {host: (reasons or {}).get(host, "") for host in bad.get(HostState.SILENT, [])}
-    parts += [f"{host}: {reason}" for host, reason in said.items() if reason]
+    record = {host: (reasons or {}).get(host, "") for host in bad.get(HostState.SILENT, [])}
+    parts += [f"{host}: {reason}" for host, reason in record.items() if reason]
     return Decision(go=False, reason="; ".join(parts))

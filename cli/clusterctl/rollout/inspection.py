@@ -84,19 +84,19 @@ def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: b
     release = host.get("os")
     unit = _mapping(node, "fabric_manager").get("unit")
     lines = installed.stdout.splitlines() if installed else []
-    said = dict(line.partition("=")[::2] for line in lines)
+    answer = dict(line.partition("=")[::2] for line in lines)
     return HostStatus(
         host=node.name,
         os=str(release.get("PRETTY_NAME", "")) if isinstance(release, Mapping) else "",
         kernel=str(host.get("kernel") or ""),
         gpus=_gpus(node),
         driver_loaded=str(_mapping(node, "module").get("version") or ""),
-        driver_installed=said.get("driver", ""),
+        driver_installed=answer.get("driver", ""),
         fabric_manager=_version(_mapping(node, "fabric_manager").get("version")),
         fabric_manager_state=_unit_state(unit),
         toolkit=_version(_mapping(node, "toolkit")),
         docker=_docker(node),
-        image=(said.get("image") == "present" if installed else None) if wants_image else None,
+        image=(answer.get("image") == "present" if installed else None) if wants_image else None,
         busy=node.busy(),
         lease=_lease(node),
         simulated=node.simulated,

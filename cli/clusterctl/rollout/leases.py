@@ -67,7 +67,7 @@ class Holding:
         return [
             *(lost(host, f"taken from us by {holder.holder}") for host, holder in refused.items()),
             *(_at_work(host, jobs) for host, jobs in working.items()),
-            *(_failure(host, said) for host, said in failed.items()),
+            *(_failure(host, answer) for host, answer in failed.items()),
         ]
 
 
@@ -91,7 +91,7 @@ def held(session: Session, hosts: Sequence[str]) -> Iterator[Holding]:
         if outcome.working:
             raise _still_at_work(outcome.working)
         if outcome.failed:
-            yield Holding(lease, [_failure(host, said) for host, said in sorted(outcome.failed.items())],
+            yield Holding(lease, [_failure(host, answer) for host, answer in sorted(outcome.failed.items())],
                           kept=dict(outcome.left))  # fmt: skip
             return
         holding = Holding(lease, asks=do)
@@ -127,7 +127,7 @@ def nodes_of(session: Session) -> LeaseNodes:
 def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     """Whose leases are in the way, and what to do about it."""
     by_run = hosts_by(dict(sorted(refused.items())))
-    said = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
+    message = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
     first = next(iter(by_run))
     hint = (
         f"Wait until it has ended. If it has died: clusterctl leases release {first.run}"
@@ -138,7 +138,7 @@ def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
         f"another run holds {', '.join(sorted(refused))}, and nothing was touched",
         hosts={host: lease.holder for host, lease in refused.items()},
         code="engine.leased",
-        where=said,
+        where=message,
         hint=hint,
     )
 
@@ -215,6 +215,6 @@ def _at_work(host: str, jobs: Sequence[str]) -> Failure:
     return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
 
 
-def _failure(host: str, said: LeaseAnswer) -> Failure:
-    kind = BY_CODE.get(said.code, OTHER)
-    return Failure(host, TASK, said.failed, remedy=kind.remedy.format(host=host), code=kind.code)
+def _failure(host: str, answer: LeaseAnswer) -> Failure:
+    kind = BY_CODE.get(answer.code, OTHER)
+    return Failure(host, TASK, answer.failed, remedy=kind.remedy.format(host=host), code=kind.code)

@@ -255,8 +255,8 @@ def _fallbacks(host: Host, tags: Collection[str]) -> list[str]:
 
 
 def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
-    said, reasons = _ask(session, hosts, "started", allowed)
-    sources = {host: about["sources"] for host, about in said.items() if about.get("sources")}
+    output, reasons = _ask(session, hosts, "started", allowed)
+    sources = {host: about["sources"] for host, about in output.items() if about.get("sources")}
     if sources:
         told: dict[str, list[str]] = {}
         for host, elsewhere in sources.items():
@@ -269,7 +269,7 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
             where=format_hosts(sources),
             hint=f"Take the sources away, point them to a mirror of yours, or name it in {ALLOWED}.",
         )
-    silent = {host: reasons.get(host, "") for host in hosts if not said.get(host, {}).get("listening")}
+    silent = {host: reasons.get(host, "") for host in hosts if not output.get(host, {}).get("listening")}
     if silent:
         because = next(filter(None, silent.values()), "it did not answer")
         raise ClusterctlError(
@@ -282,8 +282,10 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
 
 
 def _end(session: Session, hosts: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    said, _ = _ask(session, hosts, "ended", Allowed((), ()))
-    return {host: about["record"] for host, about in said.items() if isinstance(about.get("record"), Mapping)}
+    output, _ = _ask(session, hosts, "ended", Allowed((), ()))
+    return {
+        host: about["record"] for host, about in output.items() if isinstance(about.get("record"), Mapping)
+    }
 
 
 def _ask(
@@ -298,6 +300,6 @@ def _ask(
     }
     asking = replace(session, extra_vars={**session.extra_vars, **variables}, calls=None)
     outcome = play(asking, PLAYBOOK, hosts)
-    said = {host: dict(one.facts.get("offline") or {}) for host, one in outcome.ledger.hosts.items()}
+    record = {host: dict(one.facts.get("offline") or {}) for host, one in outcome.ledger.hosts.items()}
     bad = {host: outcome.reasons[host] for host, state_of in outcome.states.items() if state_of in BAD}
-    return said, bad
+    return record, bad

@@ -58,11 +58,11 @@ class Asked:
     @property
     def arguments(self) -> list[str]:
         """How the run records what it was asked."""
-        said = ["--only", ",".join(self.only)] if self.only else []
-        said += ["--limit", self.limit] if self.limit else []
-        said += ["--full"] if self.full else []
-        said += ["--wave", str(self.wave)] if self.wave != MAX_WAVE else []
-        return said + [f"--{flag.replace('_', '-')}" for flag in FLAGS if getattr(self, flag)]
+        lines = ["--only", ",".join(self.only)] if self.only else []
+        lines += ["--limit", self.limit] if self.limit else []
+        lines += ["--full"] if self.full else []
+        lines += ["--wave", str(self.wave)] if self.wave != MAX_WAVE else []
+        return lines + [f"--{flag.replace('_', '-')}" for flag in FLAGS if getattr(self, flag)]
 
     @property
     def extra_vars(self) -> dict[str, bool]:

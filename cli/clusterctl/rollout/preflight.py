@@ -103,10 +103,10 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
     """Findings of a preflight run; a host that failed, or said nothing, is an error of its own."""
     findings: list[PreflightFinding] = []
     for name, one in outcome.ledger.hosts.items():
-        said = [_finding(name, record) for record in one.findings]
-        findings += list(dict.fromkeys(said))
+        lines = [_finding(name, record) for record in one.findings]
+        findings += list(dict.fromkeys(lines))
         state = outcome.states[name]
-        explained = state is HostState.FAILED and any(f.severity is PreflightSeverity.ERROR for f in said)
+        explained = state is HostState.FAILED and any(f.severity is PreflightSeverity.ERROR for f in lines)
         if state in BAD and state is not HostState.INTERRUPTED and not explained:
             remedy = one.failure.remedy if one.failure else "See ansible.log of this run."
             because = one.failure.message if one.failure else outcome.reasons[name]
@@ -137,14 +137,14 @@ SUBJECTS = {HostState.UNREACHABLE: "reach", HostState.SILENT: "answer"}
 
 def findings_of(host: str, result: Mapping[str, Any]) -> list[PreflightFinding]:
     """The findings in one result of the preflight module."""
-    said = (result.get("clusterctl") or {}).get("findings", [])
-    return [_finding(host, record) for record in said]
+    answer = (result.get("clusterctl") or {}).get("findings", [])
+    return [_finding(host, record) for record in answer]
 
 
 def _finding(host: str, record: Mapping[str, Any]) -> PreflightFinding:
     """A module's own record; a severity that we do not know is an error, so that it is not overlooked."""
-    said = str(record.get("severity", ""))
-    severity = PreflightSeverity(said) if said in set(PreflightSeverity) else PreflightSeverity.ERROR
+    message = str(record.get("severity", ""))
+    severity = PreflightSeverity(message) if message in set(PreflightSeverity) else PreflightSeverity.ERROR
     subject, found = str(record.get("subject", "")), _text(record.get("found"))
     kind = kind_of(found, record.get("code"))
     return PreflightFinding(

@@ -157,18 +157,18 @@ def tell(pulled: Sequence[WavePull]) -> None:
         console.say(f"images, {told(one)}")
 
 
-def _node_pull(host: Host, said: Mapping[str, Any], locked: Mapping[str, Mapping[str, int]]) -> NodePull:
-    layers = said.get("layers") or {}
+def _node_pull(host: Host, record: Mapping[str, Any], locked: Mapping[str, Mapping[str, int]]) -> NodePull:
+    layers = record.get("layers") or {}
     # What moved is known better by the node than what there was to move.
-    if not said.get("seconds"):
-        layers = locked.get(str(said.get("digest"))) or layers
+    if not record.get("seconds"):
+        layers = locked.get(str(record.get("digest"))) or layers
     return NodePull(
         host.name,
         sum(int(size) for size in layers.values()),
         len(layers),
-        _number(host, LINK) or float(said.get("link_mbps") or 0),
-        float(said.get("seconds") or 0),
-        float(said.get("download_s") or 0),
+        _number(host, LINK) or float(record.get("link_mbps") or 0),
+        float(record.get("seconds") or 0),
+        float(record.get("download_s") or 0),
     )
 
 

@@ -109,12 +109,12 @@ def run_operation(
 
 def _result(run: str, host: str, outcome: PlaybookOutcome) -> OperationResult:
     one = outcome.ledger.hosts[host]
-    said = one.facts.get("backup") or {}
+    answer = one.facts.get("backup") or {}
     code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_GOOD if outcome.good else EXIT_CLUSTER_BAD
     # Layers that were damaged before are in the backup as they were: it is whole, the registry is not.
-    if code == EXIT_GOOD and said.get("damaged"):
+    if code == EXIT_GOOD and answer.get("damaged"):
         code = EXIT_CLUSTER_BAD
-    return OperationResult(run, host, code, one.changed, said, (one.failure,) if one.failure else ())
+    return OperationResult(run, host, code, one.changed, answer, (one.failure,) if one.failure else ())
 
 
 def log_of(chosen: opening.Selection, result: OperationResult) -> Path:

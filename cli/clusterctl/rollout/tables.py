@@ -94,8 +94,8 @@ def tell_failures(failures: Iterable[Failure]) -> None:
     """
     groups: dict[tuple[str, ...], list[Failure]] = {}
     for failure in failures:
-        said = (failure.task, failure.message, failure.detail, failure.where, failure.remedy)
-        groups.setdefault(tuple(alike(text, failure.host) for text in said), []).append(failure)
+        answer = (failure.task, failure.message, failure.detail, failure.where, failure.remedy)
+        groups.setdefault(tuple(alike(text, failure.host) for text in answer), []).append(failure)
     for first, *others in groups.values():
         console.tell(
             f"{format_hosts([first.host, *(other.host for other in others)])}: {first.task}",

@@ -75,6 +75,6 @@ def bootstrap(system: str, packages: Sequence[str], target: Path, *, hooks: Sequ
 
 def _proxy_options() -> list[str]:
     """The proxy that this machine's apt uses: mmdebstrap does not read it by itself."""
-    said = call(["apt-config", "dump", "--format", "%f=%v%n", "Acquire::http::Proxy"], check=False).stdout
-    proxy = said.decode().strip().partition("=")[2]
+    answer = call(["apt-config", "dump", "--format", "%f=%v%n", "Acquire::http::Proxy"], check=False).stdout
+    proxy = answer.decode().strip().partition("=")[2]
     return [f'--aptopt=Acquire::http::Proxy "{proxy}"'] if proxy else []

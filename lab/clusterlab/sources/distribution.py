@@ -103,11 +103,12 @@ def _apt(arguments: list[str]) -> None:
         command, timeout_s=LONGEST_S, check=False, variables=_SETTINGS, code="lab.distribution", hint=hint
     )
     output = (done.stderr + done.stdout).decode(errors="replace").splitlines()
-    said = [line for line in output if line.startswith(("E:", "W:", "Err:"))]
+    lines = [line for line in output if line.startswith(("E:", "W:", "Err:"))]
     # apt-get update ends with 0 where it could fetch nothing, and warns.
-    if done.returncode != 0 or any("Failed to fetch" in line for line in said):
+    if done.returncode != 0 or any("Failed to fetch" in line for line in lines):
+        reason = " ".join(lines[-2:])[:600] or f"exit code {done.returncode}"
         raise DistributionError(
-            f"Debian's packages cannot be had: {' '.join(said[-2:])[:600] or f'exit code {done.returncode}'}",
+            f"packages of Debian cannot be read: {reason}",
             code="lab.distribution",
             where=debian.mirror(),
             hint=hint,

@@ -42,25 +42,25 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 
 def _wrong_on(node: str) -> seeding.Inject:
-    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+    def change(rank: RankOutcome, record: seeding.Raw) -> None:
         if rank.node == node:
-            said["points"][-1].update(correct=False, max_abs_error=3.0)
+            record["points"][-1].update(correct=False, max_abs_error=3.0)
 
     return seeding.verdicts(JOB, change)
 
 
-def _no_points(rank: RankOutcome, said: seeding.Raw) -> None:
-    said["points"] = []
+def _no_points(rank: RankOutcome, record: seeding.Raw) -> None:
+    record["points"] = []
 
 
 def _wrong_beside_silent(evidence: Evidence) -> Evidence:
     """Of the node's GPUs the first says nothing, and the second has wrong sums."""
 
-    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+    def change(rank: RankOutcome, record: seeding.Raw) -> None:
         if (rank.node, rank.gpu) == ("gpu02", 0):
-            said["points"] = []
+            record["points"] = []
         elif (rank.node, rank.gpu) == ("gpu02", 1):
-            said["points"] = [{**point, "correct": False} for point in said["points"]]
+            record["points"] = [{**point, "correct": False} for point in record["points"]]
 
     return seeding.verdicts(JOB, change)(seeding.on_gpus(JOB, missing_on="")(evidence))
 

@@ -71,7 +71,7 @@ def compare(
         raise CannotReadError("none of the measured sizes is judged")
     with_floor = [size for size, each in limits.items() if each.floor is not None]
     nodes = sorted({rank.node for rank in outcome.ranks})
-    backend = said(outcome, "backend")
+    backend = common_value(outcome, "backend")
     conditions = {"nodes": nodes, "ranks": len(outcome.ranks), "backend": backend}
     more = {
         "nodes": nodes,
@@ -135,7 +135,7 @@ def failed_sizes(evidence: Evidence) -> list[int]:
     )
 
 
-def said(outcome: JobOutcome, key: str) -> str:
+def common_value(outcome: JobOutcome, key: str) -> str:
     """What the ranks say of themselves, where they agree. Raises CannotReadError where they do not."""
     values = {str((rank.verdict or {}).get(key, "")) for rank in outcome.ranks}
     if len(values) != 1:
@@ -162,7 +162,7 @@ def limits_at(
     For another ``collective`` the floor is its own across nodes, the rest an all-reduce's.
     """
     nodes = sorted({rank.node for rank in outcome.ranks})
-    backend = said(outcome, "backend")
+    backend = common_value(outcome, "backend")
     if backend == "nccl" and len(nodes) == 1:
         return _within(evidence, nodes[0], len(outcome.ranks), size)
     if size < LATENCY_BOUND_BYTES:
@@ -239,8 +239,8 @@ def _point(point: Mapping[str, Any], limits: GroupLimits | None) -> dict[str, An
 
 
 def _slow(factor: float) -> seeding.Inject:
-    def change(_rank: RankOutcome, said: seeding.Raw) -> None:
-        for point in said["points"]:
+    def change(_rank: RankOutcome, record: seeding.Raw) -> None:
+        for point in record["points"]:
             point["busbw_gbps"] *= factor
             point["time_s_median"] /= factor
 

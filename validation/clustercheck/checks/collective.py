@@ -46,8 +46,8 @@ def points_of(rank: RankOutcome, collective: str) -> list[Mapping[str, Any]]:
 
 def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], name: str) -> Finding | None:
     """The finding where these ranks say that their backend has no such collective; else None."""
-    said = [(rank.verdict or {}).get("not_done") for rank in ranks]
-    reasons = {reason for each in said if isinstance(each, Mapping) and (reason := each.get(name))}
+    lines = [(rank.verdict or {}).get("not_done") for rank in ranks]
+    reasons = {reason for each in lines if isinstance(each, Mapping) and (reason := each.get(name))}
     if not reasons:
         return None
     because = ", ".join(sorted(map(str, reasons)))
@@ -123,8 +123,8 @@ def _faults(name: str) -> tuple[SeededFault, ...]:
 def change(name: str, how: Any, node: str = "") -> seeding.Inject:
     """Change this collective's points, on one node or on all."""
 
-    def on(rank: RankOutcome, said: seeding.Raw) -> None:
-        for point in said["points"]:
+    def on(rank: RankOutcome, record: seeding.Raw) -> None:
+        for point in record["points"]:
             if point["collective"] == name and node in ("", rank.node):
                 how(point)
 
@@ -134,12 +134,12 @@ def change(name: str, how: Any, node: str = "") -> seeding.Inject:
 def wrong_beside_silent(name: str) -> seeding.Inject:
     """Of a node's GPUs the first measured nothing, and the second has wrong values."""
 
-    def on(rank: RankOutcome, said: seeding.Raw) -> None:
-        points = [point for point in said["points"] if point["collective"] == name]
+    def on(rank: RankOutcome, record: seeding.Raw) -> None:
+        points = [point for point in record["points"] if point["collective"] == name]
         if (rank.node, rank.gpu) == ("gpu02", 0):
-            said["points"] = []
+            record["points"] = []
         elif (rank.node, rank.gpu) == ("gpu02", 1):
-            said["points"] = [{**point, "correct": False} for point in points]
+            record["points"] = [{**point, "correct": False} for point in points]
 
     return seeding.chain(seeding.on_gpus(JOB, missing_on=""), seeding.verdicts(JOB, on))
 
@@ -147,8 +147,8 @@ def wrong_beside_silent(name: str) -> seeding.Inject:
 def drop(name: str) -> seeding.Inject:
     """Nobody measured it."""
 
-    def on(_rank: RankOutcome, said: seeding.Raw) -> None:
-        said["points"] = [point for point in said["points"] if point["collective"] != name]
+    def on(_rank: RankOutcome, record: seeding.Raw) -> None:
+        record["points"] = [point for point in record["points"] if point["collective"] != name]
 
     return seeding.verdicts(JOB, on)
 
@@ -156,8 +156,8 @@ def drop(name: str) -> seeding.Inject:
 def lacks(name: str) -> seeding.Inject:
     """The backend has no such collective."""
 
-    def on(_rank: RankOutcome, said: seeding.Raw) -> None:
-        said["not_done"] = {name: f"paddle has no {words(name)} over gloo"}
+    def on(_rank: RankOutcome, record: seeding.Raw) -> None:
+        record["not_done"] = {name: f"paddle has no {words(name)} over gloo"}
 
     return seeding.chain(drop(name), seeding.verdicts(JOB, on))
 

@@ -25,7 +25,7 @@ def limits_at(evidence: Evidence, outcome: JobOutcome, name: str, size: int) -> 
         return None
     of_nodes = Counter(rank.node for rank in outcome.ranks)
     nodes, ranks = len(of_nodes), len(outcome.ranks)
-    nccl = bandwidth.said(outcome, "backend") == "nccl"
+    nccl = bandwidth.common_value(outcome, "backend") == "nccl"
     method = f"{limits.method}, judged by what it means for {collective.words(name)}"
     if nccl and nodes == 1:
         profile = evidence.profile(outcome.ranks[0].node)

@@ -29,9 +29,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if record.get("timed_out"):
         return failed("the container did not end within its time limit", "hangs", len(outside))
     if record.get("rc") != 0:
-        said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+        answer = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
         how = "could not be started with GPUs" if record.get("rc") in _ENGINE else "cannot use the GPUs"
-        return failed(f"a container {how}: {said}", 0, len(outside))
+        return failed(f"a container {how}: {answer}", 0, len(outside))
     return _compare(listed(str(record.get("stdout") or "")), numbers)
 
 

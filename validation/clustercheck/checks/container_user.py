@@ -28,8 +28,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not isinstance(record.get("rc"), int):
         raise CannotReadError("the probe could not start a container")
     if record["rc"] != 0:
-        said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
-        return failed(f"a non-root container cannot use the GPUs: {said}", 0, len(of_root))
+        answer = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+        return failed(f"a non-root container cannot use the GPUs: {answer}", 0, len(of_root))
     seen = listed(str(record.get("stdout") or ""))
     if not of_root or set(seen) - set(of_root):
         raise CannotReadError("a non-root container sees more GPUs than one of root")

@@ -35,8 +35,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
     others = {name: count for name, count in governors.items() if name not in ("", EXPECTED)}
     if others:
-        said = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
-        because = f"of {sum(governors.values())} CPU policies the governor is {said}"
+        message = ", ".join(f"{name} on {count}" for name, count in sorted(others.items()))
+        because = f"of {sum(governors.values())} CPU policies the governor is {message}"
         return warned(
             because, ", ".join(filter(None, sorted(governors))), EXPECTED, source=SOURCE, evidence=more
         )

@@ -82,10 +82,10 @@ def _judge_rank(rank: RankOutcome, common: set[str], tolerance: float) -> Findin
 
 def parameters_of(rank: RankOutcome) -> str:
     """The hash of a rank's parameters. Raises CannotReadError where it names none."""
-    said = (rank.verdict or {}).get("parameters_sha256")
-    if not isinstance(said, str) or len(said) < 16:
+    answer = (rank.verdict or {}).get("parameters_sha256")
+    if not isinstance(answer, str) or len(answer) < 16:
         raise CannotReadError(f"rank {rank.rank} names no hash of its parameters")
-    return said
+    return answer
 
 
 def commonest_parameters(evidence: Evidence, job: str = JOB) -> set[str]:
@@ -121,10 +121,10 @@ def losses_of(rank: RankOutcome) -> list[float]:
     return losses
 
 
-def _on(job: str, node: str, **said: object) -> seeding.Inject:
+def _on(job: str, node: str, **answer: object) -> seeding.Inject:
     def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
         if rank.node == node:
-            verdict.update(said)
+            verdict.update(answer)
 
     return seeding.verdicts(job, change)
 

@@ -55,9 +55,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _read(record: Any, gpus: int) -> Diag:
     """The diagnostic, also where its exit code says that a test failed. Raises CannotReadError."""
-    said = record.get("stdout") if isinstance(record, Mapping) else None
-    if isinstance(record, Mapping) and isinstance(said, str) and "{" in said and not record.get("timed_out"):
-        return parse_dcgm(said, gpus)
+    answer = record.get("stdout") if isinstance(record, Mapping) else None
+    if (
+        isinstance(record, Mapping)
+        and isinstance(answer, str)
+        and "{" in answer
+        and not record.get("timed_out")
+    ):
+        return parse_dcgm(answer, gpus)
     return parse_dcgm(program_output(record, "dcgmi diag"), gpus)
 
 

@@ -35,7 +35,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if problems:
         problem, place = problems[0]
         return failed(
-            "; ".join(said for said, _ in problems),
+            "; ".join(answer for answer, _ in problems),
             _mb(place.free_bytes),
             _mb(_needed(place)),
             unit="MB",

@@ -98,8 +98,8 @@ def _all_at(nodes: dict[str, str]) -> seeding.Inject:
 
 def _runs(node: str, version: str) -> seeding.Inject:
     def change(raw: seeding.Raw) -> None:
-        said = raw["nvidia_smi"]["stdout"]
-        raw["nvidia_smi"]["stdout"] = said.replace(raw["module"]["version"], version)
+        answer = raw["nvidia_smi"]["stdout"]
+        raw["nvidia_smi"]["stdout"] = answer.replace(raw["module"]["version"], version)
         raw["module"]["version"] = version
 
     return seeding.edit(node, change)

@@ -70,10 +70,10 @@ def _stopped_because(
 
 
 def _version(part: Mapping[str, Any]) -> str:
-    said = program_output(part.get("version"), "nv-fabricmanager --version")
-    match = _VERSION.search(said)
+    answer = program_output(part.get("version"), "nv-fabricmanager --version")
+    match = _VERSION.search(answer)
     if match is None:
-        raise CannotReadError(f"nv-fabricmanager --version says {said.strip()[:80]!r}")
+        raise CannotReadError(f"nv-fabricmanager --version says {answer.strip()[:80]!r}")
     return match[1]
 
 

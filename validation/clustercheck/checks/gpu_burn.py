@@ -52,12 +52,12 @@ def _held_down(seen: Mapping[str, Any], told: Mapping[str, Any]) -> Finding | No
     reasons = seen.get("reasons")
     active = [text for name, text in FAULTS.items() if isinstance(reasons, list) and name in reasons]
     if active:
-        said = f"throttled during the burn: {', '.join(active)}, up to {seen.get('temperature_c')} C"
-        return failed(said, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
+        message = f"throttled during the burn: {', '.join(active)}, up to {seen.get('temperature_c')} C"
+        return failed(message, ", ".join(active), "no such reason", evidence=told, remedy=THROTTLE_REMEDY)
     before, after = seen.get("uncorrected_before"), seen.get("uncorrected_after")
     if isinstance(before, int) and isinstance(after, int) and after > before:
-        said = f"{after - before} uncorrected memory errors were counted during the burn"
-        return failed(said, after - before, 0, unit="errors", evidence=told)
+        message = f"{after - before} uncorrected memory errors were counted during the burn"
+        return failed(message, after - before, 0, unit="errors", evidence=told)
     return None
 
 
@@ -70,12 +70,12 @@ def _require_whole(rank: RankOutcome, burn: Mapping[str, Any]) -> None:
 
 
 def _watch(node: str, gpu: int, **changes: Any) -> seeding.Inject:
-    return _SEED.changed(node, gpu, lambda said: said["watch"].update(changes))
+    return _SEED.changed(node, gpu, lambda answer: answer["watch"].update(changes))
 
 
-def _wrong(said: seeding.Raw) -> None:
-    said.update(ok=False, because="5 elements differ from the first product's, in 1 of 60 windows")
-    said["burn"]["errors"] = 5
+def _wrong(record: seeding.Raw) -> None:
+    record.update(ok=False, because="5 elements differ from the first product's, in 1 of 60 windows")
+    record["burn"]["errors"] = 5
 
 
 _SEED = seeding_gpus.Seeds(JOB)

@@ -14,7 +14,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     """nvidia-smi must end by itself, well, and with output that can be read."""
     node = evidence.nodes[str(subject.node)]
     record = node.mapping("nvidia_smi")
-    said = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
+    answer = first_line(str(record.get("stderr") or "")) or first_line(str(record.get("stdout") or ""))
     expected = "nvidia-smi ends with 0"
     if record.get("missing"):
         return failed("nvidia-smi is not installed", "not installed", expected)
@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             if mismatch
             else ""
         )
-        return failed(f"nvidia-smi ended with {record.get('rc')}: {said}", said, expected, remedy=remedy)
+        return failed(f"nvidia-smi ended with {record.get('rc')}: {answer}", answer, expected, remedy=remedy)
     log = node.smi()
     return passed(
         "answers",

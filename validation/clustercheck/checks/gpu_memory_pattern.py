@@ -29,8 +29,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     except CannotReadError:
         told = verdict.get("pattern_test")
         if isinstance(told, Mapping) and is_positive(told.get("errors")):
-            said = str(verdict.get("because") or "words did not hold the written data")
-            return failed(said, told["errors"], 0, unit="wrong words", evidence=dict(told))
+            message = str(verdict.get("because") or "words did not hold the written data")
+            return failed(message, told["errors"], 0, unit="wrong words", evidence=dict(told))
         raise
     errors, tested, asked = account["errors"], account["tested_bytes"], account["asked_bytes"]
     more: dict[str, Any] = {
@@ -39,11 +39,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         "evidence": dict(account),
     }
     if errors:
-        said = str(verdict.get("because") or f"{errors} words did not hold the written data")
-        return failed(said, errors, 0, **more)
+        message = str(verdict.get("because") or f"{errors} words did not hold the written data")
+        return failed(message, errors, 0, **more)
     if tested < asked or verdict.get("ok") is not True:
-        said = str(verdict.get("because") or f"only {tested} of {asked} bytes were tested")
-        return not_run(said, measured=errors, expected=0, **more)
+        message = str(verdict.get("because") or f"only {tested} of {asked} bytes were tested")
+        return not_run(message, measured=errors, expected=0, **more)
     return passed(errors, 0, **more)
 
 
@@ -60,7 +60,7 @@ def _account(rank: RankOutcome) -> Mapping[str, Any]:
 
 
 def _account_says(node: str, gpu: int, **changes: Any) -> Any:
-    return _SEED.changed(node, gpu, lambda said: said["pattern_test"].update(changes))
+    return _SEED.changed(node, gpu, lambda answer: answer["pattern_test"].update(changes))
 
 
 _SEED = seeding_gpus.Seeds(JOB)

@@ -53,9 +53,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             if (peers := [peer for peer, word in refused[way].items() if word == "DR"])
         }
     if guilty:
-        said = "; ".join(_said(way, refused[way], peers) for way, peers in guilty.items())
+        message = "; ".join(_said(way, refused[way], peers) for way, peers in guilty.items())
         most = max(len(peers) for peers in guilty.values())
-        return failed(said, gpus - 1 - most, gpus - 1, unit="peers", source=SOURCE, evidence=more)
+        return failed(message, gpus - 1 - most, gpus - 1, unit="peers", source=SOURCE, evidence=more)
     if unread:
         raise unread[0]
     if any(word == "U" for way in plain for word in refused[way].values()):

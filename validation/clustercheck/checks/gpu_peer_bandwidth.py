@@ -108,9 +108,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return replace(found, verdict=Verdict.NOT_RUN, because=f"cannot read: {unread[0]}") if unread else found
 
 
-def _nobody(said: Mapping[str, Any]) -> str:
+def _nobody(record: Mapping[str, Any]) -> str:
     """Why no link of a GPU can be judged that names these peers."""
-    named = ", ".join(sorted(map(str, said))[:4]) + (", ..." if len(said) > 4 else "")
+    named = ", ".join(sorted(map(str, record))[:4]) + (", ..." if len(record) > 4 else "")
     return f"what it names as its peers ({named}) is no GPU of this node that told its own PCI address"
 
 
@@ -126,8 +126,8 @@ def _figures(
     found: list[Figure] = []
     for metric, kind in ((BANDWIDTH, "nvlink"), (LATENCY, "launch")):
         own = [{**each, "value": values[metric]} for each in listed if each.get("metric") == metric]
-        said = replace(rank, verdict={**verdict, "ok": True, "because": "", "figures": own})
-        found += measured(evidence, subject, said, wanted=(metric,), effect=effect(kind)).figures
+        answer = replace(rank, verdict={**verdict, "ok": True, "because": "", "figures": own})
+        found += measured(evidence, subject, answer, wanted=(metric,), effect=effect(kind)).figures
     return Finding(Verdict.PASS, figures=tuple(found))
 
 
@@ -147,23 +147,23 @@ def _node(evidence: Evidence, *, name: str) -> NodeLinks:
     for gpu, rank in ranks.items():
         if rank.state is not RankState.OK or not isinstance((rank.verdict or {}).get("peers"), Mapping):
             continue  # it says for itself what became of it
-        for address, said in _said(rank).items():
+        for address, answer in _said(rank).items():
             if address not in numbers:
                 continue
             try:
-                links[gpu, numbers[address]] = _link(said, f"rank {rank.rank}, {address}")
+                links[gpu, numbers[address]] = _link(answer, f"rank {rank.rank}, {address}")
             except CannotReadError as error:
                 unread[gpu, numbers[address]] = str(error)
     return NodeLinks(links, _limit(evidence, name, links), unread)
 
 
-def _link(said: Any, where: str) -> PeerLink:
-    if not isinstance(said, Mapping):
+def _link(answer: Any, where: str) -> PeerLink:
+    if not isinstance(answer, Mapping):
         raise CannotReadError(f"{where}: no record of a link")
-    gbps, latency, wrong = (said.get(key) for key in ("gbps", "latency_us", "wrong_bytes"))
+    gbps, latency, wrong = (answer.get(key) for key in ("gbps", "latency_us", "wrong_bytes"))
     if not is_positive(gbps) or not is_positive(latency) or not isinstance(wrong, int) or wrong < 0:
         raise CannotReadError(f"{where}: no numbers of a link")
-    return PeerLink(float(str(gbps)), float(str(latency)), wrong, said.get("direct") is True)
+    return PeerLink(float(str(gbps)), float(str(latency)), wrong, answer.get("direct") is True)
 
 
 def _limit(evidence: Evidence, name: str, links: Mapping[tuple[int, int], PeerLink]) -> float | None:
@@ -179,10 +179,10 @@ def _changed(node: str, pairs: Mapping[tuple[int, int], Mapping[str, Any]]) -> s
     """These links of a node otherwise: by number of the GPU and of its peer in the order of PCI addresses."""
 
     def one(gpu: int, changes: Mapping[int, Mapping[str, Any]]) -> seeding.Inject:
-        def change(said: seeding.Raw) -> None:
+        def change(record: seeding.Raw) -> None:
             for peer, values in changes.items():
                 # A GPU does not name itself: behind its own place the others move up.
-                said["peers"][list(said["peers"])[peer - (peer > gpu)]].update(values)
+                record["peers"][list(record["peers"])[peer - (peer > gpu)]].update(values)
 
         return _SEED.changed(node, gpu, change)
 

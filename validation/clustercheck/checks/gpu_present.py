@@ -46,10 +46,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             f"the GPU at {address} is gone from the PCI bus: {count}", count, expected, evidence=more
         )
     if address in found.lost_gpus():
-        said = next((each.lost for each in found.smi_gpus() if each.address == address), "")
+        answer = next((each.lost for each in found.smi_gpus() if each.address == address), "")
         because = f"the GPU at {address} fell off the bus: it is listed there and no longer responds"
-        because = f"the driver has lost the GPU at {address}: {said}" if said else because
-        return failed(because, said or "no answer", expected, remedy=FELL_OFF, evidence=more)
+        because = f"the driver has lost the GPU at {address}: {answer}" if answer else because
+        return failed(because, answer or "no answer", expected, remedy=FELL_OFF, evidence=more)
     in_driver = [each.address for each in found.smi().gpus]
     more["driver"] = len(in_driver)
     count = f"{len(in_driver)} in the driver, {count}"

@@ -23,12 +23,12 @@ FAULTS = {
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """The reasons that are faults must be printed, and not be active."""
     reasons = gpu_of(evidence, subject).reasons or {}
-    said = {name.partition("_reason_")[2]: value for name, value in reasons.items()}
-    active = [text for name, text in FAULTS.items() if said.get(name) == "Active"]
-    more = {"active": [name for name, value in said.items() if value == "Active"]}
+    record = {name.partition("_reason_")[2]: value for name, value in reasons.items()}
+    active = [text for name, text in FAULTS.items() if record.get(name) == "Active"]
+    more = {"active": [name for name, value in record.items() if value == "Active"]}
     if active:
         return failed(f"throttled: {', '.join(active)}", ", ".join(active), "no such reason", evidence=more)
-    missing = [name for name in FAULTS if said.get(name) != "Not Active"]
+    missing = [name for name in FAULTS if record.get(name) != "Not Active"]
     if missing:
         raise CannotReadError(f"the reasons {', '.join(missing)} are not printed")
     return passed("not throttled", "no such reason", evidence=more)

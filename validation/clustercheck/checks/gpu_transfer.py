@@ -46,10 +46,12 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _reduced(seen: dict[str, object]) -> str:
     """In words, where the link under load was less than it can be; empty if not, or where nobody said."""
     words = []
-    for name, said in (("pcie_generation", "generation {}"), ("pcie_width", "x{}")):
+    for name, answer in (("pcie_generation", "generation {}"), ("pcie_width", "x{}")):
         now, possible = seen.get(name), seen.get(f"{name}_possible")
         if is_positive(now) and is_positive(possible) and float(str(now)) < float(str(possible)):
-            words.append(f"{said.format(now)} where {said.format(possible)} is possible".replace(".0", ""))
+            words.append(
+                f"{answer.format(now)} where {answer.format(possible)} is possible".replace(".0", "")
+            )
     return f"the PCIe link under load: {', '.join(words)}" if words else ""
 
 
@@ -58,7 +60,7 @@ def _numa(rank: RankOutcome) -> str:
 
 
 def _link(node: str, gpu: int, **changes: float) -> seeding.Inject:
-    return _SEED.changed(node, gpu, lambda said: said["watch"].update(changes))
+    return _SEED.changed(node, gpu, lambda answer: answer["watch"].update(changes))
 
 
 _SEED = seeding_gpus.Seeds(JOB)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from clustercheck.checks.bandwidth import said
+from clustercheck.checks.bandwidth import common_value
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed
 from clustercheck.checks.support import seeding
 from clustercheck.checks.support.job import ended_badly, outcome_of, ranks_of
@@ -99,7 +99,7 @@ def _middle(evidence: Evidence, model: str, key: str) -> float:
 
 
 def _backend(evidence: Evidence) -> str:
-    return said(outcome_of(evidence, JOB), "backend")
+    return common_value(outcome_of(evidence, JOB), "backend")
 
 
 def _figure(evidence: Evidence, mine: tuple[RankOutcome, ...], model: str, key: str) -> Figure:

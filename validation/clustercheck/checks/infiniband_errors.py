@@ -70,7 +70,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     wrong += _flapping(first, ports)
     if wrong:
         because, count, most = max(wrong, key=lambda each: each[1] / max(each[2], 1))
-        told = "; ".join([because, *(said for said, *_ in wrong if said != because)][:4])
+        told = "; ".join([because, *(answer for answer, *_ in wrong if answer != because)][:4])
         return failed(told, count, most, unit="errors", source=SOURCE, evidence=more)
     growth.require_told({(where, name) for where, port in ports.items() for name in _needed(port)})
     return passed("no counter above its threshold", "none", source=SOURCE, evidence=more)

@@ -29,16 +29,20 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         if 2 * count <= count_of_all:
             others = " and ".join(sorted(set(versions) - {adapter.firmware}))
             if others:
-                said = (
+                message = (
                     f"{adapter.name} has {adapter.firmware}, others {others}: cannot determine which is "
                     "intended"
                 )
-                wrong.append((said, adapter.firmware, others))
+                wrong.append((message, adapter.firmware, others))
         elif adapter.firmware != usual:
-            said = f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
-            wrong.append((said, adapter.firmware, usual))
+            message = (
+                f"{adapter.name} has {adapter.firmware}, {count} of {count_of_all} such adapters {usual}"
+            )
+            wrong.append((message, adapter.firmware, usual))
     if wrong:
-        return failed("; ".join(said for said, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more)
+        return failed(
+            "; ".join(message for message, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more
+        )
     if silent := [each.name for each in on_bus if each not in telling]:
         raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
     if not compared:

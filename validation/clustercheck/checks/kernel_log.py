@@ -59,9 +59,9 @@ def of_switches(errors: Sequence[Sxid]) -> Finding | None:
         entry = codes.get(last.code, {})
         listed = ", ".join(str(code) for code in sorted({error.code for error in faults}))
         link = f", link {last.link}" if last.link is not None else ""
-        said = entry.get("name") or last.message
+        answer = entry.get("name") or last.message
         return failed(
-            f"SXid {listed} of the NVSwitch at {last.address}{link}, last at {last.when}: {said}",
+            f"SXid {listed} of the NVSwitch at {last.address}{link}, last at {last.when}: {answer}",
             listed,
             "no fatal SXid",
             source=source,

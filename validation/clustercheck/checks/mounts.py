@@ -35,8 +35,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more = {"mounts": {path: record.get("mounted") for path, record in found.items()}}
     if problems:
         sound, remedy = len(declared) - _bad(declared, problems), HANGS if hangs else ""
-        said = "; ".join(problems)
-        return failed(said, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
+        message = "; ".join(problems)
+        return failed(message, sound, len(declared), unit="mounts", evidence=more, remedy=remedy)
     if unread:
         raise unread[0]
     return passed(len(declared), len(declared), unit="mounts", evidence=more)
@@ -70,7 +70,7 @@ def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
 
 
 def _bad(declared: Sequence[Mount], problems: Sequence[str]) -> int:
-    return sum(any(said.startswith(f"{mount.path} ") for said in problems) for mount in declared)
+    return sum(any(answer.startswith(f"{mount.path} ") for answer in problems) for mount in declared)
 
 
 def _mount(node: str, number: int, **how: Any) -> seeding.Inject:

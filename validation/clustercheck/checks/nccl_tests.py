@@ -169,11 +169,11 @@ def _points(test: NcclTest) -> dict[int, dict[str, Any]]:
 def _as_ranks(evidence: Evidence, ranks: tuple[RankOutcome, ...]) -> JobOutcome:
     """The group that nccl-tests made: a rank a GPU over NCCL."""
     seats = [(rank, gpu) for rank in ranks for gpu in range(evidence.gpu_count(rank.node))]
-    said = {"backend": "nccl", "interface": str((ranks[0].verdict or {}).get("interface") or "")}
+    record = {"backend": "nccl", "interface": str((ranks[0].verdict or {}).get("interface") or "")}
     return JobOutcome(
         JOB,
         tuple(
-            RankOutcome(number, rank.node, RankState.OK, gpu=gpu, verdict=said)
+            RankOutcome(number, rank.node, RankState.OK, gpu=gpu, verdict=record)
             for number, (rank, gpu) in enumerate(seats)
         ),
         0.0,
@@ -198,16 +198,16 @@ def _limits(
     return judged
 
 
-def _of(node: str, part: str, program: str, **said: Any) -> seeding.Inject:
+def _of(node: str, part: str, program: str, **answer: Any) -> seeding.Inject:
     def change(rank: RankOutcome, verdict: seeding.Raw) -> None:
         if rank.node == node:
-            verdict[part][program].update(said)
+            verdict[part][program].update(answer)
 
     return seeding.verdicts(JOB, change)
 
 
-def _all_say(**said: Any) -> seeding.Inject:
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(said))
+def _all_say(**answer: Any) -> seeding.Inject:
+    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(answer))
 
 
 def _faults(program: str) -> tuple[SeededFault, ...]:

@@ -75,14 +75,14 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     read = evidence.once(_read)
     if read.log is None or read.wrong is None:
         raise CannotReadError(read.because)
-    said = _summary(read.log, node, read.joined.get(node, ()))
+    answer = _summary(read.log, node, read.joined.get(node, ()))
     if wrong := read.wrong.get(node, ()):
-        more = {**said, "findings": [each.code for each in wrong]}
+        more = {**answer, "findings": [each.code for each in wrong]}
         because = "; ".join(each.seen for each in wrong)
         return failed(
             because, wrong[0].code, "no finding", source=SOURCE, evidence=more, remedy=wrong[0].remedy
         )
-    return passed(said["connections"], "the best transport there is", source=SOURCE, evidence=said)
+    return passed(answer["connections"], "the best transport there is", source=SOURCE, evidence=answer)
 
 
 def _read(evidence: Evidence) -> _Read:

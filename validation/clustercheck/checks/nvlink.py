@@ -98,16 +98,18 @@ def _none_of(gpu: int) -> seeding.Inject:
     def change(raw: seeding.Raw) -> None:
         before, this, after = raw["nvlink"]["stdout"].partition(f"GPU {gpu}:")
         mine, following, rest = after.partition(f"GPU {gpu + 1}:")
-        said = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
-        raw["nvlink"]["stdout"] = before + this + mine.split("\n")[0] + "\n" + said + following + rest
+        message = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+        raw["nvlink"]["stdout"] = before + this + mine.split("\n")[0] + "\n" + message + following + rest
 
     return seeding.chain(seeding.undeclared("gpu02"), seeding.edit("gpu02", change))
 
 
-def _instead_of_link_0(node: str, gpu: int, said: str) -> seeding.Inject:
+def _instead_of_link_0(node: str, gpu: int, message: str) -> seeding.Inject:
     def change(raw: seeding.Raw) -> None:
         before, header, after = raw["nvlink"]["stdout"].partition(f"GPU {gpu}:")
-        raw["nvlink"]["stdout"] = before + header + after.replace("\t Link 0: 25 GB/s\n", f"\t {said}\n", 1)
+        raw["nvlink"]["stdout"] = (
+            before + header + after.replace("\t Link 0: 25 GB/s\n", f"\t {message}\n", 1)
+        )
 
     return seeding.edit(node, change)
 

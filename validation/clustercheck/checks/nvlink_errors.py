@@ -49,10 +49,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         "loaded_by": load,
     }
     if wrong or growth.gone:
-        said = [f"{where} was up before and is not any more" for where in growth.gone]
-        said += [f"{where}: {count} {name}" for where, name, count in wrong]
+        lines = [f"{where} was up before and is not any more" for where in growth.gone]
+        lines += [f"{where}: {count} {name}" for where, name, count in wrong]
         total = len(growth.gone) + sum(count for _, _, count in wrong)
-        because = f"over the jobs of this run {', '.join(said[:4])}"
+        because = f"over the jobs of this run {', '.join(lines[:4])}"
         return failed(because, total, 0, unit="errors", source=SOURCE, evidence=more)
     growth.require_told({key for key in growth.untold if key[1] in JUDGED})
     return passed(0, 0, unit="errors", source=SOURCE, evidence=more)
@@ -80,18 +80,18 @@ def _told(counts: Mapping[Key, int]) -> dict[str, int]:
     return {f"{where}: {name}": count for (where, name), count in counts.items()}
 
 
-def _on_link_3(said: str) -> tuple[str, str]:
+def _on_link_3(message: str) -> tuple[str, str]:
     """Instead of all that the first GPU's link 3 counts."""
     counts = "".join(f"\t Link 3: {name} Errors: 0\n" for name in ("Replay", "Recovery", "CRC"))
-    return counts, said
+    return counts, message
 
 
 def _counted(node: str, count: str) -> seeding.Inject:
     """Before the jobs, and the same after them."""
-    said = seeding.stdout(
+    answer = seeding.stdout(
         node, "nvlink_errors", "Link 3: Replay Errors: 0", f"Link 3: Replay Errors: {count}"
     )
-    return seeding.chain(said, seeding.later(said))
+    return seeding.chain(answer, seeding.later(answer))
 
 
 def _not_loaded(evidence: Evidence) -> Evidence:

@@ -55,15 +55,15 @@ def _last_line(text: str) -> str:
 
 
 def _ends(exit_code: int | None, text: str) -> seeding.Inject:
-    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+    def change(rank: RankOutcome, record: seeding.Raw) -> None:
         if rank.node == "gpu02":
-            said["check"].update(exit_code=exit_code, text=text)
+            record["check"].update(exit_code=exit_code, text=text)
 
     return seeding.verdicts(JOB, change)
 
 
-def _forget(_rank: RankOutcome, said: dict[str, Any]) -> None:
-    said.pop("check")
+def _forget(_rank: RankOutcome, record: dict[str, Any]) -> None:
+    record.pop("check")
 
 
 RAISED = "Traceback (most recent call last):\nOSError: (External) NCCL error(2), unhandled system error."

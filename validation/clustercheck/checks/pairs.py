@@ -76,8 +76,8 @@ def slow_pairs(*slow: tuple[str, str], factor: float = 0.05) -> seeding.Inject:
     def inject(evidence: Evidence) -> Evidence:
         node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
 
-        def change(_rank: RankOutcome, said: seeding.Raw) -> None:
-            for point in said["trials"]:
+        def change(_rank: RankOutcome, record: seeding.Raw) -> None:
+            for point in record["trials"]:
                 a, b = (node_of[number] for number in point["ranks"])
                 if sort_pair(a, b) in {sort_pair(*pair) for pair in slow}:
                     point["busbw_gbps"] *= factor
@@ -91,8 +91,8 @@ def _wrong_between(*pair: str) -> seeding.Inject:
     def inject(evidence: Evidence) -> Evidence:
         node_of = {rank.rank: rank.node for rank in evidence.jobs[JOB].ranks}
 
-        def change(_rank: RankOutcome, said: seeding.Raw) -> None:
-            for point in said["trials"]:
+        def change(_rank: RankOutcome, record: seeding.Raw) -> None:
+            for point in record["trials"]:
                 if {node_of[number] for number in point["ranks"]} == set(pair):
                     point["correct"] = False
 

@@ -43,8 +43,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     more = {"switch_ports": len(switches), "root_ports_that_redirect": roots}
     guilty = [each for each in switches if each.redirects]
     if guilty:
-        said = ", ".join(f"{each.address} ({', '.join(each.redirects)})" for each in guilty[:4])
-        because = f"ACS is on at {len(guilty)} of {len(switches)} ports of PCIe switches: {said}"
+        message = ", ".join(f"{each.address} ({', '.join(each.redirects)})" for each in guilty[:4])
+        because = f"ACS is on at {len(guilty)} of {len(switches)} ports of PCIe switches: {message}"
         return failed(because, len(guilty), 0, unit="ports", source=SOURCE, evidence=more)
     if hidden and not tree.as_root:
         return not_run("only root may read whether bridges have ACS", remedy=AS_ROOT)

@@ -87,14 +87,14 @@ def _less(expected: int | None, *found: int | None) -> int | None:
 
 def link_of(gpu: SmiGpu) -> PcieLink:
     """The link. Raises CannotReadError where the driver tells what no link is."""
-    said: Mapping[str, str] = gpu.pcie or {}
-    numbers = {name: _number(said.get(name, ""), known) for name, known in PARTS.items()}
+    record: Mapping[str, str] = gpu.pcie or {}
+    numbers = {name: _number(record.get(name, ""), known) for name, known in PARTS.items()}
     generation, generation_max, width, width_max = numbers.values()
     if _less(width, width_max) is not None or _less(generation, generation_max) is not None:
         raise CannotReadError("nvidia-smi says that the PCIe link is better than it can be")
     untold = [name for name, number in numbers.items() if number is None]
     why = (
-        f"nvidia-smi says {said.get(untold[0], '')[:20]!r} of {untold[0].rpartition('/')[2]}"
+        f"nvidia-smi says {record.get(untold[0], '')[:20]!r} of {untold[0].rpartition('/')[2]}"
         if untold
         else ""
     )

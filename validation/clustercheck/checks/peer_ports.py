@@ -96,12 +96,15 @@ def closed(evidence: Evidence) -> dict[str, str]:
         ways = ways_of(outcome)
     except CannotReadError:
         return {}
-    said = {node: _inward(node, ways) for node in ways.inward}
-    said |= {node: _outward(node, ways) for node in ways.outward}
+    record = {node: _inward(node, ways) for node in ways.inward}
+    record |= {node: _outward(node, ways) for node in ways.outward}
     for by, to in ways.between:
-        if not said.keys() & {by, to}:  # one of both: a ring that went by this way would wait without success
-            said[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
-    return said | dict.fromkeys(ways.late, LATE)
+        if not record.keys() & {
+            by,
+            to,
+        }:  # one of both: a ring that went by this way would wait without success
+            record[to] = f"{by} cannot connect to it: {ways.failed[by, to]}"
+    return record | dict.fromkeys(ways.late, LATE)
 
 
 def ways_of(outcome: JobOutcome) -> Ways:
@@ -138,9 +141,9 @@ def ways_of(outcome: JobOutcome) -> Ways:
 
 def _listened(rank: RankOutcome) -> tuple[float, float]:
     """From when until when it could be connected to, in seconds since 1970; always where it does not say."""
-    said = (rank.verdict or {}).get("listened")
-    if isinstance(said, list) and len(said) == 2 and all(isinstance(time, float) for time in said):
-        return said[0], said[1]
+    answer = (rank.verdict or {}).get("listened")
+    if isinstance(answer, list) and len(answer) == 2 and all(isinstance(time, float) for time in answer):
+        return answer[0], answer[1]
     return -math.inf, math.inf
 
 
@@ -172,24 +175,24 @@ def _blamed(
 def _reached(rank: RankOutcome) -> dict[int, str]:
     """By rank that it tried to connect to: the error, empty if there was none. Raises CannotReadError."""
     reached = (rank.verdict or {}).get("reached")
-    if not isinstance(reached, Mapping) or not all(isinstance(said, str) for said in reached.values()):
+    if not isinstance(reached, Mapping) or not all(isinstance(answer, str) for answer in reached.values()):
         raise CannotReadError(f"rank {rank.rank} does not report its connections")
     try:
-        return {int(peer): said for peer, said in reached.items()}
+        return {int(peer): answer for peer, answer in reached.items()}
     except (TypeError, ValueError):
         raise CannotReadError(f"rank {rank.rank} names a peer that is not a rank") from None
 
 
 def _inward(node: str, ways: Ways) -> str:
     by = ways.inward[node]
-    said = ways.failed[by[0], node]
-    return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {_some(by)}: {said}"
+    answer = ways.failed[by[0], node]
+    return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {_some(by)}: {answer}"
 
 
 def _outward(node: str, ways: Ways) -> str:
     to = ways.outward[node]
-    said = ways.failed[node, to[0]]
-    return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {_some(to)}: {said}"
+    answer = ways.failed[node, to[0]]
+    return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {_some(to)}: {answer}"
 
 
 def _some(names: Iterable[str]) -> str:
@@ -250,10 +253,10 @@ def _fails(by: str, to: str, because: str = "") -> seeding.Inject:
     def inject(evidence: Evidence) -> Evidence:
         node_of = {str(rank.rank): rank.node for rank in evidence.jobs[JOB].ranks}
 
-        def change(rank: RankOutcome, said: seeding.Raw) -> None:
-            for peer in said["reached"]:
+        def change(rank: RankOutcome, record: seeding.Raw) -> None:
+            for peer in record["reached"]:
                 if by in ("", rank.node) and to in ("", node_of[peer]):
-                    said["reached"][peer] = because or f"10.77.0.2:41000 cannot be reached: {TIMED_OUT}"
+                    record["reached"][peer] = because or f"10.77.0.2:41000 cannot be reached: {TIMED_OUT}"
 
         return seeding.verdicts(JOB, change)(evidence)
 
@@ -263,9 +266,9 @@ def _fails(by: str, to: str, because: str = "") -> seeding.Inject:
 def _late(node: str) -> seeding.Inject:
     """Its container starts an hour after all others'."""
 
-    def change(rank: RankOutcome, said: seeding.Raw) -> None:
+    def change(rank: RankOutcome, record: seeding.Raw) -> None:
         if rank.node == node:
-            said["listened"] = [time + 3600.0 for time in said["listened"]]
+            record["listened"] = [time + 3600.0 for time in record["listened"]]
 
     refused = f"10.77.0.2:41000 cannot be reached: [Errno 111] {REFUSED}"
     return seeding.chain(_fails("", node, refused), _fails(node, "", refused), seeding.verdicts(JOB, change))

@@ -84,10 +84,10 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
         raise NotDoneError("no rank ran on this node")
     if not outcome.good:
         return broken(outcome, subject)
-    said = ranks[0].verdict or {}
-    if not isinstance(said.get("without"), str):
+    answer = ranks[0].verdict or {}
+    if not isinstance(answer.get("without"), str):
         raise CannotReadError("the rank does not say what it measured")
-    return not_applicable(str(said["without"]), remedy=PERFTEST) if said["without"] else ranks[0]
+    return not_applicable(str(answer["without"]), remedy=PERFTEST) if answer["without"] else ranks[0]
 
 
 def _entries(rank: RankOutcome, key: str) -> list[Mapping[str, Any]]:
@@ -103,8 +103,8 @@ def _figure_of(entry: Mapping[str, Any]) -> tuple[float | None, str]:
     if code is None:
         return None, "ib_write_bw did not end in time"
     if code != 0:
-        said = first_line("\n".join(reversed(text.splitlines())))
-        return None, f"ib_write_bw ended with {code}: {said or 'it said nothing'}"
+        answer = first_line("\n".join(reversed(text.splitlines())))
+        return None, f"ib_write_bw ended with {code}: {answer or 'it said nothing'}"
     return parse_write_bandwidth(text, PerftestRequest(str(entry.get("device")), (SIZE_BYTES,))).rows[
         0
     ].average_gbps, ""

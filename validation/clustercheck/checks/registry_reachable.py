@@ -32,10 +32,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             f"the registry {place} cannot be reached: {because}", "no answer", "an answer", evidence=server
         )
     if stage == "tls":
-        said = f"no secure connection to the registry {place}: {because}"
-        return failed(said, "no secure connection", "an answer", evidence=server, remedy=TRUST)
-    said = f"the registry {place} answers {status or because}"
-    return failed(said, str(status or because), "an answer", evidence=server)
+        message = f"no secure connection to the registry {place}: {because}"
+        return failed(message, "no secure connection", "an answer", evidence=server, remedy=TRUST)
+    message = f"the registry {place} answers {status or because}"
+    return failed(message, str(status or because), "an answer", evidence=server)
 
 
 def _fails(node: str, stage: str, because: str, status: int | None = None) -> seeding.Inject:

@@ -31,15 +31,17 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     addresses = {name_of(link): sorted({gid.type for gid in link[1].gids}) for link in roce}
     for name, kinds in addresses.items():
         if V2 not in kinds:
-            types, said = " and ".join(kinds) or "no address at all", {"addresses": addresses}
-            return failed(f"{name} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=said)
+            types, output = " and ".join(kinds) or "no address at all", {"addresses": addresses}
+            return failed(f"{name} has {types}, and none of {V2}", types, V2, source=SOURCE, evidence=output)
     more = {
         name_of(link): {"addresses": addresses[name_of(link)], "interface": interface_of(link)}
         for link in roce
     }
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
-        return passed(", ".join(f"{name} {said}" for name, said in traits(node).items()), V2, evidence=more)
+        return passed(
+            ", ".join(f"{name} {output}" for name, output in traits(node).items()), V2, evidence=more
+        )
     return replace(compared, evidence={**compared.evidence, "ports": more})
 
 

@@ -24,8 +24,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return not_applicable(NO_ROCE)
     compared = judge_alike(evidence, subject, traits)
     if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
-        said = traits(evidence.nodes[str(subject.node)])
-        return passed(", ".join(f"{name}: {value}" for name, value in said.items()), evidence=dict(said))
+        answer = traits(evidence.nodes[str(subject.node)])
+        return passed(", ".join(f"{name}: {value}" for name, value in answer.items()), evidence=dict(answer))
     return replace(compared, source="")
 
 
@@ -51,9 +51,9 @@ def _no_pause(raw: seeding.Raw) -> None:
 
 
 def _neither(raw: seeding.Raw) -> None:
-    said = raw["flow_control"]["ens2f0np0"]
-    said["pfc"].update(missing=True, rc=None, stdout="")
-    said["ecn"] = {"roce_np": None, "roce_rp": None}
+    answer = raw["flow_control"]["ens2f0np0"]
+    answer["pfc"].update(missing=True, rc=None, stdout="")
+    answer["ecn"] = {"roce_np": None, "roce_rp": None}
 
 
 CHECK = Check(

@@ -37,8 +37,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def _held(rank: RankOutcome) -> tuple[int, int]:
     """How many parameters the optimiser of a rank holds, and how many there are. Raises CannotReadError."""
-    said = (rank.verdict or {}).get("parameters")
-    own, whole = (said.get("own"), said.get("all")) if isinstance(said, Mapping) else (None, None)
+    answer = (rank.verdict or {}).get("parameters")
+    own, whole = (answer.get("own"), answer.get("all")) if isinstance(answer, Mapping) else (None, None)
     if not isinstance(own, int) or not isinstance(whole, int) or own < 0:
         raise CannotReadError(f"rank {rank.rank} does not say what its optimiser holds")
     return own, whole

@@ -30,9 +30,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     whole = not _is_poor(matrix, mine, links)
     guilty = [other for other in poor if not (whole and _is_poor(matrix, other, links))]
     if guilty:
-        said = ", ".join(sorted({poor[other] for other in guilty}))
+        message = ", ".join(sorted({poor[other] for other in guilty}))
         which = f"{len(guilty)} of {len(peers)} GPUs ({', '.join(guilty)})"
-        return failed(f"{said} to {which}", said, expected, evidence=more)
+        return failed(f"{message} to {which}", message, expected, evidence=more)
     return passed(f"NV{links}", expected, source=profile.nvlink.source, evidence=more)
 
 

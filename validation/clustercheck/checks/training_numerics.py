@@ -106,8 +106,8 @@ def _check(job: str) -> Check:
 def _faults(job: str) -> tuple[SeededFault, ...]:
     node, hung = Subject("gpu02"), RankState.HUNG
 
-    def on(**said: object) -> seeding.Inject:
-        return training.change(job, lambda case: case.update(said), "gpu02")
+    def on(**answer: object) -> seeding.Inject:
+        return training.change(job, lambda case: case.update(answer), "gpu02")
 
     return (
         SeededFault("other-parameters", on(parameters_sha256="f" * 64), node),
@@ -127,7 +127,10 @@ def _faults(job: str) -> tuple[SeededFault, ...]:
         SeededFault("rank-hangs", seeding.rank(job, "gpu02", hung, "behind its peers"), node),
         SeededFault("gpu-left-out", seeding.on_gpus(job, missing_on="gpu02"), node),
         SeededFault(
-            "no-cases", seeding.verdicts(job, lambda _, said: said.update(cases=[])), node, Verdict.NOT_RUN
+            "no-cases",
+            seeding.verdicts(job, lambda _, answer: answer.update(cases=[])),
+            node,
+            Verdict.NOT_RUN,
         ),
         SeededFault("unreadable", on(losses="none"), node, Verdict.NOT_RUN),
         SeededFault("no-framework", training.lacks_framework(job), node, Verdict.EXCLUDED),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clustercheck.checks.bandwidth import said
+from clustercheck.checks.bandwidth import common_value
 from clustercheck.checks.base import GROUP, Check, Finding, SeededFault, not_run, the_group
 from clustercheck.checks.support import seeding, training
 from clustercheck.checks.support.job import ended_badly, outcome_of, reason
@@ -90,7 +90,7 @@ def _figures(  # noqa: PLR0917 - what is compared, and with what
 ) -> list[Figure]:
     """On a CPU nothing is known to bind them: others share it, and nobody trains there."""
     nodes = sorted({rank.node for rank in outcome.ranks})
-    nccl = said(outcome, "backend") == "nccl"
+    nccl = common_value(outcome, "backend") == "nccl"
     name, case = "_".join(key), training.cases_of(outcome.ranks[0])[key]
     profiles = frozenset(evidence.declared[node].profile for node in nodes)
     floor = floor_per_gpu(job, *key, profiles) if nccl else None
@@ -176,9 +176,9 @@ def _faults(job: str) -> tuple[SeededFault, ...]:
     slow_node = training.change(training.node_job(job), _slower(3.0))
     lost = seeding.rank(training.one_job(job), "gpu01", RankState.CRASHED, "out of memory")
 
-    def rank_lacks(rank: RankOutcome, said: seeding.Raw) -> None:
+    def rank_lacks(rank: RankOutcome, record: seeding.Raw) -> None:
         if rank.node == "gpu02":
-            del said["cases"][0]
+            del record["cases"][0]
 
     def slower_than_before(evidence: Evidence) -> Evidence:
         before = seeding.with_baseline(ID[job], lambda e, _: _judge(e, job), GROUP, 2.0)

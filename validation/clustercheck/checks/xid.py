@@ -41,9 +41,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 
 def unnumbered(faults: Sequence[Unnumbered]) -> Finding:
     """Fail with faults that the kernel tells without an Xid."""
-    said = ", ".join(dict.fromkeys(fault.fault for fault in faults))
+    message = ", ".join(dict.fromkeys(fault.fault for fault in faults))
     return failed(
-        f"the kernel reports: {said}, last at {faults[-1].when}", said, "no fatal message",
+        f"the kernel reports: {message}, last at {faults[-1].when}", message, "no fatal message",
         source="the kernel log", remedy=WITHOUT_XID, evidence={"last": faults[-1].when},
     )  # fmt: skip
 
@@ -93,8 +93,8 @@ def judge_messages(xids: Sequence[Xid], log: Mapping[str, Any]) -> Finding:
         )
     if log.get("dropped"):
         return not_run(f"{log['dropped']} older messages were omitted", evidence=more)
-    said = ", ".join(map(str, sorted(counted))) or "none"
-    return passed(said, "no fatal Xid", source=source, evidence=more)
+    message = ", ".join(map(str, sorted(counted))) or "none"
+    return passed(message, "no fatal Xid", source=source, evidence=more)
 
 
 def is_settled(xid: Xid) -> bool:

@@ -104,7 +104,8 @@ def read_output(node: str, completed: Completed) -> NodeEvidence:
                 break
             if "probe" in record:
                 return NodeEvidence(node, record)
-    said = (completed.stderr.strip().splitlines() or [why])[-1][:200]
+    answer = (completed.stderr.strip().splitlines() or [why])[-1][:200]
     return NodeEvidence(
-        node, unreachable=f"the probe ended with {completed.exit_code} and no record that can be read: {said}"
+        node,
+        unreachable=f"the probe ended with {completed.exit_code} and no record that can be read: {answer}",
     )

@@ -68,8 +68,8 @@ class GpuJob:
 
 def properties(rank: RankOutcome) -> Mapping[str, Any]:
     """What a rank says of its device."""
-    said = (rank.verdict or {}).get("properties")
-    return said if isinstance(said, Mapping) else {}
+    answer = (rank.verdict or {}).get("properties")
+    return answer if isinstance(answer, Mapping) else {}
 
 
 def conditions(rank: RankOutcome, figure: Mapping[str, Any]) -> dict[str, str]:

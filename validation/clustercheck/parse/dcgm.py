@@ -76,8 +76,8 @@ def parse_dcgm(text: str, gpus: int) -> Diag:
         raise CannotReadError(f"{_WHAT} has neither DCGM 3's nor DCGM 4's form")
     form = ROOTS[roots[0]]
     root = member(document, roots[0], dict, _WHAT)
-    for said in (root, document):
-        if error := said.get("runtime_error"):
+    for answer in (root, document):
+        if error := answer.get("runtime_error"):
             raise CannotReadError(f"DCGM could not run its diagnostic: {str(error)[:200]}")
     results = tuple(
         result
@@ -114,7 +114,7 @@ def _of_test(test: Any, category: str, form: int) -> Iterator[DiagResult]:
 
 
 def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
-    said, messages = _said(entry), _messages(entry)
+    output, messages = _said(entry), _messages(entry)
     if strange := set(entry) - _OF_A_RESULT:
         raise CannotReadError(f"{_WHAT} says something unknown of {name[:40]!r}: {sorted(strange)[0][:40]!r}")
     gpu, entity = None, ""
@@ -125,7 +125,7 @@ def _of_entry(entry: Any, name: str, category: str, form: int) -> DiagResult:
         entity = "" if gpu is not None else f"{entity} {number}"
     elif category != "Deployment" and "gpu_id" in entry:  # of the node's tests, it names but the last GPU
         gpu = _number(entry["gpu_id"])
-    return DiagResult(name, category, gpu, _weighed(said, entry), messages, entity)
+    return DiagResult(name, category, gpu, _weighed(output, entry), messages, entity)
 
 
 def _said(entry: Any) -> DiagStatus:
@@ -135,8 +135,8 @@ def _said(entry: Any) -> DiagStatus:
     return _WORDS[word.lower()]
 
 
-def _weighed(said: DiagStatus, entry: Mapping[str, Any]) -> DiagStatus:
-    return DiagStatus.WARN if said is DiagStatus.PASS and entry.get("warnings") else said
+def _weighed(answer: DiagStatus, entry: Mapping[str, Any]) -> DiagStatus:
+    return DiagStatus.WARN if answer is DiagStatus.PASS and entry.get("warnings") else answer
 
 
 def _messages(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -154,10 +154,10 @@ def _messages(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _number(said: Any) -> int:
-    if isinstance(said, bool) or not str(said).isdecimal() or len(str(said)) > 4:
-        raise CannotReadError(f"{_WHAT} names the GPU {str(said)[:20]!r}")
-    return int(said)
+def _number(answer: Any) -> int:
+    if isinstance(answer, bool) or not str(answer).isdecimal() or len(str(answer)) > 4:
+        raise CannotReadError(f"{_WHAT} names the GPU {str(answer)[:20]!r}")
+    return int(answer)
 
 
 def _complete(results: tuple[DiagResult, ...], gpus: int) -> tuple[DiagResult, ...]:

@@ -28,12 +28,12 @@ def parse_flow_control(record: Any, interface: str) -> FlowControl:
     Raises CannotReadError where the probe has nothing of it, neither way of reading gave a value, or one
     said what no interface says.
     """
-    said = member(record, interface, dict, _WHAT)
-    ecn = member(said, "ecn", dict, _WHAT)
+    answer = member(record, interface, dict, _WHAT)
+    ecn = member(answer, "ecn", dict, _WHAT)
     receiver, sender = (_priorities(ecn.get(role)) for role in ("roce_np", "roce_rp"))
     paused, why = None, ""
     try:
-        paused = _paused(program_output(said.get("pfc"), f"dcb pfc show dev {interface}"))
+        paused = _paused(program_output(answer.get("pfc"), f"dcb pfc show dev {interface}"))
     except CannotReadError as error:
         why = str(error)
     if paused is None and receiver is None and sender is None:
@@ -50,13 +50,13 @@ def _paused(text: str) -> tuple[int, ...]:
     return tuple(sorted(int(number) for number, word in pairs if word == "on"))
 
 
-def _priorities(said: Any) -> tuple[int, ...] | None:
-    if said is None:
+def _priorities(answer: Any) -> tuple[int, ...] | None:
+    if answer is None:
         return None
     known = {str(number): number for number in range(8)}
-    if not isinstance(said, list) or any(not isinstance(each, str) or each not in known for each in said):
+    if not isinstance(answer, list) or any(not isinstance(each, str) or each not in known for each in answer):
         raise CannotReadError(f"{_WHAT} names a priority that no network has")
-    return tuple(sorted({known[each] for each in said}))
+    return tuple(sorted({known[each] for each in answer}))
 
 
 def words(priorities: tuple[int, ...] | None) -> str:

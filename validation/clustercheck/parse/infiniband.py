@@ -96,53 +96,53 @@ def parse_infiniband(record: Any) -> tuple[RdmaAdapter, ...]:
     devices = member(record, "devices", list, _WHAT)
     if len(devices) > MOST:
         raise CannotReadError(f"{_WHAT} has {len(devices)} adapters")
-    adapters = tuple(sorted((_adapter(said) for said in devices), key=lambda adapter: adapter.name))
+    adapters = tuple(sorted((_adapter(answer) for answer in devices), key=lambda adapter: adapter.name))
     if len({adapter.name for adapter in adapters}) != len(adapters):
         raise CannotReadError(f"{_WHAT} has one adapter twice")
     return adapters
 
 
-def _adapter(said: Any) -> RdmaAdapter:
-    name = member(said, "name", str, _WHAT)
-    address = member(said, "address", str, _WHAT)
-    numa = said.get("numa_node")
+def _adapter(answer: Any) -> RdmaAdapter:
+    name = member(answer, "name", str, _WHAT)
+    address = member(answer, "address", str, _WHAT)
+    numa = answer.get("numa_node")
     if numa is not None and not re.fullmatch(r"-1|\d{1,4}", str(numa)):
         raise CannotReadError(f"{name[:40]} is on the NUMA node {str(numa)[:20]!r}")
-    ports = tuple(_port(port, name) for port in member(said, "ports", list, _WHAT))
+    ports = tuple(_port(port, name) for port in member(answer, "ports", list, _WHAT))
     if not ports or len({port.number for port in ports}) != len(ports):
         raise CannotReadError(f"{name[:40]} has no port, or one port twice")
     return RdmaAdapter(
         name=readable(name, _WHAT),
         address=bus_address(address) if address else "",
-        firmware=_text(said, "fw_ver"),
-        board=_text(said, "board_id"),
+        firmware=_text(answer, "fw_ver"),
+        board=_text(answer, "board_id"),
         numa_node=int(numa) if numa is not None and int(numa) >= 0 else None,
         ports=ports,
     )
 
 
-def _port(said: Any, adapter: str) -> Port:
-    number = member(said, "port", str, _WHAT)
+def _port(answer: Any, adapter: str) -> Port:
+    number = member(answer, "port", str, _WHAT)
     if not re.fullmatch(r"\d{1,3}", number):
         raise CannotReadError(f"{adapter[:40]} has the port {number[:20]!r}")
     at = f"{adapter[:40]}/{number}"
-    state = _known(member(said, "state", str, _WHAT), STATES, at)
-    physical = _known(member(said, "phys_state", str, _WHAT), PHYSICAL, at)
+    state = _known(member(answer, "state", str, _WHAT), STATES, at)
+    physical = _known(member(answer, "phys_state", str, _WHAT), PHYSICAL, at)
     if state == "ACTIVE" and physical in ("Sleep", "Polling", "Disabled"):
         raise CannotReadError(f"{at} is said to be active and {physical}")
-    layer = member(said, "link_layer", str, _WHAT)
+    layer = member(answer, "link_layer", str, _WHAT)
     if layer not in ("InfiniBand", "Ethernet"):
         raise CannotReadError(f"{at} has the link layer {layer[:20]!r}")
-    rate, lanes, generation = _rate(member(said, "rate", str, _WHAT), at)
+    rate, lanes, generation = _rate(member(answer, "rate", str, _WHAT), at)
     counters: dict[str, int] = {}
     for room in ("hw_counters", "counters"):
-        for name, value in member(said, room, dict, _WHAT).items():
+        for name, value in member(answer, room, dict, _WHAT).items():
             if value is None or value in _NO_COUNTER:
                 continue
             if not re.fullmatch(r"\d{1,20}", str(value)):
                 raise CannotReadError(f"{at} counts {str(value)[:20]!r} of {str(name)[:40]}")
             counters[str(name)] = int(value)
-    gids = tuple(_gid(gid, at) for gid in member(said, "gids", list, _WHAT))
+    gids = tuple(_gid(gid, at) for gid in member(answer, "gids", list, _WHAT))
     return Port(int(number), state, physical, rate, lanes, generation, layer, counters, gids)
 
 
@@ -164,15 +164,15 @@ def _rate(text: str, at: str) -> tuple[float, int, str]:
     return rate, lanes, generation
 
 
-def _gid(said: Any, at: str) -> Gid:
-    gid = member(said, "gid", str, _WHAT)
+def _gid(answer: Any, at: str) -> Gid:
+    gid = member(answer, "gid", str, _WHAT)
     if not _GID.fullmatch(gid):
         raise CannotReadError(f"{at} has the address {gid[:60]!r}")
-    return Gid(member(said, "index", int, _WHAT), gid, _text(said, "type"), _text(said, "interface"))
+    return Gid(member(answer, "index", int, _WHAT), gid, _text(answer, "type"), _text(answer, "interface"))
 
 
-def _text(said: Mapping[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(record: Mapping[str, Any], name: str) -> str:
+    value = record.get(name)
     if value is not None and not isinstance(value, str):
         raise CannotReadError(f"{_WHAT} does not say {name!r} as it should")
     return readable((value or "").strip()[:200], _WHAT)

@@ -18,10 +18,10 @@ def virtual(record: Any) -> str:
     """
     if isinstance(record, Mapping) and record.get("rc") == 1:
         record = {**record, "rc": 0}  # how it ends where it says "none"
-    said = first_line(program_output(record, "systemd-detect-virt"))
-    if not said.replace("-", "").isalnum():
-        raise CannotReadError(f"systemd-detect-virt says {said[:40]!r}")
-    return "" if said == "none" else said
+    answer = first_line(program_output(record, "systemd-detect-virt"))
+    if not answer.replace("-", "").isalnum():
+        raise CannotReadError(f"systemd-detect-virt says {answer[:40]!r}")
+    return "" if answer == "none" else answer
 
 
 def in_container(record: Any) -> bool:

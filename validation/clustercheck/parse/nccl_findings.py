@@ -162,8 +162,8 @@ def _foreign(log: NcclLog, site: NcclSite, across: Sequence[Joined]) -> dict[str
     }
 
 
-def _of_adapters(code: str, wrong: Mapping[str, list[str]], said: str, log: NcclLog) -> NcclFinding | None:
-    text = "; ".join(f"{host} {said} {', '.join(names)}" for host, names in sorted(wrong.items())[:4])
+def _of_adapters(code: str, wrong: Mapping[str, list[str]], message: str, log: NcclLog) -> NcclFinding | None:
+    text = "; ".join(f"{host} {message} {', '.join(names)}" for host, names in sorted(wrong.items())[:4])
     return _finding(code, sorted(wrong), f"NCCL on {text}", log)
 
 
@@ -172,5 +172,5 @@ def _finding(code: str, hosts: list[str], seen: str, log: NcclLog) -> NcclFindin
     if not hosts:
         return None
     named = [name for name in sorted(log.environment) if name in REMEDIES[code]]
-    said = ", ".join(f"{name}={'|'.join(sorted(log.environment[name]))}" for name in named)
-    return NcclFinding(code, tuple(hosts), f"{seen} (set: {said})" if said else seen, REMEDIES[code])
+    message = ", ".join(f"{name}={'|'.join(sorted(log.environment[name]))}" for name in named)
+    return NcclFinding(code, tuple(hosts), f"{seen} (set: {message})" if message else seen, REMEDIES[code])

@@ -177,7 +177,7 @@ def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
         raise CannotReadError(f"NCCL joins ranks by an unknown road: {match[6][:60]!r}")
     if sender >= ranks or receiver >= ranks or sender == receiver:
         raise CannotReadError(f"NCCL joins rank {sender} and rank {receiver} in a group of {ranks}")
-    said = Joined(
+    answer = Joined(
         channel,
         sender,
         receiver,
@@ -188,7 +188,7 @@ def _joined(match: re.Match[str], host: str, heard: _Heard, ranks: int) -> None:
         bool(net and net[3]),
     )
     key = (channel, int(match[2] or 0), sender, receiver, side)
-    if heard.joined.setdefault(key, said) != said:
+    if heard.joined.setdefault(key, answer) != answer:
         raise CannotReadError(
             f"NCCL joins rank {sender} and rank {receiver} in two ways on channel {channel}"
         )

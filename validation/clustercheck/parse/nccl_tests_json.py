@@ -42,9 +42,9 @@ def parse_nccl_tests_json(text: str, collective: str, ranks: int) -> NcclTest:
         NcclTest(
             collective,
             ranks,
-            tuple(_device(said) for said in member(config, "devices", list, _WHAT)),
+            tuple(_device(answer) for answer in member(config, "devices", list, _WHAT)),
             _sweep(config),
-            tuple(_row(said) for said in member(document, "results", list, _WHAT)),
+            tuple(_row(answer) for answer in member(document, "results", list, _WHAT)),
             out_of_bounds,
             float(member(average, "bandwidth", Decimal, _WHAT)),
             error="; ".join(map(str, errors))[:300] if isinstance(errors, list) else "",
@@ -65,40 +65,40 @@ def _sweep(config: Mapping[str, Any]) -> Sweep:
     )
 
 
-def _device(said: Any) -> Device:
-    if member(said, "group", int, _WHAT) != 0:
+def _device(answer: Any) -> Device:
+    if member(answer, "group", int, _WHAT) != 0:
         raise CannotReadError("nccl-tests ran in several groups")
     return Device(
-        member(said, "rank", int, _WHAT),
-        member(said, "hostname", str, _WHAT),
-        member(said, "pid", int, _WHAT),
-        member(said, "device", int, _WHAT),
-        bus_address(member(said, "device_hex", str, _WHAT)),
-        member(said, "device_info", str, _WHAT),
+        member(answer, "rank", int, _WHAT),
+        member(answer, "hostname", str, _WHAT),
+        member(answer, "pid", int, _WHAT),
+        member(answer, "device", int, _WHAT),
+        bus_address(member(answer, "device_hex", str, _WHAT)),
+        member(answer, "device_info", str, _WHAT),
     )
 
 
-def _row(said: Any) -> NcclTestsRow:
+def _row(answer: Any) -> NcclTestsRow:
     return NcclTestsRow(
-        member(said, "size", int, _WHAT),
-        member(said, "count", int, _WHAT),
-        member(said, "type", str, _WHAT),
-        member(said, "redop", str, _WHAT),
-        member(said, "root", str, _WHAT).strip(),
-        _timing(member(said, "out_of_place", dict, _WHAT)),
-        _timing(member(said, "in_place", dict, _WHAT)),
+        member(answer, "size", int, _WHAT),
+        member(answer, "count", int, _WHAT),
+        member(answer, "type", str, _WHAT),
+        member(answer, "redop", str, _WHAT),
+        member(answer, "root", str, _WHAT).strip(),
+        _timing(member(answer, "out_of_place", dict, _WHAT)),
+        _timing(member(answer, "in_place", dict, _WHAT)),
     )
 
 
-def _timing(said: Mapping[str, Any]) -> Timing:
-    by_cpu = "cpu_time" in said
-    wrong = said.get("nwrong", "")
+def _timing(record: Mapping[str, Any]) -> Timing:
+    by_cpu = "cpu_time" in record
+    wrong = record.get("nwrong", "")
     if wrong is not None and not (isinstance(wrong, Decimal) and wrong >= 0 and wrong == int(wrong)):
         raise CannotReadError(f"{_WHAT} counts {str(wrong)[:20]!r} wrong elements")
     return Timing(
-        member(said, "cpu_time" if by_cpu else "time", Decimal, _WHAT),
-        member(said, "alg_bw", Decimal, _WHAT),
-        member(said, "bus_bw", Decimal, _WHAT),
+        member(record, "cpu_time" if by_cpu else "time", Decimal, _WHAT),
+        member(record, "alg_bw", Decimal, _WHAT),
+        member(record, "bus_bw", Decimal, _WHAT),
         None if wrong is None else int(wrong),
         by_cpu=by_cpu,
     )

@@ -187,13 +187,14 @@ def _row(cells: list[str], told: _Reading) -> NcclTestsRow:
     if len(cells) != len(columns):
         raise CannotReadError(f"nccl-tests has a row that does not fit its columns: {' '.join(cells)[:80]!r}")
     before = [name for name in columns if name in _BEFORE]
-    said = dict(zip(before, cells))
+    fields = dict(zip(before, cells))
     after, names = cells[len(before) :], columns[len(before) :]
     half = len(names) // 2
-    if not all(re.fullmatch(r"\d{1,18}", said[name]) for name in ("size", "count")):
+    if not all(re.fullmatch(r"\d{1,18}", fields[name]) for name in ("size", "count")):
         raise CannotReadError(f"nccl-tests has a row without a size: {' '.join(cells)[:80]!r}")
     return NcclTestsRow(
-        int(said["size"]), int(said["count"]), said["type"], said.get("redop", ""), said.get("root", ""),
+        int(fields["size"]), int(fields["count"]),
+        fields["type"], fields.get("redop", ""), fields.get("root", ""),
         _timing(after[:half], names), _timing(after[half:], names),
     )  # fmt: skip
 

@@ -146,7 +146,7 @@ def _gpu(index: int, element: ElementTree.Element) -> SmiGpu:
 def _lost(element: ElementTree.Element) -> str:
     """What stands in a field of a GPU that is lost; empty if none says so."""
     fields = (each for part in element if part.tag not in _OF_PROCESSES for each in part.iter())
-    return next((said for each in fields if (said := (each.text or "").strip()) in GONE), "")
+    return next((message for each in fields if (message := (each.text or "").strip()) in GONE), "")
 
 
 def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
@@ -155,8 +155,8 @@ def _section(element: ElementTree.Element, name: str) -> dict[str, str] | None:
     if section is None:
         return None
     if len(section) == 0:
-        said = (section.text or "").strip()
-        return {"": said} if said else None
+        message = (section.text or "").strip()
+        return {"": message} if message else None
     leaves: dict[str, str] = {}
     pending = [("", section)]
     while pending:
@@ -177,5 +177,5 @@ def _text(element: ElementTree.Element, path: str) -> str:
 
 def _says_simulated(root: ElementTree.Element) -> bool:
     """A simulated driver prints an element of this name; a real one has none."""
-    said = [(node.text or "").strip().lower() for node in root.iter("simulated")]
-    return any(word not in ("", "no", "false", "0") for word in said)
+    lines = [(node.text or "").strip().lower() for node in root.iter("simulated")]
+    return any(word not in ("", "no", "false", "0") for word in lines)

@@ -82,11 +82,11 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...]:
 
 def _note_unread(found: list[L], line: str, what: str) -> None:
     """Note it of the GPU whose lines these are. Raises CannotReadError if there is none."""
-    said = f"{what} says {line.strip()[:80]!r}"
+    message = f"{what} says {line.strip()[:80]!r}"
     if not found:
-        raise CannotReadError(said)
+        raise CannotReadError(message)
     lost = next((words for words in sorted(GONE) if words in line), "")
-    found[-1] = replace(found[-1], unread=found[-1].unread or said, lost=found[-1].lost or lost)
+    found[-1] = replace(found[-1], unread=found[-1].unread or message, lost=found[-1].lost or lost)
 
 
 @dataclass(frozen=True)
@@ -130,5 +130,5 @@ def parse_nvlink_errors(text: str) -> tuple[GpuLinkErrors, ...]:
     together: dict[Hashable, dict[int, dict[str, int | None]]] = {}
     for gpu in found:  # nearly all links and GPUs have counted the same: nothing
         gpu.counts.update({n: alike.setdefault(tuple(one.items()), one) for n, one in gpu.counts.items()})
-    said = [tuple((n, tuple(one.items())) for n, one in gpu.counts.items()) for gpu in found]
-    return tuple(replace(gpu, counts=together.setdefault(key, gpu.counts)) for key, gpu in zip(said, found))
+    lines = [tuple((n, tuple(one.items())) for n, one in gpu.counts.items()) for gpu in found]
+    return tuple(replace(gpu, counts=together.setdefault(key, gpu.counts)) for key, gpu in zip(lines, found))

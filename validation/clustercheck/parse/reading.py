@@ -25,8 +25,8 @@ def program_output(record: Any, what: str) -> str:
     """
     if isinstance(record, Mapping) and record.get("rc") != 0 and not _why_not_ended(record, what):
         stdout = str(record.get("stdout") or "")
-        said = first_line(str(record.get("stderr") or "")) or first_line(stdout)
-        raise CannotReadError(f"{what} ended with {record.get('rc')}: {said or 'it said nothing'}")
+        answer = first_line(str(record.get("stderr") or "")) or first_line(stdout)
+        raise CannotReadError(f"{what} ended with {record.get('rc')}: {answer or 'it said nothing'}")
     return printed_output(record, what)
 
 

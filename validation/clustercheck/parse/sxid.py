@@ -55,6 +55,6 @@ def switch_errors(messages: Iterable[Xid]) -> SwitchLog:
             found.append(Sxid(xid.address, xid.code, xid.when, severity, link, match[3].strip()))
         elif not _MORE.match(xid.message):
             garbled.append(f"the kernel log has an SXid of unknown form: {xid.code}, {xid.message[:80]!r}")
-        elif not any((said.address, said.code) == (xid.address, xid.code) for said in found):
+        elif not any((answer.address, answer.code) == (xid.address, xid.code) for answer in found):
             found.append(Sxid(xid.address, xid.code, xid.when, SxidSeverity.UNSAID, None, xid.message))
     return SwitchLog(tuple(found), tuple(garbled))

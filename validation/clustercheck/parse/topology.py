@@ -21,8 +21,8 @@ class Topology:
 
     def nvlinks(self, a: str, b: str) -> int:
         """How many NVLinks join two GPUs, directly or through a switch."""
-        said = self.connections.get(a, {}).get(b, "")
-        return int(said[2:]) if said.startswith("NV") else 0
+        answer = self.connections.get(a, {}).get(b, "")
+        return int(answer[2:]) if answer.startswith("NV") else 0
 
 
 @lru_cache(maxsize=16)  # healthy nodes of a kind all print the same

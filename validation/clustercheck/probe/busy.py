@@ -28,13 +28,13 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     if held and held["run"] not in ended_runs:
         reasons.append(holder(held))
     apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
-    said = [line for line in apps["stdout"].splitlines() if line.strip()]
-    processes = [line for line in said if PROCESS.match(line)]
+    answer = [line for line in apps["stdout"].splitlines() if line.strip()]
+    processes = [line for line in answer if PROCESS.match(line)]
     if apps["timed_out"]:
         unknown.append("nvidia-smi did not answer")
     elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then the holders of the device count
         processes = holders()
-    elif len(processes) < len(said):
+    elif len(processes) < len(answer):
         unknown.append("nvidia-smi printed what is not a list of processes")
     if processes:
         reasons.append("{} compute process(es): {}".format(len(processes), "; ".join(processes[:3])))

@@ -17,10 +17,10 @@ def lease(path: str = LEASE) -> dict[str, str] | None:
     if text is None:
         return None
     try:
-        said = dict(json.loads(text))
+        answer = dict(json.loads(text))
     except (ValueError, TypeError):
-        said = {}
-    return {key: str(said.get(key) or "unknown") for key in SAID}
+        answer = {}
+    return {key: str(answer.get(key) or "unknown") for key in SAID}
 
 
 def holder(held: dict[str, str]) -> str:

@@ -27,13 +27,13 @@ try:
     os.stat(os.path.join(path, "."))
     os.statvfs(path)
     if user:
-        said = os.urandom(4096)
+        pattern = os.urandom(4096)
         handle, name = tempfile.mkstemp(prefix=".clusterctl-", dir=path)
         try:
-            os.write(handle, said)
+            os.write(handle, pattern)
             os.fsync(handle)
             with open(name, "rb") as stream:
-                if stream.read() != said:
+                if stream.read() != pattern:
                     sys.exit("what was written is not what is read")
         finally:
             os.close(handle)

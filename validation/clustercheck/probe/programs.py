@@ -116,5 +116,5 @@ def how_failed(record: dict[str, Any]) -> str:
     """Why a program gave no answer, in a few words."""
     if record["timed_out"]:
         return "did not answer"
-    said = [line.strip() for line in record["stderr"].splitlines() if line.strip()]
-    return "failed: {}".format(said[-1][:200] if said else "exit code {}".format(record["rc"]))
+    lines = [line.strip() for line in record["stderr"].splitlines() if line.strip()]
+    return "failed: {}".format(lines[-1][:200] if lines else "exit code {}".format(record["rc"]))

@@ -28,14 +28,14 @@ def room(path: str) -> dict[str, Any]:
     there = path
     while not os.path.lexists(there):
         there = os.path.dirname(there)  # noqa: PTH120
-    said = os.statvfs(there)
+    answer = os.statvfs(there)
     return {
         "path": path,
-        "size_bytes": said.f_frsize * said.f_blocks,
-        "free_bytes": said.f_frsize * said.f_bavail,
-        "inodes": said.f_files,
-        "inodes_free": said.f_favail,
-        "read_only": bool(said.f_flag & os.ST_RDONLY),
+        "size_bytes": answer.f_frsize * answer.f_blocks,
+        "free_bytes": answer.f_frsize * answer.f_bavail,
+        "inodes": answer.f_files,
+        "inodes_free": answer.f_favail,
+        "read_only": bool(answer.f_flag & os.ST_RDONLY),
     }
 
 

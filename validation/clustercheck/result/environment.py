@@ -40,7 +40,7 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
 
 def _first_said(evidence: Evidence, key: str) -> str | None:
     """Of the first job that says it: some need neither framework nor backend."""
-    return next((said for outcome in evidence.jobs.values() if (said := _said(outcome, key))), None)
+    return next((answer for outcome in evidence.jobs.values() if (answer := _said(outcome, key))), None)
 
 
 def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
@@ -74,10 +74,10 @@ def _job(outcome: JobOutcome) -> dict[str, Any]:
 
 
 def _said(outcome: JobOutcome, key: str) -> str | None:
-    said = sorted(
+    lines = sorted(
         {str((rank.verdict or {}).get(key)) for rank in outcome.ranks if (rank.verdict or {}).get(key)}
     )
-    return ", ".join(said) or None
+    return ", ".join(lines) or None
 
 
 def _node(node: NodeEvidence) -> dict[str, Any]:

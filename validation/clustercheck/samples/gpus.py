@@ -91,7 +91,7 @@ def links(rank: int, addresses: Sequence[str | None]) -> dict[str, Any]:
     }
 
 
-def said(job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS) -> dict[str, Any]:
+def rank_record(job: str, rank: int, addresses: Sequence[str | None] = (None,) * GPUS) -> dict[str, Any]:
     """What a program says, a little otherwise on each GPU."""
     factor = 1 + (rank * 5 % 7 - 3) / 1000
     found = [
@@ -114,7 +114,7 @@ def programs(
     jobs: Sequence[str], rank: int, addresses: Sequence[str | None] = (None,) * GPUS
 ) -> dict[str, Any]:
     """What a rank says that ran several of them."""
-    return {"ok": True, "because": "", "programs": {job: said(job, rank, addresses) for job in jobs}}
+    return {"ok": True, "because": "", "programs": {job: rank_record(job, rank, addresses) for job in jobs}}
 
 
 def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> JobOutcome:
@@ -128,7 +128,7 @@ def outcome(job: str, nodes: Sequence[str], addresses: Sequence[str] = ()) -> Jo
             gpu=gpu,
             verdict={
                 **described(rank, gpu, addresses[gpu] if addresses else None),
-                **said(job, rank, addresses or (None,) * GPUS),
+                **rank_record(job, rank, addresses or (None,) * GPUS),
             },
             exit_code=0,
         )

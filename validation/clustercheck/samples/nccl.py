@@ -69,7 +69,7 @@ def _channel(number: int, head: int, nodes: int) -> _Channel:
 
 def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
     node, gpu = nodes[rank // GPUS], rank % GPUS
-    said = [
+    lines = [
         f"NET/IB : Using {ADAPTERS} [RO]; OOB eth0:192.0.2.1<0>",
         "Using network IB",
         f"DMA-BUF is available on GPU device {gpu}",
@@ -77,9 +77,11 @@ def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
         "Pattern 4, crossNic 0, nChannels 2, bw 24.000000/24.000000, type NVL/PXB, sameChannels 0",
     ]
     if rank == 0:
-        said.insert(0, "NCCL version 2.22.3+cuda12.5")
-        said += [f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels]
-    said.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
+        lines.insert(0, "NCCL version 2.22.3+cuda12.5")
+        lines += [
+            f"Channel {c.number:02}/02 : {' '.join(f'{r:3}' for r in c.ring[:SHOWN])}" for c in channels
+        ]
+    lines.append(f"Trees {' '.join(channel.place(rank) for channel in channels)}")
     for channel in channels:
         for sender, receiver in channel.joins[rank]:
             ends = (
@@ -87,9 +89,9 @@ def _log(rank: int, nodes: Sequence[str], channels: Sequence[_Channel]) -> str:
             )
             if sender // GPUS != receiver // GPUS and rank in (sender, receiver):
                 side = "send" if rank == sender else "receive"
-                said.append(f"{ends} [{side}] via NET/IB/{channel.number}/GDRDMA")
+                lines.append(f"{ends} [{side}] via NET/IB/{channel.number}/GDRDMA")
             elif rank == sender:
-                said.append(f"{ends} via P2P/CUMEM/read")
+                lines.append(f"{ends} via P2P/CUMEM/read")
     comm = f"ncclCommInitRank comm 0x{rank + 1:x} rank {rank} nranks {len(nodes) * GPUS} cudaDev {gpu}"
-    said += ["Connected all rings", "Connected all trees", f"{comm} busId 7000 commId 0x1 - Init COMPLETE"]
-    return "".join(f"{node}:{4100 + rank}:{4200 + rank} [{gpu}] NCCL INFO {line}\n" for line in said)
+    lines += ["Connected all rings", "Connected all trees", f"{comm} busId 7000 commId 0x1 - Init COMPLETE"]
+    return "".join(f"{node}:{4100 + rank}:{4200 + rank} [{gpu}] NCCL INFO {line}\n" for line in lines)

@@ -61,18 +61,20 @@ def require_name(name: str) -> None:
 
 
 def _tell(result: OperationResult, *, check: bool) -> None:
-    said = result.said
-    if said.get("files"):
-        size = f"{int(said['files'])} files, {int(said['bytes']) / 1e9:.2f} GB of Harbor {said['version']}"
-        still = f"; read-only for {said['read_only_s']} s" if "read_only_s" in said else ""
-        console.write(f"{said['backup']} on {result.host}: {size}, verified{still}\n")
-        if said.get("database") == "external":
+    answer = result.said
+    if answer.get("files"):
+        size = (
+            f"{int(answer['files'])} files, {int(answer['bytes']) / 1e9:.2f} GB of Harbor {answer['version']}"
+        )
+        still = f"; read-only for {answer['read_only_s']} s" if "read_only_s" in answer else ""
+        console.write(f"{answer['backup']} on {result.host}: {size}, verified{still}\n")
+        if answer.get("database") == "external":
             console.say("the database is the site's own, and is not in it")
-        if said.get("storage", FILES) != FILES:
-            console.say(f"images are in the site's own storage ({said['storage']}), and are not in it")
-    elif said:
-        console.write(f"{said['backup']} on {result.host}\n")
-    damaged = list(said.get("damaged") or ())
+        if answer.get("storage", FILES) != FILES:
+            console.say(f"images are in the site's own storage ({answer['storage']}), and are not in it")
+    elif answer:
+        console.write(f"{answer['backup']} on {result.host}\n")
+    damaged = list(answer.get("damaged") or ())
     if damaged:
         more = f" and {len(damaged) - SHOWN} more" if len(damaged) > SHOWN else ""
         console.say(f"damaged in Harbor itself before the backup: {', '.join(damaged[:SHOWN])}{more}")

@@ -44,12 +44,12 @@ def settings(named: Path | None) -> HarborSettings:
 
 def _wait(stop: threading.Event) -> Callable[[float], None]:
     """Wait until the next try, or until nobody wants one; say so once, for it may take a while."""
-    said: list[str] = []
+    lines: list[str] = []
 
     def wait(seconds: float) -> None:
-        if not said:
-            said.append("Harbor does not answer, or asks to wait; trying again")
-            console.say(said[0])
+        if not lines:
+            lines.append("Harbor does not answer, or asks to wait; trying again")
+            console.say(lines[0])
         stop.wait(seconds)
 
     return wait

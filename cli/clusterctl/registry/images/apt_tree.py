@@ -169,12 +169,12 @@ def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
         raise _refusal("this machine has no apt-get", wanted) from None
     except subprocess.TimeoutExpired:
         raise _refusal(f"apt did not end within {LONGEST_S / 3600:.0f} h", wanted) from None
-    said = [
+    lines = [
         line for line in (done.stderr + done.stdout).splitlines() if line.startswith(("E:", "W:", "Err:"))
     ]
     # `apt-get update` ends with 0 where it could fetch nothing, and warns.
-    if done.returncode != 0 or any("Failed to fetch" in line for line in said):
-        raise _refusal(" ".join(said[-2:])[:600] or f"apt ended with {done.returncode}", wanted)
+    if done.returncode != 0 or any("Failed to fetch" in line for line in lines):
+        raise _refusal(" ".join(lines[-2:])[:600] or f"apt ended with {done.returncode}", wanted)
     return done.stdout
 
 

@@ -33,12 +33,12 @@ def collect(transport: Transport, node: str) -> None:
     """
     try:
         done = transport.run(node, ["sh", "-c", COLLECT], timeout_s=COLLECT_S)
-        said = "" if done.exit_code == 0 else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        message = "" if done.exit_code == 0 else (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
     except NodeUnreachableError as error:
-        said = error.because
-    if said:
+        message = error.because
+    if message:
         raise ClusterctlError(
-            f"the registry's space was not freed: {said}",
+            f"the registry's space was not freed: {message}",
             code="images.not-collected",
             where=node,
             hint="The images are removed. See that both services run: clusterctl apply --only registry",

@@ -60,12 +60,12 @@ def asked_host(inventory: Inventory) -> Host:
 
 def nodes_driver(inventory: Inventory) -> str:
     """The oldest driver that a GPU node is to have: a version, else a branch; empty if none is said."""
-    said = [
+    lines = [
         str(setting(node, "nvidia_driver_version") or setting(node, "nvidia_driver_branch") or "")
         for node in inventory.gpu_nodes
         if node.quarantined is None
     ]
-    return min(filter(None, said), key=version, default="")
+    return min(filter(None, lines), key=version, default="")
 
 
 def file_setting(inventory: Inventory, name: str) -> Path | None:

@@ -44,12 +44,12 @@ class NcclTests:
         return written
 
 
-def nccl_tests(said: Mapping[str, Any], root: Path) -> NcclTests | None:
+def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     """What is declared: ``source`` (a URL, or a file from the cluster directory on) and ``sha256``.
 
     None where it is not declared. Raises NotDeclaredWellError, also where the file has another checksum.
     """
-    source, sha256 = str(said.get("source") or ""), str(said.get("sha256") or "")
+    source, sha256 = str(record.get("source") or ""), str(record.get("sha256") or "")
     if not source and not sha256:
         return None
     if not SHA256.fullmatch(sha256):

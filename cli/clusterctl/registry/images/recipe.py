@@ -158,24 +158,24 @@ def _certificate(file: str, root: Path, where: str) -> str:
     return text
 
 
-def _recipe(said: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
+def _recipe(record: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
     try:
-        tests = nccl_tests(said.get("nccl_tests") or {}, root)
+        tests = nccl_tests(record.get("nccl_tests") or {}, root)
     except NotDeclaredWellError as error:
         raise _refusal(str(error), where) from None
     recipe = BuildRecipe(
         nccl_tests=tests,
-        name=str(said.get("name") or ""),
-        base=str(said.get("base") or ""),
-        target=str(said.get("target") or ""),
-        packages=tuple(sorted({str(one) for one in said.get("packages") or []})),
-        requirements=tuple(str(one) for one in said.get("requirements") or []),
-        pip_index_url=str(said.get("pip_index_url") or ""),
-        pip_ca=_certificate(str(said.get("pip_ca_file") or ""), root, where),
-        jupyterlab=str(said.get("jupyterlab") or ""),
-        user=str(said.get("user") or "user"),
-        uid=int(said.get("uid") or 1000),
-        labels={str(key): str(value) for key, value in (said.get("labels") or {}).items()},
+        name=str(record.get("name") or ""),
+        base=str(record.get("base") or ""),
+        target=str(record.get("target") or ""),
+        packages=tuple(sorted({str(one) for one in record.get("packages") or []})),
+        requirements=tuple(str(one) for one in record.get("requirements") or []),
+        pip_index_url=str(record.get("pip_index_url") or ""),
+        pip_ca=_certificate(str(record.get("pip_ca_file") or ""), root, where),
+        jupyterlab=str(record.get("jupyterlab") or ""),
+        user=str(record.get("user") or "user"),
+        uid=int(record.get("uid") or 1000),
+        labels={str(key): str(value) for key, value in (record.get("labels") or {}).items()},
     )
     words = (
         ("name", recipe.name, USER),

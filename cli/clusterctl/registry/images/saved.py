@@ -96,10 +96,10 @@ def _spooled(content: IO[bytes], path: Path) -> str:
 def _image(
     found: dict[str, Path], links: dict[str, str], skipped: set[str], place: Path, known: Collection[str]
 ) -> SavedImage:
-    (said,) = json.loads(_small(found["manifest.json"]))
-    config = _small(found[posixpath.normpath(said["Config"])])
+    (output,) = json.loads(_small(found["manifest.json"]))
+    config = _small(found[posixpath.normpath(output["Config"])])
     diff_ids = tuple(str(one) for one in json.loads(config)["rootfs"]["diff_ids"])
-    layers = [links.get(name, name) for name in map(posixpath.normpath, said["Layers"])]
+    layers = [links.get(name, name) for name in map(posixpath.normpath, output["Layers"])]
     if len(layers) != len(diff_ids):
         raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")
     shared = 0
@@ -149,7 +149,7 @@ def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
     )  # fmt: skip
     shared = base["layers"][: len(image.diff_ids) - len(image.new)]
     config = Blob(f"sha256:{hashlib.sha256(image.config).hexdigest()}", len(image.config))
-    said = {
+    record = {
         "schemaVersion": 2,
         "mediaType": base["mediaType"],
         "config": {"mediaType": base["config"]["mediaType"], "size": config.size, "digest": config.digest},
@@ -158,4 +158,4 @@ def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
             *({"mediaType": packed, "size": one.blob.size, "digest": one.blob.digest} for one in image.new),
         ],
     }
-    return json.dumps(said, indent=3).encode()
+    return json.dumps(record, indent=3).encode()

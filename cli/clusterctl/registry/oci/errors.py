@@ -51,40 +51,40 @@ def stopped(where: str = "") -> ClusterctlError:
 
 def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     """The error for an answer that is none of those wanted."""
-    status, said = response.status_code, message(response)
+    status, output = response.status_code, message(response)
     where = f"{host}: {what}"
     after = retry_after(response.headers.get("retry-after", ""))
     # Harbor answers 403 for a quota, too, which no credentials change.
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in said.lower():
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in output.lower():
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
-            f"{host} refuses our credentials, or wants some: {said}",
+            f"{host} refuses our credentials, or wants some: {output}",
             code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
         return RegistryError(
-            f"{host} does not have it: {said}", code="images.not-found", where=where,
+            f"{host} does not have it: {output}", code="images.not-found", where=where,
             hint="Compare path, tag and digest with what the registry lists; private images may look absent.",
         )  # fmt: skip
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RegistryError(
-            f"{host} lets us ask no more for now: {said}", code="images.rate-limited", where=where,
+            f"{host} lets us ask no more for now: {output}", code="images.rate-limited", where=where,
             hint="Run it again later: it continues where it stopped. Credentials often raise the limit.",
             lasting=False, after=after,
         )  # fmt: skip
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return RegistryError(
-            f"{host} fails with {status}: {said}", code="images.registry-fails", where=where,
+            f"{host} fails with {status}: {output}", code="images.registry-fails", where=where,
             hint="See the registry's own log, and its disk; then run the same command again.",
             lasting=not may_pass(status), after=after,
         )  # fmt: skip
-    if any(word in said for word in WRONG_BYTES):
+    if any(word in output for word in WRONG_BYTES):
         return RegistryError(
-            f"{host} got other bytes than the digest says: {said}", code="images.corrupt", where=where,
+            f"{host} got other bytes than the digest says: {output}", code="images.corrupt", where=where,
             hint="Run the same command again: what was wrong is not kept.",
         )  # fmt: skip
     return RegistryError(
-        f"{host} refuses with {status}: {said}", code="images.refused", where=where,
+        f"{host} refuses with {status}: {output}", code="images.refused", where=where,
         hint="Is there a quota, a read-only mode, or a rule for immutable tags?",
         lasting=not may_pass(status), after=after,
     )  # fmt: skip
@@ -114,15 +114,15 @@ def message(response: httpx.Response) -> str:
 
 def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
     """The error for a registry that gave no whole answer."""
-    said = printable(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in said:
+    answer = printable(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in answer:
         return RegistryError(
-            f"the certificate of {host} is not one that we trust: {said}", code="images.certificate",
+            f"the certificate of {host} is not one that we trust: {answer}", code="images.certificate",
             where=f"{host}: {what}",
             hint="Expired, or of an authority that is not known here: images_ca_file names one more.",
         )  # fmt: skip
     return RegistryError(
-        f"{host} gives no whole answer: {said}", code="images.unreachable", where=f"{host}: {what}",
+        f"{host} gives no whole answer: {answer}", code="images.unreachable", where=f"{host}: {what}",
         hint="Is it up, and is there a way to it (DNS, a proxy, a firewall)? Then run it again.",
         lasting=False,
     )  # fmt: skip

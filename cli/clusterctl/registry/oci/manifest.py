@@ -71,31 +71,31 @@ def digest_of(raw: bytes) -> str:
 def read(raw: bytes, media_type: str, where: str) -> Manifest:
     """Read a manifest. Raises ClusterctlError (``images.manifest``) where it is none that we know."""
     try:
-        said = json.loads(raw)
-        kind = str(said.get("mediaType") or media_type.partition(";")[0].strip())
+        reply = json.loads(raw)
+        kind = str(reply.get("mediaType") or media_type.partition(";")[0].strip())
         if kind in INDEXES:
-            return Manifest(digest_of(raw), kind, raw, children=tuple(map(_child, said["manifests"])))
+            return Manifest(digest_of(raw), kind, raw, children=tuple(map(_child, reply["manifests"])))
         if kind in MANIFESTS:
-            layers = tuple(_blob(layer) for layer in said["layers"] if not _is_elsewhere(layer))
-            return Manifest(digest_of(raw), kind, raw, config=_blob(said["config"]), layers=layers)
+            layers = tuple(_blob(layer) for layer in reply["layers"] if not _is_elsewhere(layer))
+            return Manifest(digest_of(raw), kind, raw, config=_blob(reply["config"]), layers=layers)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refusal(f"cannot be read: {type(error).__name__}: {error}", where) from None
     raise _refusal(f"is of a kind that is not known: {kind[:80] or 'none'}", where)
 
 
-def platform_of(said: Mapping[str, Any]) -> str:
+def platform_of(record: Mapping[str, Any]) -> str:
     """``os/architecture`` with a variant, in the words of `--platform`."""
-    words = (said.get("os", "unknown"), said.get("architecture", "unknown"), said.get("variant"))
+    words = (record.get("os", "unknown"), record.get("architecture", "unknown"), record.get("variant"))
     return "/".join(str(word) for word in words if word)
 
 
-def _child(said: Mapping[str, Any]) -> Child:
-    blob = _blob(said)
-    return Child(blob.digest, blob.size, platform_of(said.get("platform") or {}))
+def _child(record: Mapping[str, Any]) -> Child:
+    blob = _blob(record)
+    return Child(blob.digest, blob.size, platform_of(record.get("platform") or {}))
 
 
-def _blob(said: Mapping[str, Any]) -> Blob:
-    digest, size = said["digest"], said["size"]
+def _blob(record: Mapping[str, Any]) -> Blob:
+    digest, size = record["digest"], record["size"]
     # A digest becomes the name of a file: nothing else may pass here.
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise ValueError(f"{str(digest)[:80]!r} is no sha256 digest")

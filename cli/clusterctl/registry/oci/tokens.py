@@ -98,8 +98,8 @@ class Tokens:
         if response.status_code != HTTPStatus.OK:
             raise refused(response, realm.host, "asking for a token")
         try:
-            said: dict[str, Any] = response.json()
-            return str(said.get("token") or said["access_token"])
+            record: dict[str, Any] = response.json()
+            return str(record.get("token") or record["access_token"])
         except (ValueError, LookupError, AttributeError):
             raise RegistryError(
                 f"{realm.host} gives a token that cannot be read",

@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils.harbor_api import (
     Harbor,
     HarborError,
-    said,
+    error_text,
     wait_until_healthy,
 )
 from ansible_collections.clusterctl.cluster.plugins.modules import (
@@ -178,4 +178,4 @@ def test_a_refusal_is_told_in_harbors_own_words(harbor: Harbor) -> None:
     asking = Harbor(NAMES[0], harbor.port, harbor.authority, "admin", "secret")
     asking.set_read_only(True)
     assert asking.read_only() is True
-    assert said("<html>") == "<html>"
+    assert error_text("<html>") == "<html>"

@@ -49,10 +49,12 @@ def judge_alike(
         return not_run("no other node of its kind reports it: nothing to compare with")
     nodes = len(told.by_node)
     differences = [
-        said for trait in mine if (said := _difference(trait, mine, told.counts[trait], nodes)) is not None
+        answer
+        for trait in mine
+        if (answer := _difference(trait, mine, told.counts[trait], nodes)) is not None
     ]
     if differences:
-        because = "; ".join(said for said, _ in differences)
+        because = "; ".join(answer for answer, _ in differences)
         expected = "; ".join(dict.fromkeys(value for _, value in differences))
         return failed(
             because, _joined(mine), expected, evidence={"nodes": {node: dict(mine), **told.by_node}}

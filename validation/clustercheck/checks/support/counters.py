@@ -83,8 +83,8 @@ def _not_loaded(before: Counters) -> NotDoneError | None:
     most = sorted(before.above_zero.items(), key=lambda each: -each[1])[:4]
     if not most:
         return None
-    said = ", ".join(f"{where}: {count} {name}" for (where, name), count in most)
-    return NotDoneError(f"no job of this run loaded it; what it had counted before: {said}")
+    message = ", ".join(f"{where}: {count} {name}" for (where, name), count in most)
+    return NotDoneError(f"no job of this run loaded it; what it had counted before: {message}")
 
 
 def _compare(

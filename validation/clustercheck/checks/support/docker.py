@@ -19,18 +19,18 @@ BRING = "Pull the image: clusterctl apply --only images"
 INSTALL = "clusterctl apply --only runtime"
 
 
-def is_silent(said: str) -> bool:
+def is_silent(message: str) -> bool:
     """Whether docker says that its daemon does not answer."""
-    return _SILENT.search(said) is not None
+    return _SILENT.search(message) is not None
 
 
 def not_started(record: Mapping[str, Any]) -> Finding | None:
     """Not run, and what to do, where Docker or the image is not there; None where a container was started."""
-    said = first_line(str(record.get("stderr") or ""))
+    answer = first_line(str(record.get("stderr") or ""))
     if record.get("missing"):
         return not_run("docker is not installed", remedy=INSTALL)
-    if is_silent(said):
-        return not_run(f"the Docker daemon does not answer: {said.removeprefix('docker: ')}", remedy=START)
+    if is_silent(answer):
+        return not_run(f"the Docker daemon does not answer: {answer.removeprefix('docker: ')}", remedy=START)
     if not record.get("skipped"):
         return None
     return not_run(str(record["skipped"]), remedy=START if record.get("timed_out") else BRING)

@@ -52,18 +52,18 @@ def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Find
     if rank.verdict is None or not isinstance(rank.verdict.get("ok"), bool):
         raise CannotReadError(f"rank {rank.rank} gave no verdict")
     if raised := rank.verdict.get("raised"):
-        said = str(rank.verdict.get("because") or raised)
-        return _innocent(f"{raised}: {said}", said) or failed(said, "it failed", "a verdict")
+        message = str(rank.verdict.get("because") or raised)
+        return _innocent(f"{raised}: {message}", message) or failed(message, "it failed", "a verdict")
     return rank
 
 
-def _innocent(error: str, said: str = "") -> Finding | None:
+def _innocent(error: str, answer: str = "") -> Finding | None:
     """Where an error, its type first, is not a word about the GPU: not run, and why; else None."""
-    said = said or error
+    answer = answer or error
     if remedy := not_the_hardware(error):
-        return not_run(said, remedy=remedy)
+        return not_run(answer, remedy=remedy)
     if error.startswith(NOT_THE_GPUS):
-        raise NotDoneError(said)
+        raise NotDoneError(answer)
     return None
 
 
@@ -78,8 +78,8 @@ def _ended_badly(rank: RankOutcome) -> Finding:
     more = {"state": rank.state.value, "exit_code": rank.exit_code, "log": rank.log_tail[-600:]}
     if rank.stack:
         more["stack"] = rank.stack[-1200:]
-    said = SAID[rank.state]
-    return failed(rank.because or said, said, "a verdict of its own", evidence=more)
+    answer = SAID[rank.state]
+    return failed(rank.because or answer, answer, "a verdict of its own", evidence=more)
 
 
 def wrong(rank: RankOutcome) -> str:
@@ -97,8 +97,8 @@ def measured(
 
     Raises CannotReadError where none of them was measured.
     """
-    if said := wrong(rank):
-        return failed(said, "wrong numbers", "every number right")
+    if answer := wrong(rank):
+        return failed(answer, "wrong numbers", "every number right")
     known = figures(rank)
     if not any(metric in known for metric in wanted):
         raise CannotReadError(f"rank {rank.rank} measured none of {', '.join(wanted)}")

@@ -79,8 +79,8 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
         left = outcome.ranks[0].node if outcome.ranks else "no node"
         return not_run(f"only {left} took part: a rank alone proves nothing across nodes")
     if subject.node is None and short:
-        said = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
-        return not_run(f"not every GPU was used: {said}", remedy=LEFT_OUT_GPUS)
+        message = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
+        return not_run(f"not every GPU was used: {message}", remedy=LEFT_OUT_GPUS)
     return None
 
 
@@ -114,8 +114,8 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     if subject.node not in blamed:
         return not_run(f"the job failed because of {names}")
     rank = blamed[subject.node]
-    said = SAID[rank.state]
-    because = f"rank {rank.rank} on {rank.node}: {rank.because or said}"
+    answer = SAID[rank.state]
+    because = f"rank {rank.rank} on {rank.node}: {rank.because or answer}"
     more = {"state": rank.state.value, "exit_code": rank.exit_code, "log": rank.log_tail[-600:]}
     if rank.stack:
         more["stack"] = rank.stack[-1200:]
@@ -124,8 +124,8 @@ def broken(outcome: JobOutcome, subject: Subject) -> Finding:
     expected = "a verdict of its own"
     if len(blamed) == len(outcome.by_node) > 1:
         because = f"{because} (on every node: cannot determine which)"
-        return failed(because, said, expected, evidence=more, remedy=ALIKE)
-    return failed(because, said, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
+        return failed(because, answer, expected, evidence=more, remedy=ALIKE)
+    return failed(because, answer, expected, evidence=more, remedy=START if is_silent(rank.because) else "")
 
 
 def _some(nodes: Collection[str]) -> str:

@@ -36,7 +36,7 @@ OVER_NCCL = {
 def infiniband_load(evidence: Evidence, node: str) -> list[str]:
     """The jobs that loaded its ports: NCCL or ib_write_bw between nodes; a loopback stays in the adapter."""
     found = [job for job, gpus in evidence.once(_over_nccl).items() if node in gpus and len(gpus) > 1]
-    if any(_ended_well(said.get("writes")) for said in _said(evidence, rdma_write.JOB, node)):
+    if any(_ended_well(answer.get("writes")) for answer in _said(evidence, rdma_write.JOB, node)):
         found.append(rdma_write.JOB)
     if evidence.once(_across_by_nccl_tests) and _said(evidence, nccl_tests.JOB, node):
         found.append(nccl_tests.JOB)
@@ -47,8 +47,8 @@ def nvlink_load(evidence: Evidence, node: str, gpu: int) -> list[str]:
     """The jobs that loaded a GPU's links: NCCL among GPUs of the node, or copies straight to its peers."""
     together = {job: gpus.get(node, set()) for job, gpus in evidence.once(_over_nccl).items()}
     found = [job for job, gpus in together.items() if gpu in gpus and len(gpus) > 1]
-    for said in _said(evidence, nccl_tests.JOB, node):
-        within = said.get("within")
+    for answer in _said(evidence, nccl_tests.JOB, node):
+        within = answer.get("within")
         if isinstance(within, Mapping) and _ended_well(list(within.values())):
             found.append(nccl_tests.JOB)
     copies = evidence.gpu_jobs.get(gpu_peer_bandwidth.JOB)
@@ -65,8 +65,8 @@ def _over_nccl(evidence: Evidence) -> dict[str, dict[str, set[int]]]:
     for job in OVER_NCCL.keys() & evidence.jobs.keys():
         gpus: dict[str, set[int]] = defaultdict(set)
         for (node, gpu), rank in evidence.gpu_jobs[job].ranks.items():
-            said = _verdict(rank)
-            if said.get("backend") == "nccl" and said.get(OVER_NCCL[job]):
+            answer = _verdict(rank)
+            if answer.get("backend") == "nccl" and answer.get(OVER_NCCL[job]):
                 gpus[node].add(gpu)
         found[job] = dict(gpus)
     return dict(sorted(found.items()))
@@ -83,7 +83,7 @@ def _said(evidence: Evidence, job: str, node: str) -> list[Mapping[str, Any]]:
     """What the ranks of a node say that succeeded."""
     outcome = evidence.jobs.get(job)
     ranks: Iterable[RankOutcome] = ranks_of(outcome, node) if outcome else ()
-    return [said for rank in ranks if (said := _verdict(rank))]
+    return [answer for rank in ranks if (answer := _verdict(rank))]
 
 
 def _verdict(rank: RankOutcome) -> Mapping[str, Any]:

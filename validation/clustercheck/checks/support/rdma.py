@@ -71,13 +71,13 @@ def edit_adapter(node: str, number: int, change: Callable[[seeding.Raw], None]) 
     return seeding.edit(node, lambda raw: change(raw["infiniband"]["devices"][number]))
 
 
-def edit_port(node: str, number: int, **said: Any) -> seeding.Inject:
+def edit_port(node: str, number: int, **answer: Any) -> seeding.Inject:
     """Change what the first port of an adapter says; counters by ``counters``, merged into what is there."""
 
     def change(device: seeding.Raw) -> None:
         port = device["ports"][0]
-        port["counters"].update(said.get("counters", {}))
-        port.update({name: value for name, value in said.items() if name != "counters"})
+        port["counters"].update(answer.get("counters", {}))
+        port.update({name: value for name, value in answer.items() if name != "counters"})
 
     return edit_adapter(node, number, change)
 

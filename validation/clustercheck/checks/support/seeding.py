@@ -107,8 +107,8 @@ def fall_off_bus(node: str, gpu: int) -> Inject:
 
     def change(raw: Raw) -> None:
         address = [d["address"] for d in raw["pci"] if d["class"].startswith(("0x0300", "0x0302"))][gpu]
-        said = f"Unable to determine the device handle for GPU{gpu}: {address}: GPU is lost."
-        raw["nvidia_smi"].update(rc=15, stdout=f"{said}  Reboot the system to recover this GPU\n")
+        message = f"Unable to determine the device handle for GPU{gpu}: {address}: GPU is lost."
+        raw["nvidia_smi"].update(rc=15, stdout=f"{message}  Reboot the system to recover this GPU\n")
 
     return chain(silence(node, gpu), edit(node, change))
 
@@ -117,10 +117,10 @@ def stdout(node: str, part: str, old: str, new: str) -> Inject:
     """Replace text in a program's output. Raises LookupError where it is not there."""
 
     def change(raw: Raw) -> None:
-        said = raw[part]["stdout"]
-        if old not in said:
+        answer = raw[part]["stdout"]
+        if old not in answer:
             raise LookupError(f"{part} does not say {old!r}")
-        raw[part]["stdout"] = said.replace(old, new, 1)
+        raw[part]["stdout"] = answer.replace(old, new, 1)
 
     return edit(node, change)
 
@@ -214,9 +214,9 @@ def verdicts(job: str, change: Callable[[RankOutcome, Raw], None]) -> Inject:
         outcome = evidence.jobs[job]
         ranks = []
         for one in outcome.ranks:
-            said = copy.deepcopy(dict(one.verdict or {}))
-            change(one, said)
-            ranks.append(replace(one, verdict=said))
+            answer = copy.deepcopy(dict(one.verdict or {}))
+            change(one, answer)
+            ranks.append(replace(one, verdict=answer))
         return with_job(evidence, replace(outcome, ranks=tuple(ranks)))
 
     return inject

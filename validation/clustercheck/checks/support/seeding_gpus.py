@@ -27,15 +27,15 @@ class Seeds:
         """Change in place what these GPUs' ranks said."""
 
         def one(rank: RankOutcome) -> RankOutcome:
-            said = copy.deepcopy(dict(rank.verdict or {}))
-            change(said)
-            return replace(rank, verdict=said)
+            answer = copy.deepcopy(dict(rank.verdict or {}))
+            change(answer)
+            return replace(rank, verdict=answer)
 
         return self._ranks(node, gpu, one)
 
-    def says(self, node: str, gpu: int, **said: Any) -> Inject:
+    def says(self, node: str, gpu: int, **answer: Any) -> Inject:
         """Parts of a verdict that are otherwise."""
-        return self.changed(node, gpu, lambda verdict: verdict.update(said))
+        return self.changed(node, gpu, lambda verdict: verdict.update(answer))
 
     def wrong(self, node: str, gpu: int, because: str) -> Inject:
         """The program found its results wrong."""
@@ -49,8 +49,8 @@ class Seeds:
     def scaled(self, node: str | None, gpu: int | None, factor: float, metric: str = "") -> Inject:
         """Figures (or one of them) that are larger or smaller by a factor."""
 
-        def change(said: Raw) -> None:
-            for figure in said["figures"]:
+        def change(record: Raw) -> None:
+            for figure in record["figures"]:
                 if metric in ("", figure["metric"]):
                     figure["value"] *= factor
 

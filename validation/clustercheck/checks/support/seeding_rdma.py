@@ -18,8 +18,8 @@ JOB = "rdma_write"
 def _says(key: str, change: Callable[[RankOutcome, seeding.Raw], None]) -> seeding.Inject:
     """Change the entries of one part, on every rank."""
 
-    def on(rank: RankOutcome, said: seeding.Raw) -> None:
-        for entry in said[key]:
+    def on(rank: RankOutcome, record: seeding.Raw) -> None:
+        for entry in record[key]:
             change(rank, entry)
 
     return seeding.verdicts(JOB, on)
@@ -53,8 +53,8 @@ def _refused_and_cut_off(rank: RankOutcome, entry: seeding.Raw) -> None:
 
 def _without(evidence: Evidence) -> Evidence:
     """An image without perftest."""
-    said = {"without": "the image has no ib_write_bw (package perftest)"}
-    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(said))(evidence)
+    record = {"without": "the image has no ib_write_bw (package perftest)"}
+    return seeding.verdicts(JOB, lambda rank, verdict: verdict.update(record))(evidence)
 
 
 def _no_adapters(evidence: Evidence) -> Evidence:

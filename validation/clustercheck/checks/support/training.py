@@ -77,8 +77,8 @@ def named(case: Case) -> str:
 def change(job: str, how: Any, node: str = "") -> seeding.Inject:
     """Change every case of a training, on one node or on all."""
 
-    def on(rank: RankOutcome, said: seeding.Raw) -> None:
-        for case in said["cases"]:
+    def on(rank: RankOutcome, record: seeding.Raw) -> None:
+        for case in record["cases"]:
             if node in ("", rank.node):
                 how(case)
 
@@ -87,4 +87,4 @@ def change(job: str, how: Any, node: str = "") -> seeding.Inject:
 
 def lacks_framework(job: str) -> seeding.Inject:
     """The image lacks the framework."""
-    return seeding.verdicts(job, lambda _, said: said.update(cases=[], without="the image has none"))
+    return seeding.verdicts(job, lambda _, answer: answer.update(cases=[], without="the image has none"))
