@@ -5,7 +5,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 VENV=$ROOT/.venv
 STARTED=$(date +%s)
 
-step() { # step TEXT: what begins now, with the time since the start
+step() { # step TEXT: what starts now, with the time since the start
     printf '\n==> [%4ds] %s\n' "$(($(date +%s) - STARTED))" "$*" >&2
 }
 
@@ -17,7 +17,7 @@ die() { # die WHAT WHERE HINT
 need_root() { # need_root SCRIPT ARGS...: the lab needs root; say so and become root where sudo can
     [ "$(id -u)" -eq 0 ] && return
     command -v sudo >/dev/null || die "this needs root, and there is no sudo" "$(id -un)@$(hostname)" "Run it as root."
-    printf 'This starts containers and network bridges, so it goes on as root (sudo).\n' >&2
+    printf 'This starts containers and network bridges, so it continues as root (sudo).\n' >&2
     local kept=CI,NO_COLOR,CLUSTERCTL_LAB_MIRROR,CLUSTERCTL_KEEP_TEST_LAB,PIP_INDEX_URL,PIP_CERT
     kept+=,CLUSTERCTL_FAULT_SEED,CLUSTERCTL_CLEAN_RUNS
     exec sudo --preserve-env="$kept,http_proxy,https_proxy,no_proxy,HTTP_PROXY,HTTPS_PROXY,NO_PROXY" -- "$@"

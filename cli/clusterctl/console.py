@@ -78,7 +78,7 @@ def emit(record: Mapping[str, Any]) -> None:
 
 
 def write(text: str) -> None:
-    """Text as it is, on standard output; a reader that has gone is no reason to stop, nor to fail."""
+    """Text as it is, on standard output; a reader that has gone is not a reason to stop, nor to fail."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -73,7 +73,7 @@ def execute(
 
 
 def by_label(kind: str, label: str) -> list[str]:
-    """Names of the containers (running or not), networks or volumes that bear ``label`` (KEY=VALUE)."""
+    """Names of the containers (running or not), networks or volumes that have ``label`` (KEY=VALUE)."""
     every = ["--all"] if kind == "container" else []
     form = "{{.Names}}" if kind == "container" else "{{.Name}}"
     return sorted(output([kind, "ls", *every, "--filter", f"label={label}", "--format", form]).split())

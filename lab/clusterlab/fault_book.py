@@ -128,7 +128,7 @@ def refusal(
     """Why a host must not be touched; empty where it is the lab's own.
 
     ``addresses`` are the inventory's (None: the host has no ansible_host); ``container`` is what the engine
-    says of the container that bears the host's name, if there is one.
+    says of the container that has the host's name, if there is one.
     """
     node = state.node(name)
     if node is None or node.role == "depot":
@@ -142,7 +142,7 @@ def refusal(
         return "there is no container of it"
     labels = container["Config"].get("Labels") or {}
     if labels.get(LABEL_LAB) != state.suffix or labels.get(LABEL_NODE) != name:
-        return "its container does not bear the lab's labels"
+        return "its container does not have the lab's labels"
     return ""
 
 
@@ -182,7 +182,7 @@ def check_request(
         if fault.scope != "link":
             problem = f"{fault.kind} concerns no peer"
         elif peer == node or state.node(peer) is None:
-            problem = f"{peer!r} is no other host of the lab"
+            problem = f"{peer!r} is not another host of the lab"
     if problem:
         raise ClusterctlError(
             problem,

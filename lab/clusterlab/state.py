@@ -132,7 +132,7 @@ class LabDirectory:
         """The state, or None if there is no lab.
 
         Raises ClusterctlError: ``lab.state-unreadable``, or ``lab.moved`` where the directory was moved or
-        copied since, so that the lab's containers bear another name than this path gives.
+        copied since, so that the lab's containers have another name than this path gives.
         """
         state = self._recorded()
         if state is not None and state.suffix != self.names.suffix:
@@ -168,7 +168,7 @@ class LabDirectory:
             hint=(
                 f"Take it down there (clusterctl lab down --dir {state.root}), then remove this copy by hand."
                 if state.root
-                else f"See what bears its name (docker ps -a --filter label={LABEL_LAB}={state.suffix}),"
+                else f"See what has its name (docker ps -a --filter label={LABEL_LAB}={state.suffix}),"
                 " or move the directory back."
             ),
             exit_code=EXIT_INCOMPLETE,

@@ -54,7 +54,7 @@ def incomplete(what: Sequence[str]) -> ClusterctlError:
 
 
 def _remove(lab: LabDirectory, suffix: str, progress: LabProgress) -> list[str]:
-    """Remove what bears the label of this lab from the engine; returns what is still there."""
+    """Remove what has the label of this lab from the engine; returns what is still there."""
     if not engine.answers():
         return ["containers, if any: no container engine answers"] if lab.state_file.exists() else []
     left = []

@@ -32,14 +32,14 @@ SYN, ACK = 0x02, 0x10
 ECHO, ECHO_V6 = 8, 128
 PROTOCOLS = {TCP: "tcp", UDP: "udp", ICMP: "icmp", ICMPV6: "icmp"}
 BUFFER = 8 << 20
-# Conversations over UDP that others began with this node: its answers are no beginnings.
+# Conversations over UDP that others started with this node: its answers start no session.
 MOST_FLOWS = 8192
 MOST_OUTSIDE = 200
 # Of TCP in /proc/net: ESTABLISHED, SYN_SENT, CLOSE_WAIT can carry what we ask for; and LISTEN.
 OPEN_STATES, LISTENING = ("01", "02", "08"), "0A"
 MOST_LOOKS = 20
 WRITE_S = 0.5
-# A FIFO beside the record, into which something is written after each.
+# A FIFO next to the record, into which something is written after each.
 BELL = "bell"
 DNS = 53
 DHCP = (67, 547)
@@ -126,7 +126,7 @@ def asked_name(payload: bytes) -> str:
 
 
 def is_nobody(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Whether an address is no host of the network: loopback, several at once, or none."""
+    """Whether an address is not a host of the network: loopback, several at once, or none."""
     return (
         address.is_loopback or address.is_multicast or address.is_unspecified
         or address == ipaddress.IPv4Address("255.255.255.255")
@@ -178,9 +178,9 @@ def _address_of(word: str) -> Any:
 
 
 def open_sessions(root: Path = Path("/proc/net")) -> list[tuple[Any, int, int]]:
-    """Far address, far port and own port of TCP sessions that this host may have begun.
+    """Far address, far port and own port of TCP sessions that this host may have started.
 
-    Not those to a port that listens here: others began them.
+    Not those to a port that listens here: others started them.
     """
     lines = []
     for name in ("tcp", "tcp6"):
@@ -215,7 +215,7 @@ class Watch:
         self.flows: OrderedDict[tuple[Any, int, int], bool] = OrderedDict()
 
     def find_open(self, sessions: list[tuple[Any, int, int]]) -> None:
-        """Write down sessions with outsiders that began before the watch: what they carry is not heard."""
+        """Write down sessions with outsiders that started before the watch: what they carry is not heard."""
         for far, far_port, own_port in sessions:
             if is_nobody(far) or any(far in network for network in self.allowed):
                 continue
@@ -324,7 +324,7 @@ def main() -> None:
     heard = listen()
     watch = Watch(config, earlier if earlier.get("run") == config["run"] else {}, time.time())
     signal.signal(signal.SIGTERM, lambda *_: ending.append(True))
-    # After the socket listens: a session that begins in between is found twice, and missed by none.
+    # After the socket listens: a session that starts in between is found twice, and missed by none.
     watch.find_open(open_sessions())
     heard.settimeout(WRITE_S)
     write(output, watch.record)

@@ -17,12 +17,12 @@ description:
   - Looks for processes on the GPUs, containers that were given some, and Slurm jobs. Changes nothing.
   - Who does not answer in time counts as busy.
 options:
-  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+  force_busy: {description: Continue although the node is busy., type: bool, default: false}
 author: [the clusterctl authors]
 """
 
 EXAMPLES = r"""
-- name: Look whether a job has begun
+- name: Check whether a job has started
   clusterctl.cluster.gpu_busy_facts:
   register: jobs
 """

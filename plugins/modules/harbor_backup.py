@@ -54,14 +54,14 @@ options:
     choices: [own, external]
     default: own
   storage:
-    description: What keeps images; what is no file of this host is backed up by who runs it
+    description: What keeps images; what is not a file of this host is backed up by who runs it
     type: str
     default: filesystem
   hostname: {description: Harbor's name, type: str, required: true}
   port: {description: Port of its TLS, type: int, default: 443}
   authority: {description: Authority of its certificate, type: path, default: ""}
   password: {description: The administrator's password, type: str, default: ""}
-  insist_s: {description: Seconds to go on trying to make Harbor writable again, type: float, default: 180}
+  insist_s: {description: Seconds to keep trying to make Harbor writable again, type: float, default: 180}
 author: ["the clusterctl authors"]
 """
 

@@ -199,7 +199,7 @@ def main() -> None:
             if options["key"]:
                 require_signature(archive, options["signature"], options["key"])
             unpack(archive, release, options["version"])
-        # A key that is no base64, an address that is none, a server that speaks no HTTP.
+        # A key that is not base64, an address that is none, a server that speaks no HTTP.
         except (
             RefusedError, tarfile.TarError, OSError, EOFError, ValueError, http.client.HTTPException
         ) as error:  # fmt: skip

@@ -61,7 +61,7 @@ options:
   port: {description: Port of its TLS, type: int, default: 443}
   trivy: {description: Install Trivy, type: bool, default: false}
   upgrade: {description: Whether this may be a step from another release, type: bool, default: false}
-  backup: {description: Name of the verified backup that an upgrade begins with, type: str, default: ""}
+  backup: {description: Name of the verified backup that an upgrade starts with, type: str, default: ""}
   unit: {description: Text of harbor.service; empty leaves it, type: str, default: ""}
   unit_directory: {description: Where units are, type: path, default: /etc/systemd/system}
   settings_sha256:

@@ -45,7 +45,7 @@ options:
   port: {description: Port of its TLS, type: int, default: 443}
   authority: {description: Authority of its certificate, type: path, default: ""}
   password: {description: The administrator's password, type: str, default: ""}
-  insist_s: {description: Seconds to go on trying to make Harbor writable, type: float, default: 180}
+  insist_s: {description: Seconds to keep trying to make Harbor writable, type: float, default: 180}
   timeout_s: {description: Seconds that images and `prepare` may take, type: int, default: 1800}
 author: ["the clusterctl authors"]
 """

@@ -23,7 +23,7 @@ short_description: The lease by which one run at a time changes a node
 description:
   - The lease is a file of root's alone that says which run of whom holds the node. It survives a reboot.
   - A lease is taken where there is none, and freed by who names its run and its nonce. It never runs out.
-  - A node that somebody else holds is no failure of the module; the holder is returned.
+  - A node that somebody else holds is not a failure of the module; the holder is returned.
   - A node that nobody holds is not taken while a job that a run left still runs on it; the job is returned.
 options:
   state: {description: What to do., type: str, choices: [taken, freed, shown], default: shown}

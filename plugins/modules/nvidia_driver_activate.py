@@ -34,7 +34,7 @@ description:
   - Compares the running module with the version asked for, reloads the modules where they differ, and says
     C(reboot_required) where they cannot be unloaded.
   - Services that hold the device are stopped before and started after.
-  - Asks again who uses the GPUs before it stops anything, for a job may have begun since the plan; a busy
+  - Asks again who uses the GPUs before it stops anything, for a job may have started since the plan; a busy
     node is left alone and said to be busy.
   - Reads the version back from the running module. Check mode is supported.
 options:
@@ -47,7 +47,7 @@ options:
     type: list
     elements: str
     default: []
-  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+  force_busy: {description: Continue although the node is busy., type: bool, default: false}
   changed_packages:
     description: Packages that were just changed.
     type: list

@@ -82,7 +82,7 @@ options:
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy: {description: Hosts reached without a proxy., type: str, default: ""}
-  force_busy: {description: Go on although the node is busy., type: bool, default: false}
+  force_busy: {description: Continue although the node is busy., type: bool, default: false}
   compat: {description: "The data of the role nvidia_driver, files/compat.yml.", type: dict, required: true}
 author: [the clusterctl authors]
 """

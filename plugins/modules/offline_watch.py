@@ -29,7 +29,7 @@ short_description: Watch whom a node turns to
 description:
   - C(started) writes a small program and a unit that outlives a reboot, and waits until it listens.
   - C(ended) stops it, reads what it wrote down, and takes everything away again.
-  - C(looked) changes nothing; it says which sources of packages are no allowed host.
+  - C(looked) changes nothing; it says which sources of packages are not allowed hosts.
   - The watch blocks nothing and needs no package.
 options:
   state: {description: What to do, type: str, choices: [looked, started, ended], default: looked}

@@ -26,7 +26,7 @@ module: registry_image
 short_description: Have an image by digest in a registry
 description:
   - Copies the image from O(source) unless the destination has it, and verifies the digest there.
-  - Layers that the destination has are not sent again, so a copy that was interrupted goes on where it was.
+  - Layers that the destination has are not sent again, so a copy that was interrupted continues where it was.
 options:
   source: {description: Registry and path to copy from, type: str, required: true}
   destination: {description: Registry and path to copy to, type: str, required: true}

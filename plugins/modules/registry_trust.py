@@ -17,7 +17,7 @@ DOCUMENTATION = r"""
 module: registry_trust
 short_description: Have the OS and Docker trust a registry
 description:
-  - Writes the CA into the OS's store and beside Docker's registry. No daemon has to restart for any of it.
+  - Writes the CA into the OS's store and Docker's directory of CAs. No daemon has to restart for any of it.
 options:
   name: {description: Name of the CA in the OS's store, type: str, required: true}
   ca_certificate: {description: The CA in PEM, type: str, required: true}

@@ -13,7 +13,7 @@ Errors say what happened, where, and what to do; then a code that stays the same
 more on each. The same on a terminal: `clusterctl explain CODE`. Where a host failed, `apply` prints the
 task's own words too, and names the file with all that Ansible said.
 
-What a check of `clusterctl validate` finds is no error in this sense: its remedy is in the report, and in
+What a check of `clusterctl validate` finds is not an error in this sense: its remedy is in the report, and in
 [checks.md](reference/checks.md). The exit codes are in [commands.md](reference/commands.md)."""
 
 

@@ -120,7 +120,7 @@ class Changing:
         if plan.hosts or plan.left_out:
             console.say(f"apply {what} to {hosts} in {number}: {waves}")
         for host, why in plan.left_out.items():
-            hint = "" if host in chosen.outside else " (--force-busy goes on all the same)"
+            hint = "" if host in chosen.outside else " (--force-busy continues all the same)"
             console.say(f"{host}: left out, {why}{hint}")
         if not asked.tags or "driver" in asked.tags:
             nodes = [host for host in chosen.inventory.gpu_nodes if host.name in plan.hosts]

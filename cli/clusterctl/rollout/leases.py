@@ -180,7 +180,7 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
     for why, hosts in hosts_by(kept).items():
         console.say(f"{format_hosts(hosts)}: the lease is kept, and other runs refused: {why}")
     if kept:
-        console.say(f"the next apply from here goes on there; from elsewhere, when that has ended: "
+        console.say(f"the next apply from here continues there; from elsewhere, when that has ended: "
                     f"clusterctl leases release {lease.run}")  # fmt: skip
 
 

@@ -118,5 +118,5 @@ def _result(run: str, host: str, outcome: PlaybookOutcome) -> OperationResult:
 
 
 def log_of(chosen: opening.Selection, result: OperationResult) -> Path:
-    """The whole of what Ansible said."""
+    """All that Ansible printed."""
     return RunStore(chosen.directory).get(result.run).path("ansible.log")

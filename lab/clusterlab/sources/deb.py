@@ -12,7 +12,7 @@ from pathlib import Path
 from clusterlab.process import call
 
 MAINTAINER = "clusterlab <lab@invalid>"
-# Builds are reproducible: every file bears one date, so that a rebuilt package has the same checksum.
+# Builds are reproducible: every file has one date, so that a rebuilt package has the same checksum.
 EPOCH = 1758620141
 FAILED = "lab.package-failed"
 HINT = "Is there room in the temporary directory, and is dpkg whole on this machine (dpkg --audit)?"

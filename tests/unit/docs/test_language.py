@@ -29,6 +29,10 @@ WORDS = {
     r"to its end": "complete",
     r"for certain": "certainly, with certainty",
     r"put off": "postponed, paused",
+    r"go(es)? on (although|trying|all the same|there|where|after)|went on": "continue",
+    r"bears?": "have, tolerate",
+    r"the whole of": "all of",
+    r"(?<!there )(is|are|was|were) no (error|failure|success|pass|secret|file|host)": "is not a, is not an",
 }
 
 

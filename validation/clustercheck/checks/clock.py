@@ -16,7 +16,7 @@ from clustercheck.parse.reading import CannotReadError
 
 # Logs of several nodes are read side by side, and make and file servers compare times: seconds matter there.
 PEERS_S = 2.0
-# Certificates and tickets bear minutes; the controller may be a laptop, and be the one that is wrong.
+# Certificates and tickets tolerate minutes; the controller may be a laptop, and be the one that is wrong.
 CONTROLLER_S = 60.0
 DOUBT_S = 30.0
 QUORUM = 3  # nodes that answer: with fewer nobody can tell which of two clocks is right

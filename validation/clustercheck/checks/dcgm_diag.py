@@ -32,7 +32,7 @@ DEPLOYMENT_LEVEL = "1"  # it may have no test of a GPU
 
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
-    """A warning counts as a failure: DCGM asks to act on it. What was skipped on every GPU is no pass."""
+    """A warning counts as a failure: DCGM asks to act on it. What was skipped on every GPU is not a pass."""
     name = str(subject.node)
     part = evidence.nodes[name].mapping("dcgm")
     version = part.get("version")

@@ -37,7 +37,7 @@ def network_part(collective: str, nodes: int, ranks: int, *, pipelined: bool) ->
     """The part of a node's network that the collective's usual algorithm can show, in 0..1.
 
     A ring shows all of it. All-to-all counts what one rank sends, and a node's ranks share its network. A
-    tree that is not pipelined (gloo's broadcast) sends the whole of the data once a level.
+    tree that is not pipelined (gloo's broadcast) sends all data once a level.
     """
     if collective == "all_to_all":
         return nodes / ranks

@@ -38,7 +38,7 @@ class Sifted:
         return [line for _, line in sorted([*self._xids, *self._others])]
 
     def read(self, stream: BinaryIO) -> None:
-        """Take in the whole of it."""
+        """Read all of it."""
         for raw in stream:
             line = raw.decode("utf-8", "replace").rstrip("\r\n")
             self.lines += 1

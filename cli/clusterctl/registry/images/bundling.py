@@ -1,6 +1,6 @@
 """Make a bundle: bring images here, cut them and files into parts, and write down what the parts are.
 
-Each thing that is finished has a note in `incoming/`; whoever is killed goes on after the last note.
+Each thing that is finished has a note in `incoming/`; whoever is killed continues after the last note.
 """
 
 from __future__ import annotations

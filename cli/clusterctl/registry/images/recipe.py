@@ -117,7 +117,7 @@ def fingerprint(context: Mapping[str, str]) -> str:
 
 
 def recipe_of(context: Mapping[str, str]) -> str:
-    """The fingerprint that the image bears as a label."""
+    """The fingerprint that the image has as a label."""
     found = re.search(rf'{re.escape(RECIPE_LABEL)}="([0-9a-f]{{64}})"', context["Dockerfile"])
     return found[1] if found else ""
 

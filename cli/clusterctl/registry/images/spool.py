@@ -206,8 +206,8 @@ class Spool:
         while size < blob.size:
             before = size
             try:
-                with registry.blob(repository, blob.digest, size) as (begins, pieces):
-                    for piece in _from(_fast_enough(pieces, registry, repository, blob), size - begins):
+                with registry.blob(repository, blob.digest, size) as (start, pieces):
+                    for piece in _from(_fast_enough(pieces, registry, repository, blob), size - start):
                         self._go_on()
                         size += len(piece)
                         # More than there should be is as wrong as other bytes.

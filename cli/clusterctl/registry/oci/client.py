@@ -136,9 +136,9 @@ class Registry:
                 if response.status_code >= GOOD:
                     response.read()
                     raise errors.refused(response, self.endpoint.host, what)
-                begins = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
+                start = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
                 # As they come: a piece that were filled up first would be lost with a connection that is cut.
-                yield begins, response.iter_raw()
+                yield start, response.iter_raw()
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
 

@@ -27,7 +27,7 @@ NOTICED = (
 class RegistryEndpoint:
     """How a registry is reached. ``socket`` is a Unix socket to it; ``plain`` is http without TLS.
 
-    ``name`` is what it calls itself, where it is asked by its address: its certificate need bear no other.
+    ``name`` is what it calls itself, where it is asked by its address: its certificate needs no other.
     """
 
     host: str

@@ -98,7 +98,7 @@ def _blob(record: Mapping[str, Any]) -> Blob:
     digest, size = record["digest"], record["size"]
     # A digest becomes the name of a file: nothing else may pass here.
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ValueError(f"{str(digest)[:80]!r} is no sha256 digest")
+        raise ValueError(f"{str(digest)[:80]!r} is not a sha256 digest")
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise ValueError(f"{str(size)[:80]!r} is not a size")
     return Blob(digest, size)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from clusterctl.errors import ClusterctlError
 
 DOCKER_HUB = "docker.io"
-# Docker Hub answers under another name than the one that images bear.
+# Docker Hub answers under another name than the one in the names of images.
 HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 PLAIN = "http://"
 LOCAL_NAME = "localhost"

@@ -195,7 +195,7 @@ class SimulatedDevice:
             precision: peak * REACHED[precision] * performance["compute"]
             for precision, peak in known["tflops"].items()
         }
-        self._noise = random.Random(gpu["uuid"])  # noqa: S311 - noise is no secret
+        self._noise = random.Random(gpu["uuid"])  # noqa: S311 - noise is not a secret
         self._peers = SimulatedPeers(
             {str(other["pci_address"]): self._between_gbps(model, gpu, other) for other in others},
             self._noise,

@@ -38,7 +38,7 @@ def name(node: nvml.Node, profile: Profile) -> str:
 
 
 def free(taken: list[dict[str, Any]], profile: Profile) -> int:
-    """How many more instances of the profile fit beside those taken."""
+    """How many more instances of the profile fit next to those taken."""
     compute: int = 7 - sum(instance["compute"] for instance in taken)
     memory: int = 8 - sum(instance["memory"] for instance in taken)
     media = sum(1 for instance in taken if instance["media"])

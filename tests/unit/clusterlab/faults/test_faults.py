@@ -149,7 +149,7 @@ def test_no_inventory_is_too_strange_to_be_looked_through(content: Any) -> None:
         ("node-down", range(8), 1, None, "whole node, not a GPU"),
         ("node-down", range(8), None, "gpu02", "concerns no peer"),
         ("pair-slow", range(8), None, None, "--peer NODE"),
-        ("pair-slow", range(8), None, "gpu01", "no other host of the lab"),
+        ("pair-slow", range(8), None, "gpu01", "not another host of the lab"),
     ],
 )
 def test_a_request_that_does_not_suit_the_kind_is_explained(

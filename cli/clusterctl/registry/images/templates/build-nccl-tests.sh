@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds nccl-tests in an image: build-nccl-tests.sh SOURCE SHA256, SOURCE a URL or a file in Base64 beside this.
+# Builds nccl-tests in an image: build-nccl-tests.sh SOURCE SHA256, SOURCE a URL or a file in Base64 next to this.
 # Where the base has no CUDA toolchain it is left off, and the reason is kept for `clusterctl validate`.
 set -eu
 source=$1 sha256=$2

@@ -19,7 +19,7 @@ USUAL_PAGE = 10
 
 @dataclass
 class Answer:
-    """What goes back. ``body`` None is no body at all, as with a schedule that there is not."""
+    """What goes back. ``body`` None means no body, as with a schedule that there is not."""
 
     status: int = 200
     body: Any = None

@@ -16,7 +16,7 @@ CODES = {
 
 
 class ApiError(Exception):
-    """An answer that is no success. Above 500 Harbor keeps what happened to itself."""
+    """An answer other than success. Above 500 Harbor keeps what happened to itself."""
 
     def __init__(self, status: int, message: str, code: str = "") -> None:
         super().__init__(message)

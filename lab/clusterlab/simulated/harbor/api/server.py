@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise ApiError(403, words, "DENIED")
 
     def _user(self, asked: Asked) -> str:
-        """Nobody, where a password is wrong: Harbor logs that, and goes on as if none were given."""
+        """Nobody, where a password is wrong: Harbor logs that, and continues as if none were given."""
         kind, _, encoded = self.headers.get("Authorization", "").partition(" ")
         if kind.lower() != "basic":
             return ""

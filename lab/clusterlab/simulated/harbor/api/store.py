@@ -80,7 +80,7 @@ class Store:
         return [json.loads(row[0]) for row in rows]
 
     def named(self, kind: str, name: str) -> list[Object]:
-        """Those of a kind that bear this name, by number."""
+        """Those of a kind that have this name, by number."""
         return self._where(kind, "$.name", name)
 
     def of_project(self, kind: str, number: int) -> list[Object]:

@@ -19,7 +19,7 @@ USUAL: Object = {
     "robot_token_duration": 30,
     "storage_per_project": -1,
 }
-# The stand-in's own state beside them: its administrator, its scanner, the registry behind it.
+# The stand-in's own state next to them: its administrator, its scanner, the registry behind it.
 OWN: Object = {"admin_password": "Harbor12345", "scanner": True, "registry": ""}
 PATIENCE_S = 3.0
 COMPONENTS = ("core", "database", "jobservice", "portal", "redis", "registryctl")

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Simulated by clusterlab: what Harbor's installer looks for before it begins.
+# Simulated by clusterlab: what Harbor's installer looks for before it starts.
 
 say() {
     printf '\n[%s]\n' "$*"

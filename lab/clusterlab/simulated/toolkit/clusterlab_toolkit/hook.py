@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["mount"]:
         return _mount(json.load(sys.stdin))
     if arguments[:1] != ["prestart"]:
-        # createRuntime and poststop are no business of this hook, as of the real one.
+        # createRuntime and poststop are not this hook's task, as of the real one.
         return 0
     state = json.load(sys.stdin)
     bundle = Path(state["bundle"])

@@ -12,7 +12,7 @@ QUIET = ("BEGIN TRANSACTION;", "COMMIT;")
 
 
 def dump() -> None:
-    """As text, with the words that a whole dump of PostgreSQL begins and ends with."""
+    """As text, with the words that a whole dump of PostgreSQL starts and ends with."""
     if not Path(STATE).is_file():
         sys.exit('pg_dump: error: connection to server failed: FATAL: database "registry" does not exist')
     base = sqlite3.connect(STATE)
