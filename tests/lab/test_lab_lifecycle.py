@@ -103,7 +103,7 @@ def test_a_host_of_another_inventory_is_refused(lab: RunningLab, tmp_path: Path)
         str(lab.directory),
     )
     assert done.returncode == 2
-    assert "no host that this machine's lab made" in done.stderr
+    assert "not a host that this machine's lab made" in done.stderr
     assert "192.0.2.7" in done.stderr
     assert hosts(lab)["gpu01"]["state"] == "running"
 

@@ -76,7 +76,7 @@ def test_every_way_through_the_role_can_be_looked_at(
         ({**HARBOR, "registry_client_auth": "robot"}, "but no robot account is set"),
         ({**HARBOR, **ROBOT, "registry_client_robot": "other"}, "knows no robot other"),
         ({**HARBOR, "registry_client_engines": ["podman"]}, "one or more of: docker, containerd, containers"),
-        ({**HARBOR, "registry_client_mirrors": [{**HUB, "url": "harbor"}]}, "no address of a mirror"),
+        ({**HARBOR, "registry_client_mirrors": [{**HUB, "url": "harbor"}]}, "is not an address of a mirror"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_with_a_reason(

@@ -167,7 +167,7 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
         None,
         "the image has no mpirun",
     )
-    assert first["within"]["all_reduce"]["text"] == "begun\n"
+    assert first["within"]["all_reduce"]["text"] == "started\n"
 
 
 # --- ib_write_bw
