@@ -144,7 +144,7 @@ def test_a_node_that_fails_is_said_and_the_others_are_given_back(nodes: LeaseNod
     outcome = run_steps(
         acquire_steps(OURS, HOSTS), lambda step: {} if isinstance(step, RecordHolders) else nodes(step)
     )
-    assert "the lease at" in outcome.failed["gpu02"]
+    assert "the lease at" in outcome.failed["gpu02"].failed
     assert list(outcome.left) == ["gpu02"]
     assert not (nodes.inventory.parent / "gpu01" / "lease.json").exists()
     assert not (nodes.inventory.parent / "gpu03" / "lease.json").exists()
