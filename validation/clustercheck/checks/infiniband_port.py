@@ -46,7 +46,7 @@ SUBNET_MANAGER = (
     "look at `sminfo` on a node whose port is active, and at the partition of this port."
 )
 DECLARE = (
-    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none): nobody else can tell a "
+    "Say in hardware_rdma_ports how many ports of each node must be up (0 for none): nothing else tells a "
     "port that was never cabled from one whose cable is out."
 )
 

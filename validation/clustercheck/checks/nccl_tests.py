@@ -96,7 +96,7 @@ def _check(name: str) -> Check:
         gpus = int(_said(ranks[0], "world_gpus" if subject.node is None else "gpus"))
         declared = sum(evidence.gpu_count(rank.node) for rank in ranks)
         if gpus < declared:
-            return failed(f"{gpus} of {declared} GPUs took part", gpus, declared, unit="GPUs")
+            return failed(f"{gpus} of {declared} GPUs were used", gpus, declared, unit="GPUs")
         if gpus < 2:
             return not_applicable("one GPU: there is nothing to connect")
         return _judged(evidence, subject, ranks, gpus)

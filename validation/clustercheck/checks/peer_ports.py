@@ -218,7 +218,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not tried:
         if node in ways.late:
             return not_run(LATE, remedy=LATE_REMEDY)
-        raise NotDoneError(f"only {node} took part: nobody tried to connect to it")
+        raise NotDoneError(f"only {node} was tested: no other node tried to connect to it")
     return _verdict(node, ways, tried)
 
 

@@ -129,7 +129,7 @@ class Client:
 
     def knows(self, user: str, password: SecretStr) -> bool:
         """Whether someone else may log in with this password. Raises Refused."""
-        # Harbor serves a wrong password as nobody: only what nobody may ask tells the two apart.
+        # Harbor takes a wrong password for an anonymous user, who may not ask this.
         what, path = f"the password of {user}", "/users/current/permissions"
         answer = self._asked("GET", what, path, auth=httpx.BasicAuth(user, password.get_secret_value()))
         if answer.status_code not in (httpx.codes.OK, httpx.codes.UNAUTHORIZED):

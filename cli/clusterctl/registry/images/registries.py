@@ -212,7 +212,7 @@ def _who_writes(inventory: Inventory) -> str:
     if declared is not None:
         return f"as whom images_push_auth_file ({declared.name}) names"
     admin = inventory.directory.secrets / "harbor-admin.auth.json"
-    return "as Harbor's administrator" if admin.is_file() else "as nobody"
+    return "as Harbor's administrator" if admin.is_file() else "without credentials"
 
 
 def own_endpoint(inventory: Inventory) -> RegistryEndpoint:

@@ -31,7 +31,7 @@ class Credentials:
 
 
 def credentials_for(file: Path | None, registry: str) -> Credentials | None:
-    """What the file has for a registry; None without a file or an entry: then we ask as nobody.
+    """What the file has for a registry; None without a file or an entry: then we ask without credentials.
 
     Raises ClusterctlError (``images.auth-file``).
     """

@@ -71,13 +71,13 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
     if subject.node in short:
         ran, expected = short[subject.node]
         return failed(
-            f"{ran} of its {expected} GPUs took part", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
+            f"{ran} of its {expected} GPUs were used", ran, expected, unit="ranks", remedy=LEFT_OUT_GPUS
         )
     if len(outcome.ranks) < 2:
         if sum(not node.excluded for node in evidence.spec.nodes) < 2:
             return not_applicable("one node: there is nothing to reduce across")
         left = outcome.ranks[0].node if outcome.ranks else "no node"
-        return not_run(f"only {left} took part: a rank alone proves nothing across nodes")
+        return not_run(f"only {left} was used: a rank alone proves nothing across nodes")
     if subject.node is None and short:
         message = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
         return not_run(f"not every GPU was used: {message}", remedy=LEFT_OUT_GPUS)
