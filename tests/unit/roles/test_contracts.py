@@ -26,10 +26,12 @@ def options(role: str) -> dict:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_setting_bears_the_roles_name_and_has_a_default_unless_required(role: str) -> None:
+def test_every_setting_has_the_roles_name_and_has_a_default_unless_required(role: str) -> None:
     for name, option in options(role).items():
         assert name.startswith(f"{role}_")
-        assert ("default" in option) is not option.get("required", False), name
+        assert ("default" in option) is not option.get("required", False), (
+            f"{name} is either required or has a default; an unset text has the default ''"
+        )
 
 
 def booleans(specified: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,14 +15,17 @@ MEMLOCK = {"Name": "memlock", "Soft": -1, "Hard": -1}
 
 
 def templated(repository: Path, role: str, name: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """A variable of a role's vars, as Ansible makes it."""
-    ours = yaml.safe_load((repository / "roles" / role / "vars/main.yml").read_text(encoding="utf-8"))
+    """A variable of a role's vars, as Ansible makes it where ``variables`` differ from the role's defaults."""
+    defaults, ours = (
+        yaml.safe_load((repository / "roles" / role / name / "main.yml").read_text(encoding="utf-8"))
+        for name in ("defaults", "vars")
+    )
     try:
         from ansible.template import trust_as_template
     except ImportError:
-        trusted = ours
+        trusted = {**defaults, **ours}
     else:
-        trusted = _trusted(ours, trust_as_template)
+        trusted = _trusted({**defaults, **ours}, trust_as_template)
     made: dict[str, Any] = Templar(DataLoader(), variables={**trusted, **variables}).template(trusted[name])
     return made
 
@@ -58,8 +61,6 @@ def test_memory_may_be_locked_where_there_is_rdma_and_the_operator_has_the_last_
     repository: Path, found: dict[str, Any], settings: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     variables = {
-        "container_runtime_lock_memory": True,
-        "container_runtime_daemon_options": {},
         "__container_runtime_rdma": found,
         **settings,
     }

@@ -18,6 +18,7 @@ from clusterctl.cluster.templating import is_template
 
 WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+# As Ansible reads its types bytes and bits: capital units alone, and no empty text.
 SIZES = {
     "bytes": re.compile(r"[0-9]+(\.[0-9]+)?[KMGTPEZY]?B?"),
     "bits": re.compile(r"[0-9]+(\.[0-9]+)?[KMGTPEZY]?b?"),
