@@ -15,7 +15,7 @@ MEMLOCK = {"Name": "memlock", "Soft": -1, "Hard": -1}
 
 
 def templated(repository: Path, role: str, name: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """A variable of a role's vars, as Ansible makes it where ``variables`` differ from the role's defaults."""
+    """A variable of a role's vars; ``variables`` are those that differ from its defaults."""
     defaults, ours = (
         yaml.safe_load((repository / "roles" / role / name / "main.yml").read_text(encoding="utf-8"))
         for name in ("defaults", "vars")
