@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -14,12 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from clustercheck.errors import ExplainedError
+from clustercheck.parse.plain_text import plain_text
 
 # A hanging text in a window that is narrower is broken by the terminal.
 LEAST_WRAPPED = 20
-# What would move a cursor or change a colour: sequences as a whole, then lone control characters.
-_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def is_plain() -> bool:
@@ -55,11 +52,6 @@ MESSAGES = Lasting(stderr=True)
 def is_live() -> bool:
     """True where a person watches a terminal: progress may redraw; else it is plain lines."""
     return sys.stderr.isatty() and not is_plain()
-
-
-def printable(text: str) -> str:
-    """Text of others without what would act on a terminal; lines and tabs stay."""
-    return _CONTROLS.sub("", _SEQUENCES.sub("", text))
 
 
 def has_colours() -> bool:
@@ -105,11 +97,11 @@ def tell(what: str, *more: tuple[str, str], style: str = "") -> None:
 
     On a terminal lines are broken between words, never in a path, and texts continue below their beginning.
     """
-    MESSAGES.print(Text(_wrapped(printable(what)), style=style), soft_wrap=True)
+    MESSAGES.print(Text(_wrapped(plain_text(what)), style=style), soft_wrap=True)
     for word, text in more:
         if text:
             head = f"  {word} " if word else "  "
-            MESSAGES.print(Text(head + _wrapped(printable(text), len(head))), soft_wrap=True)
+            MESSAGES.print(Text(head + _wrapped(plain_text(text), len(head))), soft_wrap=True)
 
 
 def _wrapped(text: str, indent: int = 0) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from rich.text import Text
 
-from clusterctl.console import printable
+from clustercheck.parse.plain_text import plain_text
 from clusterctl.engine.events import TaskStarted
 from clusterctl.engine.failure import title_of
 from clusterctl.engine.ledger import HostRecord, Ledger
@@ -179,7 +179,7 @@ def _group(why: str, hosts: Sequence[str], columns: int, *, fold: bool) -> list[
 
 
 def _line(text: str) -> str:
-    return " ".join(printable(text).split())
+    return " ".join(plain_text(text).split())
 
 
 def row(left: Text, right: str, columns: int) -> Text:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from clusterctl import console
+from clustercheck.parse.plain_text import plain_text
 from clusterctl.engine.status_view import row
 from clusterctl.engine.wording import counted, elapsed, names
 from clusterctl.report.sentences import job_name
@@ -59,7 +59,7 @@ class ValidationProgressState:
         head = " · ".join(filter(None, ("validate", self._suite, counted(len(self._nodes), "node"))))
         lines = [
             row(Text(head, style="bold"), elapsed(now - self._started), columns),
-            row(Text(f"  {console.printable(self._activity())}"), elapsed(now - self._since), columns),
+            row(Text(f"  {plain_text(self._activity())}"), elapsed(now - self._since), columns),
         ]
         if waiting := self._waiting_for():
             lines.append(Text(f"  waiting for {names(waiting)}{self._limit()}"))

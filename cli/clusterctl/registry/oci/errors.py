@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import httpx
 
-from clusterctl.console import printable
+from clustercheck.parse.plain_text import plain_text
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
@@ -97,7 +97,7 @@ def place(text: str, host: str) -> httpx.URL:
     except httpx.InvalidURL as error:
         raise RegistryError(
             f"{host} sends us to a place that is none: {error}", code="images.registry-fails",
-            where=printable(text)[:LONGEST_MESSAGE],
+            where=plain_text(text)[:LONGEST_MESSAGE],
             hint="See the registry's own address (Harbor: hostname, external_url), and proxies before it.",
         ) from None  # fmt: skip
 
@@ -109,12 +109,12 @@ def message(response: httpx.Response) -> str:
         words = "; ".join(f"{e.get('code', '')} {e.get('message', '')}".strip() for e in errors)
     except (ValueError, LookupError, TypeError, AttributeError, httpx.ResponseNotRead, httpx.StreamError):
         words = ""
-    return printable(" ".join(words.split()))[:LONGEST_MESSAGE] or f"HTTP {response.status_code}"
+    return plain_text(" ".join(words.split()))[:LONGEST_MESSAGE] or f"HTTP {response.status_code}"
 
 
 def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
     """The error for a registry that gave no whole answer."""
-    answer = printable(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
+    answer = plain_text(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in answer:
         return RegistryError(
             f"the certificate of {host} is not one that we trust: {answer}", code="images.certificate",

@@ -1,0 +1,50 @@
+"""What is not a regular, bounded, private file is refused, and never waited for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
+
+
+def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 10)
+    assert read_bounded(path, 10) == b"x" * 10
+    assert read_bounded_text(path, 10) == "x" * 10
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 11)
+    with pytest.raises(UnusableFileError, match="11 bytes"):
+        read_bounded(path, 10)
+
+
+def test_a_fifo_and_a_device_are_refused_at_once(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (fifo, Path("/dev/zero"), tmp_path):
+        with pytest.raises((UnusableFileError, IsADirectoryError)):
+            read_bounded(path, 10)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o666, 0o620])
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "key"
+    path.write_text("secret")
+    path.chmod(mode)
+    with pytest.raises(UnusableFileError, match=f"{mode:04o}"):
+        read_bounded(path, 100, private=True)
+    path.chmod(0o600)
+    assert read_bounded(path, 100, private=True) == b"secret"
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"ab\xff")
+    with pytest.raises(UnusableFileError, match="byte 2"):
+        read_bounded_text(path, 100)

@@ -1,0 +1,39 @@
+"""Text of nodes and registries without what would act on a terminal, and no longer than its reader allows."""
+
+from __future__ import annotations
+
+import re
+
+# Sequences as a whole (CSI; OSC, DCS, SOS, PM and APC up to their terminator; two characters), ECMA-48.
+_SEQUENCES = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
+    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)?"
+    "|\x1b[ -/]{0,16}[0-~]"
+)
+# Then lone controls (C0 but tab and newline, DEL, C1), line separators, what changes the direction of text
+# or is invisible (Unicode's Bidi_Control, zero-width characters, tags), and halves of surrogate pairs.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def plain_text(text: str) -> str:
+    """The text without control sequences and control characters; newlines and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _CONTROLS.sub("", _SEQUENCES.sub("", text))
+
+
+def shortened(text: str, limit: int) -> str:
+    """Plain text of at most ``limit`` characters: its start, and how many were omitted after it."""
+    cleaned = plain_text(text[: 4 * limit])
+    if len(text) <= limit or (len(text) <= 4 * limit and len(cleaned) <= limit):
+        return cleaned
+    note = f" [... {len(text) - limit} characters omitted]"
+    return cleaned[: max(0, limit - len(note))] + note
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """Plain text on one line, runs of white space as one space, shortened."""
+    return shortened(" ".join(plain_text(text[: 8 * limit]).split()), limit)
