@@ -44,7 +44,7 @@ def test_unlock_frees_no_node_on_which_a_job_of_the_run_lives(clusterctl, ansibl
     run_id = lease_of_another()["run"]
     assert clusterctl("leases", "release", run_id, "--yes", "--json") == 3
     lines, messages = records(capsys)
-    assert "gpu01: not freed: job j1.2 still runs on it; run this again when it has ended" in messages
+    assert "gpu01: not released: job j1.2 still runs on it; run this again when it has finished" in messages
     assert (lines[-1]["freed"], lines[-1]["left"]) == (["gpu02"], {"gpu01": "job j1.2 still runs on it"})
     assert list(ansible.holds) == ["gpu01"]
     ansible.jobs = {}
