@@ -93,7 +93,7 @@ def explain(err: str, reference: str, place: Path) -> str:
     reason = next((line for line in reversed(err.splitlines()) if line.strip()), "docker pull said nothing")
     host = reference.partition("/")[0]
     cures = {
-        EXPIRED: f"the certificate of {host} has expired: bring a new one (harbor_certificate); one of "
+        EXPIRED: f"the certificate of {host} has expired: provide a new one (harbor_certificate); one of "
         "clusterctl's own is renewed by clusterctl apply --only registry",
         r"x509": "the host does not trust the registry's certificate: apply the registry role to it",
         r"manifest unknown": "the registry does not have this digest: apply images to its host first",

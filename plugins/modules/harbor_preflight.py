@@ -199,7 +199,7 @@ def main() -> None:
     if not begun and free < options["min_free_gb"]:
         errors.append(
             f"{options['data_dir']} has {free:.1f} GB free, and {options['min_free_gb']:g} are wanted: "
-            "make room, or set harbor_data_dir or harbor_min_free_gb"
+            "free space, or set harbor_data_dir or harbor_min_free_gb"
         )
     if errors:
         left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])

@@ -166,7 +166,7 @@ def test_a_node_without_room_is_refused_before_anything_moves(site: RunningLab) 
     for words in (("plan",), ("apply", "--yes")):
         done = site.clusterctl(*words, "--only", "images", "--limit", NODE)
         assert done.returncode == 1, done.stderr
-        assert "GB free, the image wants" in done.stderr
+        assert "GB free, the image needs" in done.stderr
         assert "Nothing was pulled" in done.stderr
         assert "host.disk-full" in done.stderr
     assert "/v2/library/paddle/blobs/" not in registry_log(site, since)

@@ -91,8 +91,8 @@ CHECK = Check(
     requires=REQUIRES + ", with nvidia-smi in it",
     expectation="no wrong element, no slowdown by hardware or heat, no uncorrected error, no window below "
     "0.7 of the fastest, and not behind equal GPUs, nor behind itself when it was good",
-    remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: look "
-    "at cooling, power and clocks under load.",
+    remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: check "
+    "cooling, power and clocks under load.",
     subjects=every_gpu,
     judge=judge,
     job=JOB,

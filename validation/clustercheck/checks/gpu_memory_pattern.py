@@ -69,7 +69,7 @@ CHECK = Check(
     title="Memory patterns",
     section=Section.GPU_TESTS,
     scope=Scope.GPU,
-    measures="words of the GPU's memory that do not hold what was written to them",
+    measures="words of the GPU's memory that differ from what was written to them",
     method="zeros, ones, alternating and walking bits, each word its own number; all written before any is "
     "read",
     requires=REQUIRES,

@@ -111,7 +111,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _nobody(record: Mapping[str, Any]) -> str:
     """Why no link of a GPU can be judged that names these peers."""
     named = ", ".join(sorted(map(str, record))[:4]) + (", ..." if len(record) > 4 else "")
-    return f"what it names as its peers ({named}) is no GPU of this node that told its own PCI address"
+    return f"its peers ({named}) match no GPU of this node with a known PCI address"
 
 
 def _figures(

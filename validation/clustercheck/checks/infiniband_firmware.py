@@ -44,7 +44,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             "; ".join(message for message, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more
         )
     if silent := [each.name for each in on_bus if each not in telling]:
-        raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
+        raise CannotReadError(f"{silent[0]} does not report its firmware or its board id")
     if not compared:
         return not_applicable(
             "no other adapter of its board is anywhere: nothing to compare with", evidence=more

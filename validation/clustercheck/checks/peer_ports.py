@@ -42,7 +42,7 @@ INWARD = (
     "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
     "node."
 )
-ONE_OTHER = " If there is one other node alone, rules for outgoing connections there look the same."
+ONE_OTHER = " If there is only one other node, rules for outgoing connections there look the same."
 OUTWARD = (
     "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
 )
