@@ -146,7 +146,7 @@ def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
     emptied(harbor)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3))
     options = {**harbor.params(), "version": "v2.15.2"}
-    with pytest.raises(harbor_restore.RestoreError, match="the backup wants"):
+    with pytest.raises(harbor_restore.RestoreError, match="the backup needs"):
         harbor_restore.restore_data(options, backup, check=True)
     assert not harbor.data.exists()
 
