@@ -129,7 +129,7 @@ def moved(record: dict[str, Any], data_dir: str) -> list[str]:
     ]
 
 
-def strangers(directory: str) -> list[str]:
+def foreign_containers(directory: str) -> list[str]:
     """Findings about containers of a Harbor that is not ours."""
     rc, out, _ = run_bounded(
         ["docker", "inspect", "--format", "{{json .Config.Labels}}", "harbor-core"], LOOK_S
@@ -193,7 +193,7 @@ def main() -> None:
         *moved(record, options["data_dir"]),
         *twice(wanted),
         *taken(wanted, others(held, options["directory"], begun=begun)),
-        *strangers(options["directory"]),
+        *foreign_containers(options["directory"]),
         *([] if begun else orphans(options["data_dir"])),
     ]
     if not begun and free < options["min_free_gb"]:

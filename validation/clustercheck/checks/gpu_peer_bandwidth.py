@@ -10,7 +10,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding, seeding_gpus
-from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
@@ -69,7 +69,7 @@ class NodeLinks:
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """By the slowest and latest of its links that are not another GPU's fault; and every byte as it was."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     if not _said(rank):
