@@ -32,7 +32,7 @@ ARGUMENTS = (
     "--remote-debugging-pipe",
 )
 TO_BROWSER, FROM_BROWSER = 3, 4  # the descriptors that Chromium expects
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 class BrowserError(Exception):
@@ -151,7 +151,7 @@ class Browser:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while True:
             answer = self._next(until)
             if answer.get("id") == self._asked:
@@ -162,7 +162,7 @@ class Browser:
         return result
 
     def _wait_for(self, event: str) -> None:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while not any(seen["method"] == event for seen in self.events):
             self._next(until)
 
@@ -170,7 +170,7 @@ class Browser:
         while b"\0" not in self._unread:
             ready, _, _ = select.select([self._read], [], [], max(0.0, until - time.monotonic()))
             if not ready:
-                raise BrowserError(f"{PROGRAM} did not answer in {PATIENCE_S:.0f} s")
+                raise BrowserError(f"{PROGRAM} did not answer in {TIMEOUT_S:.0f} s")
             some = os.read(self._read, 1 << 20)
             if not some:
                 raise BrowserError(f"{PROGRAM} ended")

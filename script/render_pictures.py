@@ -29,7 +29,7 @@ CLUSTER = ROOT / ".lab" / "cluster"
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, ROWS = 104, 200  # of the terminal: as long as what is said
 SHOWN = 44  # lines of what one command says: the verdict and the culprits come first
-PATIENCE_S = 900
+TIMEOUT_S = 900
 SESSION = (
     "clusterctl lab fault inject gpu02 gpu-missing --gpu 3",
     "clusterctl validate 2>/dev/null",  # without its progress
@@ -57,7 +57,7 @@ def record(command: str) -> pyte.Screen:
         cwd=str(ROOT),
         env=environment,
         dimensions=(ROWS, COLUMNS),
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         encoding="utf-8",
     )
     answer = child.read()

@@ -38,11 +38,11 @@ class Lasting(Console):
         try:
             super().print(*objects, **{"soft_wrap": not self.is_terminal, **options})
         except OSError:
-            speak_to_nobody(self.file)
+            redirect_to_devnull(self.file)
 
     def on_broken_pipe(self) -> None:
         """Not rich's own answer, which ends the program in the middle of its work."""
-        speak_to_nobody(self.file)
+        redirect_to_devnull(self.file)
 
 
 RESULTS = Lasting()
@@ -75,10 +75,10 @@ def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        speak_to_nobody(sys.stdout)
+        redirect_to_devnull(sys.stdout)
 
 
-def speak_to_nobody(stream: IO[str]) -> None:
+def redirect_to_devnull(stream: IO[str]) -> None:
     """From now on what is written to ``stream``, and what it still holds, is dropped."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

@@ -203,7 +203,7 @@ def limited(spec: ClusterSpec, inventory: Inventory, limit: str | None) -> Clust
     if all(node.excluded for node in nodes):
         out = ", ".join(f"{node.name} ({node.excluded})" for node in nodes)
         raise ClusterctlError(
-            f"every GPU node is left out: {out}" if out else "there is no GPU node to validate",
+            f"every GPU node is omitted: {out}" if out else "there is no GPU node to validate",
             code="validate.no-nodes",
             where=f"--limit {limit}" if limit else str(inventory.directory.hosts_file),
             hint="GPU nodes are the hosts of the group gpu_nodes; clusterctl hosts list names them.",

@@ -117,7 +117,7 @@ def require_ours(lab: LabDirectory, state: LabState, inventory: Path, name: str)
             f"{name} is not a host that this machine's lab made: {why}",
             code="lab.not-ours",
             where=str(inventory),
-            hint="Faults go to the lab's hosts alone; clusterctl lab status names them.",
+            hint="Faults are injected only on the lab's hosts; clusterctl lab status names them.",
         )
     return state.require_host(name)
 
@@ -188,7 +188,7 @@ def check_request(
             problem,
             code="lab.fault-scope",
             where=node,
-            hint="clusterctl lab fault list says what each kind concerns.",
+            hint="clusterctl lab fault list shows what each kind applies to.",
         )
 
 

@@ -60,7 +60,7 @@ class Containerd:
         before, tree = read_file(self.path), self.module.params["containerd_tree"]
         if old := containerd_config.in_the_way(before):
             raise ValueError(
-                f"{self.path} has {' and '.join(old)}, next to which containerd takes no config_path; "
+                f"{self.path} has {' and '.join(old)}, and containerd accepts no config_path with it; "
                 "remove them and declare these registries as mirrors"
             )
         version = containerd_config.format_version(before)

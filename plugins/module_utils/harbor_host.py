@@ -58,8 +58,8 @@ def why_half_restored(directory: str) -> str:
     if not mark:
         return ""
     return (
-        f"a restore of {mark.get('backup')} was started here and is not at its end: "
-        "`clusterctl registry restore` ends it"
+        f"a restore of {mark.get('backup')} was started here and is not complete: "
+        "`clusterctl registry restore` completes it"
     )
 
 

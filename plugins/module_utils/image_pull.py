@@ -72,8 +72,8 @@ def link(address: str) -> tuple[str, int]:
     return found[1], max(speed, 0)
 
 
-class Course:
-    """The course of a pull, from the lines that Docker prints while it continues."""
+class PullProgress:
+    """The progress of a pull, from the lines that Docker prints while it continues."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -100,10 +100,10 @@ class Course:
         if found[2] == "Download complete":
             self.download_s = self._clock() - self._began
 
-    def told(self, before: dict[str, Any]) -> dict[str, Any]:
+    def summary(self, before: dict[str, Any]) -> dict[str, Any]:
         """What was known before the pull, and how it went; layers that were here did not move."""
         layers = before.get("layers") or {}
         moved = {d: size for d, size in layers.items() if d.removeprefix("sha256:")[:12] in self.came}
         known = {"bytes": sum(moved.values()), "layers": moved} if layers else {}
-        course = {"seconds": round(self.seconds, 3), "download_s": round(self.download_s, 3)}
-        return {**before, **known, **course}
+        progress = {"seconds": round(self.seconds, 3), "download_s": round(self.download_s, 3)}
+        return {**before, **known, **progress}

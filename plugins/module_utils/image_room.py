@@ -70,8 +70,8 @@ def too_little(
     free, wanted = free_bytes(place) / 1e9, coming * factor
     if free >= wanted + to_remain_gb:
         return ""
-    wants = [f"the image wants {wanted:.1f} GB ({coming:.1f} GB of layers, and unpacked)"] if wanted else []
-    rest = [f"and {to_remain_gb:.1f} GB are to remain (training_image_min_free_gb)"] if to_remain_gb else []
+    wants = [f"the image needs {wanted:.1f} GB ({coming:.1f} GB of layers, and unpacked)"] if wanted else []
+    rest = [f"and {to_remain_gb:.1f} GB must stay free (training_image_min_free_gb)"] if to_remain_gb else []
     return ", ".join([f"{place} has {free:.1f} GB free", *wants, *rest])
 
 

@@ -175,7 +175,7 @@ def _hardware(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, A
                 "GPUs",
                 f"{count} on the PCI bus",
                 str(expected),
-                "look at lspci -d 10de: and the BMC; a missing GPU may be back after a cold start. "
+                "check lspci -d 10de: and the BMC; a missing GPU may return after a cold start. "
                 "If the inventory is wrong, set hardware_gpu_count",
             )
         )
@@ -185,7 +185,7 @@ def _hardware(facts: dict[str, Any], wanted: dict[str, Any], compat: dict[str, A
     if wanted["nvswitches"] == "true" and not facts["nvswitches"]:
         found.append(
             finding(
-                "error", "NVSwitch", "none on the PCI bus", "some", "look at the BMC, cold start the machine"
+                "error", "NVSwitch", "none on the PCI bus", "some", "check the BMC, cold start the machine"
             )
         )
     limits = compat["open_kernel_modules"]
@@ -334,7 +334,7 @@ def _busy(facts: dict[str, Any]) -> list[Finding]:
             "busy",
             reason,
             "idle",
-            "apply leaves the node alone until it is idle (or --force-busy)",
+            "apply skips the node until it is idle (or --force-busy)",
         )
         for reason in facts["busy"]
     ]

@@ -136,7 +136,7 @@ def unusable_by_daemon(by_upstream: Mapping[str, Sequence[Mirror]]) -> list[str]
     reasons = []
     for upstream, mirrors in by_upstream.items():
         if upstream != "docker.io":
-            reasons.append(f"it mirrors docker.io alone, not {upstream}")
+            reasons.append(f"it mirrors only docker.io, not {upstream}")
             continue
         reasons += [f"it takes no path in {m.base}/{m.path}" for m in mirrors if m.path]
         if not falls_back(mirrors):

@@ -87,7 +87,7 @@ def _at_source(options: Mapping[str, Any]) -> tuple[dict[str, str], str]:
 def _at_destination(options: Mapping[str, Any]) -> tuple[dict[str, str], str]:
     host, given = options["destination"].partition("/")[0], options["destination_auth_file"]
     return {
-        EXPIRED: f"the certificate of {host} has expired: bring a new one (harbor_certificate); one of "
+        EXPIRED: f"the certificate of {host} has expired: provide a new one (harbor_certificate); one of "
         "clusterctl's own is renewed by clusterctl apply --only registry",
         r"x509": f"this host does not trust the certificate of {host}: clusterctl apply --only registry",
         r"no such host": f"the name of {host} is not known here: give it to DNS, or to /etc/hosts",

@@ -25,7 +25,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.image_digest im
     find_program,
     require_digest,
 )
-from ansible_collections.clusterctl.cluster.plugins.module_utils.image_pull import Course, look
+from ansible_collections.clusterctl.cluster.plugins.module_utils.image_pull import PullProgress, look
 
 DOCUMENTATION = r"""
 module: container_image
@@ -93,7 +93,7 @@ def explain(err: str, reference: str, place: Path) -> str:
     reason = next((line for line in reversed(err.splitlines()) if line.strip()), "docker pull said nothing")
     host = reference.partition("/")[0]
     cures = {
-        EXPIRED: f"the certificate of {host} has expired: bring a new one (harbor_certificate); one of "
+        EXPIRED: f"the certificate of {host} has expired: provide a new one (harbor_certificate); one of "
         "clusterctl's own is renewed by clusterctl apply --only registry",
         r"x509": "the host does not trust the registry's certificate: apply the registry role to it",
         r"manifest unknown": "the registry does not have this digest: apply images to its host first",
@@ -132,18 +132,18 @@ def require_room(module: AnsibleModule, info: dict[str, Any], layers: dict[str, 
         )
 
 
-def pull(command: list[str]) -> tuple[int, str, Course]:
-    """Run a pull; its exit code, what it said on standard error, and its course."""
-    course = Course()
+def pull(command: list[str]) -> tuple[int, str, PullProgress]:
+    """Run a pull; its exit code, what it said on standard error, and its progress."""
+    progress = PullProgress()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
             errors="replace",
         )  # fmt: skip
-        course.follow(process.stdout or [])
+        progress.follow(process.stdout or [])
         rc = process.wait()
         errors.seek(0)
-        return rc, errors.read(), course
+        return rc, errors.read(), progress
 
 
 def main() -> None:
@@ -174,7 +174,7 @@ def main() -> None:
         require_room(module, info, about.get("layers") or {})
     if changed and not module.check_mode:
         config = ["--config", module.params["client_config"]] if module.params["client_config"] else []
-        rc, err, course = pull([docker, *config, "pull", reference])
+        rc, err, progress = pull([docker, *config, "pull", reference])
         if rc != 0:
             module.fail_json(
                 msg=explain(err, reference, image_room.store(info)),
@@ -185,7 +185,7 @@ def main() -> None:
         found = inspect(module, docker, reference)
         if not has_digest(found, repository, digest):
             module.fail_json(msg=f"{reference} was pulled, but Docker does not show it under this digest.")
-        about = course.told(about)
+        about = progress.summary(about)
     size = {"size_bytes": found[0]["Size"]} if found else {}
     told = {"clusterctl": {"facts": {"pull": about}}} if about else {}
     module.exit_json(changed=changed, wanted=changed, reference=reference, **size, **told)

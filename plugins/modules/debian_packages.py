@@ -204,7 +204,7 @@ def release(module: AnsibleModule, names: list[str]) -> None:
 
 def leave(module: AnsibleModule, moving: list[str], status: dict[str, tuple[str, bool]]) -> None:
     """End the module: nothing is changed while the host is busy."""
-    why = f"{', '.join(moving)} would replace what is installed: {module.params['busy']}"
+    why = f"{', '.join(moving)} would replace installed packages: {module.params['busy']}"
     module.warn(f"{why}. Nothing was installed; apply again when it is idle.")
     module.exit_json(
         changed=False,
@@ -260,7 +260,7 @@ def main() -> None:
                     transact(module, asked, own_holds(asked, status, our_holds()))
         except TimeoutError as error:
             module.fail_json(
-                msg=f"Packages cannot be installed now: {error}. Apply again when it has ended.",
+                msg=f"Packages cannot be installed now: {error}. Apply again when it has finished.",
                 code="packages.locked",
             )
     after = status if module.check_mode else read_status(module, packages)

@@ -175,10 +175,10 @@ def read_config(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{path}:{error.lineno} is not JSON ({error.msg}); correct it, it was left alone"
+            f"{path}:{error.lineno} is not JSON ({error.msg}); correct it; it was not changed"
         ) from error
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no JSON object; correct it, it was left alone")  # noqa: TRY004 (one kind)
+        raise ValueError(f"{path} holds no JSON object; correct it; it was not changed")  # noqa: TRY004 (one kind)
     return content
 
 
@@ -262,7 +262,7 @@ def restart(module: AnsibleModule, daemon: Daemon, path: Path, result: dict[str,
     again = "runs again" if daemon.control("restart") == 0 else "does not start with it either"
     module.fail_json(
         msg=f"Docker did not start with the new {path}: {blame(journal)}. "
-        f"What was there before was put back, and Docker {again}.",
+        f"The change was undone, and Docker {again}.",
         clusterctl={"remedy": "correct the daemon options that the message names"},
         stderr_lines=journal,
     )

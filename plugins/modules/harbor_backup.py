@@ -149,8 +149,8 @@ def require_room(data: Path, directory: Path, before: Path | None) -> None:
     free = free_bytes(directory)
     if free < wanted:
         raise BackupError(
-            f"{directory} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}: "
-            "make room, or set harbor_backup_dir to another disk"
+            f"{directory} has {free / GIGABYTE:.1f} GB free, and the backup needs {wanted / GIGABYTE:.1f}: "
+            "free space, or set harbor_backup_dir to another disk"
         )
 
 
@@ -201,7 +201,7 @@ def take(module: AnsibleModule, harbor: Harbor) -> dict[str, Any]:
     }
     kept.write_manifest(backup, answer)
     if found := kept.wrong(backup):
-        raise BackupError(f"what was written does not verify: {'; '.join(found[:3])}")
+        raise BackupError(f"verification failed: {'; '.join(found[:3])}")
     backup.rename(directory / name)
     return {**answer, "backup": str(directory / name), "damaged": harbor_copy.damaged(copied),
             "removed": kept.prune(directory, options["keep"])}  # fmt: skip
@@ -212,7 +212,7 @@ def verify(module: AnsibleModule) -> dict[str, Any]:
     chosen = kept.choose(Path(module.params["backup_dir"]), module.params["name"])
     if found := kept.wrong(chosen):
         more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-        raise BackupError(f"{chosen} is not what was written: {'; '.join(found[:3])}{more}")
+        raise BackupError(f"{chosen} differs from the written backup: {'; '.join(found[:3])}{more}")
     manifest = kept.read_manifest(chosen)
     keys = ("version", "created", "database", "storage", "files", "bytes")
     record = {key: manifest[key] for key in keys if key in manifest}

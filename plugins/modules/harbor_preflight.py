@@ -129,7 +129,7 @@ def moved(record: dict[str, Any], data_dir: str) -> list[str]:
     ]
 
 
-def strangers(directory: str) -> list[str]:
+def foreign_containers(directory: str) -> list[str]:
     """Findings about containers of a Harbor that is not ours."""
     rc, out, _ = run_bounded(
         ["docker", "inspect", "--format", "{{json .Config.Labels}}", "harbor-core"], LOOK_S
@@ -193,13 +193,13 @@ def main() -> None:
         *moved(record, options["data_dir"]),
         *twice(wanted),
         *taken(wanted, others(held, options["directory"], begun=begun)),
-        *strangers(options["directory"]),
+        *foreign_containers(options["directory"]),
         *([] if begun else orphans(options["data_dir"])),
     ]
     if not begun and free < options["min_free_gb"]:
         errors.append(
             f"{options['data_dir']} has {free:.1f} GB free, and {options['min_free_gb']:g} are wanted: "
-            "make room, or set harbor_data_dir or harbor_min_free_gb"
+            "free space, or set harbor_data_dir or harbor_min_free_gb"
         )
     if errors:
         left = what_is_left(record, half, upgrade=options["upgrade"], restoring=options["restoring"])

@@ -113,12 +113,12 @@ def judge(options: dict[str, Any], backup: Path, mark: dict[str, Any]) -> None:
             f"{backup.name} is of Harbor {version}, and harbor_version is {options['version']}: set it"
         )
     if found := kept.wrong(backup):
-        raise RestoreError(f"{backup} is not what was written: {'; '.join(found[:3])}")
+        raise RestoreError(f"{backup} differs from the written backup: {'; '.join(found[:3])}")
     wanted = sum(one.size for one in kept.read_files(backup))
     free = free_bytes(data_dir)
     if not mark and free < wanted:
         raise RestoreError(
-            f"{data_dir} has {free / GIGABYTE:.1f} GB free, and the backup wants {wanted / GIGABYTE:.1f}"
+            f"{data_dir} has {free / GIGABYTE:.1f} GB free, and the backup needs {wanted / GIGABYTE:.1f}"
         )
 
 

@@ -135,7 +135,7 @@ def main() -> None:
     gpus = sum(1 for _ in gpu_directory.iterdir()) if gpu_directory.is_dir() else 0
     if (reasons := stale(read_spec(static), version, gpus)) and static.is_file():
         module.warn(
-            f"{static} is stale: {'; '.join(reasons)}. It was left alone: remove it, {spec} has the devices."
+            f"{static} is stale: {'; '.join(reasons)}. It was not changed: remove it, {spec} has the devices."
         )
     state = settled_state()
     because = stale(read_spec(spec), version, gpus)

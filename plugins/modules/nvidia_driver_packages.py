@@ -223,7 +223,7 @@ def install(module: AnsibleModule, doing: str, options: list[str], arguments: li
             module,
             f"apt could not {doing} the driver",
             f"{explain(error)}; {tail}",
-            "Fix what it says and run again: the transaction is taken up where it stopped.",
+            "Fix the error and run again: the transaction is resumed.",
         )
 
 

@@ -114,7 +114,7 @@ def robot_of(vault: Path, name: str) -> tuple[str, str]:
         there = ", ".join(sorted(robots)) or "none"
         raise ValueError(f"{vault} knows no robot {name} (there are: {there}); declare it, and {cure}")
     if not robot.get("set") or not robot.get("user"):
-        raise ValueError(f"Harbor was not told the secret of the robot {name} yet: {cure}")
+        raise ValueError(f"Harbor does not have the secret of the robot {name} yet: {cure}")
     if not robot.get("secret"):
         raise ValueError(
             f"the secret of the robot {name} is kept by registry_robots_secret_command; "

@@ -169,7 +169,9 @@ def put(module: AnsibleModule, wanted: list[MirrorFile], stale: list[Path], resu
         before = read_file(file.path)
         if before and not before.startswith(MARK):
             result["left_alone"].append(str(file.path))
-            module.warn(f"{file.path} is not ours and was left alone; what it should say is not in force.")
+            module.warn(
+                f"{file.path} is not ours and was not changed; the declared mirrors are not in force."
+            )
             continue
         result["files"].append(str(file.path))
         header = {"before_header": str(file.path), "after_header": str(file.path)}

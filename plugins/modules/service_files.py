@@ -106,7 +106,7 @@ def lacking(module: AnsibleModule, unit: str, paths: list[str]) -> list[str]:
     return [*verbs, "restart"] if newer(paths, started_at(pid)) else verbs
 
 
-def comes_of_itself(module: AnsibleModule, unit: str, files: list[dict[str, Any]]) -> bool:
+def started_by_package(module: AnsibleModule, unit: str, files: list[dict[str, Any]]) -> bool:
     """Whether a unit is neither there nor among our files: its package's installer will start it.
 
     Only in check mode: else the package is there by now.
@@ -141,7 +141,7 @@ def main() -> None:
     written = [file["path"] for file in wrong]
     result: dict[str, Any] = {"written": written, "started": [], "diff": [difference(file) for file in wrong]}
     if module.check_mode:
-        there = [unit for unit in units if not comes_of_itself(module, unit, files)]
+        there = [unit for unit in units if not started_by_package(module, unit, files)]
         paths = [file["path"] for file in files] if restart else []
         idle = [unit for unit in there if (written and restart) or lacking(module, unit, paths)]
         module.exit_json(**{**result, "changed": bool(written or idle), "started": idle})

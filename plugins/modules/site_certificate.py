@@ -162,7 +162,7 @@ def main() -> None:
     if judged.errors:
         module.fail_json(
             msg=f"{options['certificate']} cannot serve: {', and '.join(judged.errors)}. "
-            "It was not put in place; bring a certificate that fits.",
+            "It was not installed; provide a suitable certificate.",
             code="harbor.certificate",
         )
     if judged.soon:

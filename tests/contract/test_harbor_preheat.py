@@ -88,7 +88,7 @@ def test_the_place_of_another_vendors_network_is_said_to_be_taken(harbor: StandI
     assert (changes(done), done.exit_code) == ([], 1)
     assert {one.name: one.why for one in done.plan.remarks} == {
         "squid": "is of dragonfly, is named dragon, and Harbor changes none to kraken",
-        "dragon": "is not declared; it is left alone (--prune deletes it)",
+        "dragon": "is not declared; it is kept (--prune deletes it)",
     }
     applied(harbor.url, tmp_path, raw, prune=True)
     assert applied(harbor.url, tmp_path, raw, prune=True).exit_code == 0

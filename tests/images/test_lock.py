@@ -53,7 +53,7 @@ def test_a_training_image_that_is_declared_by_its_tag_is_locked_and_apply_goes_b
     said = {"training_image_source": f"http://{source.host}/t/paddle", "training_image_tag": "3.3.1"}
     directory = cluster_directory(tmp_path / "site", [], **said)
     asked = good(call(directory, "lock"))
-    assert f"apply brings the training image by the lock's digest: {made.digest}" in asked.stderr
+    assert f"apply pulls the training image by the lock's digest: {made.digest}" in asked.stderr
     cluster_directory(directory, [], **said, training_image_digest=made.digest)
     assert "the lock's digest" not in good(call(directory, "lock")).stderr
     locked = yaml.safe_load((directory / "clusterctl.lock").read_text())["images"][0]

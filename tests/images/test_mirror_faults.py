@@ -175,7 +175,7 @@ def test_room_is_asked_again_before_each_blob(
     monkeypatch.setattr(spool, "free_on", lambda _: next(rooms, MB // 8))
     done = mirror(directory, destination, "--jobs", "1")
     assert (done.return_value, records(done)[0]["code"]) == (1, "images.no-space")
-    assert "what has come is kept" in records(done)[0]["what"]
+    assert "transferred data is kept" in records(done)[0]["what"]
     assert before_source.blob_bytes() - before < MB
 
 

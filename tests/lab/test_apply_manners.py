@@ -122,7 +122,7 @@ def test_one_dead_node_stops_a_fleet_until_it_is_quarantined(faults):
     finally:
         faults.done("hosts", "release", NODE)
     assert gone_on.returncode == 0, gone_on.stderr
-    assert f"{NODE}: left out, in quarantine: a broken fan" in gone_on.stderr
+    assert f"{NODE}: skipped, in quarantine: a broken fan" in gone_on.stderr
     assert NODE not in lines(gone_on)[-1]["hosts"]
     assert row["quarantined"] == "a broken fan"
 
@@ -136,7 +136,7 @@ def test_a_node_that_computes_is_left_alone_and_said(applied_lab):
     finally:
         applied_lab.ssh(NODE, "sudo systemctl stop job")
     assert done.returncode == 3, done.stderr
-    assert f"{NODE}: left out, busy: " in done.stderr
+    assert f"{NODE}: skipped, busy: " in done.stderr
     touched = {host for line in lines(done) if line["type"] == "wave_started" for host in line["hosts"]}
     assert NODE not in touched
     assert touched

@@ -150,5 +150,5 @@ def test_a_node_that_computes_is_left_alone_although_nothing_has_changed(recorde
     finally:
         recorded.ssh(NODE, "sudo systemctl stop job")
     assert done.returncode == 3, done.stderr
-    assert f"{NODE}: left out, busy: " in done.stderr
+    assert f"{NODE}: skipped, busy: " in done.stderr
     assert lines(done)[-1]["probed"] == ["gpu01", "gpu02", REGISTRY]

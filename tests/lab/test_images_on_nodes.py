@@ -114,7 +114,7 @@ def test_a_wave_of_pulls_is_foreseen_and_comes_near_the_shaped_link(site: Runnin
     assert pull["limit_s"] == pytest.approx(sum(wave["limit_s"] for wave in planned), rel=0.01)
     assert f"{LIMIT_MBPS} Mbit/s for 2 nodes" in pull["limited_by"]
     assert 0.5 < pull["achieved"] <= 1.05
-    assert f"{pull['achieved']:.0%} of it reached" in done.stderr
+    assert f"{pull['achieved']:.0%} efficiency" in done.stderr
 
 
 @pytest.mark.slow  # 165 s; the group has another stopped registry (test_failures)
@@ -166,7 +166,7 @@ def test_a_node_without_room_is_refused_before_anything_moves(site: RunningLab) 
     for words in (("plan",), ("apply", "--yes")):
         done = site.clusterctl(*words, "--only", "images", "--limit", NODE)
         assert done.returncode == 1, done.stderr
-        assert "GB free, the image wants" in done.stderr
+        assert "GB free, the image needs" in done.stderr
         assert "Nothing was pulled" in done.stderr
         assert "host.disk-full" in done.stderr
     assert "/v2/library/paddle/blobs/" not in registry_log(site, since)

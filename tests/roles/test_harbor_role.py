@@ -182,7 +182,7 @@ def test_a_restore_with_a_certificate_that_ended_is_refused_before_anything_is_w
     }
     refused = play_registry(tmp_path, "registry_restore.yml", check=False, **own, **PORTS)
     assert "cannot serve: it ended" in said(refused)
-    assert "It was not put in place" in said(refused)
+    assert "It was not installed" in said(refused)
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "opt").exists()
 
@@ -213,7 +213,7 @@ def test_an_apply_and_an_upgrade_refuse_a_harbor_that_is_half_restored(tmp_path:
     for playbook in ("registry.yml", "registry_upgrade.yml", "registry_backup.yml"):
         refused = play_registry(tmp_path, playbook, **PORTS)
         assert refused.returncode == 2
-        assert "`clusterctl registry restore` ends it" in said(refused)
+        assert "`clusterctl registry restore` completes it" in said(refused)
 
 
 def test_a_role_that_cannot_work_says_so_before_it_looks_at_the_host(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def exclusions(declared: Mapping[str, Any]) -> tuple[Exclusion, ...]:
                 f"validation_exclusions of {host} is not a list of exclusions: {entries!r}",
                 code="inventory.exclusions",
                 where=host,
-                hint="Each names check, node, who, why and until (YYYY-MM-DD), and gpu where one is meant.",
+                hint="Each names check, node, who, why and until (YYYY-MM-DD), and gpu if it concerns one.",
             ) from None
     return tuple(found)
 

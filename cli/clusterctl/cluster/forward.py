@@ -29,7 +29,7 @@ def forwarded(transport: OpenSshTransport, node: str, port: int) -> Iterator[Pat
     """
     ended = threading.Event()
     line = _Line(transport, node, port)
-    line.lay()
+    line.start()
     watch = threading.Thread(target=line.keep, args=(ended,), daemon=True)
     watch.start()
     try:
@@ -38,7 +38,7 @@ def forwarded(transport: OpenSshTransport, node: str, port: int) -> Iterator[Pat
         ended.set()
         line.end()
         watch.join(LOGIN_S)
-        # It may have been laid once more meanwhile.
+        # It may have been started again meanwhile.
         line.end()
 
 
@@ -49,9 +49,9 @@ class _Line:
         self._port = port
         self._name = f"port-{port}"
         self._process: subprocess.Popen[bytes] | None = None
-        self.socket = transport.door(self._name)
+        self.socket = transport.socket_path(self._name)
 
-    def lay(self) -> None:
+    def start(self) -> None:
         """Start it, and wait until it stands."""
         try:
             process = self._process = self._transport.forwarding(self._node, self._name, self._port)
@@ -86,7 +86,7 @@ class _Line:
                 self._process.wait()
             if not ended.wait(AGAIN_S):
                 with contextlib.suppress(ClusterctlError):
-                    self.lay()
+                    self.start()
 
     def end(self) -> None:
         """Take it away."""

@@ -18,7 +18,7 @@ from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-BY_HAND = "Change hosts.yml by hand; clusterctl hosts list shows what it then says."
+BY_HAND = "Change hosts.yml by hand; clusterctl hosts list shows the result."
 
 
 def read_text(directory: ClusterDirectory) -> str:

@@ -232,8 +232,8 @@ def _start(transport: paramiko.Transport, deadline: Deadline) -> None:
             raise _silent(deadline) from None
         raise ReachError(
             "closed",
-            f"it hung up before the SSH handshake was done: {_said(error)}",
-            "sshd drops connections when too many log in at once (MaxStartups); is it sshd at all?",
+            f"it closed the connection during the SSH handshake: {_said(error)}",
+            "sshd drops connections when too many log in at once (MaxStartups); or this port is not sshd's.",
         ) from None
     if transport.host_key is None:
         raise _silent(deadline)
@@ -242,7 +242,7 @@ def _start(transport: paramiko.Transport, deadline: Deadline) -> None:
 def _silent(deadline: Deadline) -> ReachError:
     return ReachError(
         "silent",
-        f"it accepts connections, and sshd says nothing within {deadline.limit_s:.0f} s",
+        f"it accepts connections, but sshd did not respond within {deadline.limit_s:.0f} s",
         "Is the host overloaded, out of memory, or stuck on DNS?",
     )
 

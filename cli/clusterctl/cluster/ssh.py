@@ -168,13 +168,13 @@ class OpenSshTransport:
         self._is_right = self._is_right or become is not None
         return Completed(done.returncode, done.stdout, done.stderr, taken)
 
-    def forwarding(self, node: str, door: str, port: int) -> subprocess.Popen[bytes]:
-        """A process that leads a Unix socket here to a port of the node itself: `door` says where.
+    def forwarding(self, node: str, name: str, port: int) -> subprocess.Popen[bytes]:
+        """Forwards the Unix socket ``name`` on this machine to a port of the node itself.
 
         It has a connection of its own, and ends when that is lost.
         """
         host = self._host(node)
-        socket_path = self.door(door)
+        socket_path = self.socket_path(name)
         socket_path.unlink(missing_ok=True)
         own = {"ExitOnForwardFailure": "yes", "ControlPath": "none", "StreamLocalBindMask": "0177"}
         words = [word for key, value in own.items() for word in ("-o", f"{key}={value}")]
@@ -188,7 +188,7 @@ class OpenSshTransport:
             start_new_session=True,
         )
 
-    def door(self, name: str) -> Path:
+    def socket_path(self, name: str) -> Path:
         """A socket of that name, in a directory that nobody else can enter."""
         return self._sockets / name
 
@@ -282,13 +282,13 @@ class OpenSshTransport:
         """The SSH password reaches ssh through a program and a socket of ours alone, never by argv."""
         if self._passwords.ssh is None:
             return {}
-        door, program = self._sockets / "password", self._sockets / "askpass"
+        socket_path, program = self._sockets / "password", self._sockets / "askpass"
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(door))
+        listener.bind(str(socket_path))
         listener.listen(PARALLEL_LOGINS)
         threading.Thread(target=_serve, args=(listener, self._passwords.ssh), daemon=True).start()
         program.touch(mode=0o700)
-        words = python_command("-IS", "-c", ASK, str(door))
+        words = python_command("-IS", "-c", ASK, str(socket_path))
         program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n", encoding="utf-8")
         return {"SSH_ASKPASS": str(program), "SSH_ASKPASS_REQUIRE": "force", "DISPLAY": ":0"}
 

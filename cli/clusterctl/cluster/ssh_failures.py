@@ -48,7 +48,7 @@ OF_SSH: tuple[Sign, ...] = (
     Sign(
         UNREACHABLE,
         r"timed out during banner",
-        "it accepts the connection and then says nothing: it hangs",
+        "it accepts the connection but does not respond: it hangs",
     ),
     Sign(UNREACHABLE, r"Connection refused", "its SSH port refuses connections"),
     Sign(UNREACHABLE, r"(?:Connection|Operation) timed out", "it does not answer"),

@@ -62,12 +62,12 @@ def _remedy(path: Path, directory: Path, instead: str) -> str:
         return f"{instead}; or, if you trust {_name(state.st_uid)}, who owns {directory}, {trusted}"
     found, name = path.lstat(), shlex.quote(str(path))
     if stat.S_ISLNK(found.st_mode):
-        command = f"replace the link {name} by what it leads to"
+        command = f"replace the link {name} with its target"
     elif found.st_uid in _trusted_users():
         command = f"chmod go-w {name}"
     else:
         command = f"chown -h {_name(state.st_uid)} {name}"
-    return f"If it is yours alone and you have read it: {command}; if you trust all its writers, {trusted}"
+    return f"If only you use it and you have read it: {command}; if you trust all its writers, {trusted}"
 
 
 def trust_file() -> Path:

@@ -74,7 +74,7 @@ def _write(directory: Path, files: dict[Path, str]) -> None:
             f"{', '.join(there)} would be overwritten",
             code="init.exists",
             where=str(directory.resolve()),
-            hint="Name another directory, or change what is there: it is a cluster directory already.",
+            hint="Name another directory, or edit this one: it is a cluster directory already.",
         )
     try:
         for path, text in files.items():
@@ -110,12 +110,14 @@ def _next_steps(directory: Path, *, declared: bool, registry: bool) -> None:
     chosen = "" if directory == Path() else f" -C {shlex.quote(str(directory))}"
     hosts = directory / "hosts.yml"
     if not declared:
-        first = f"Name your servers in {hosts}, and say in {directory / 'group_vars'} what is in them."
+        first = f"Name your servers in {hosts}, and declare their hardware in {directory / 'group_vars'}."
     elif registry:
-        first = f"Say in {directory / 'group_vars'} what is in the servers."
+        first = f"Declare the servers' hardware in {directory / 'group_vars'}."
     else:
-        first = f"Name the registry's host in {hosts}, and say in {directory / 'group_vars'} what they are."
+        first = (
+            f"Name the registry's host in {hosts}, and declare the hardware in {directory / 'group_vars'}."
+        )
     say(f"A cluster directory is in {directory.resolve()}. The next three steps:")
     say(f"  1. {first}")
-    say(f"  2. clusterctl{chosen} hosts scan        reaches every server, and pins its host key")
-    say(f"  3. clusterctl{chosen} preflight         looks at them all; then: apply, validate")
+    say(f"  2. clusterctl{chosen} hosts scan        logs in to every server, and pins its host key")
+    say(f"  3. clusterctl{chosen} preflight         checks them all; then: apply, validate")

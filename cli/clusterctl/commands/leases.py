@@ -76,7 +76,7 @@ def release(
             if answer.jobs
         }
         for host, why in at_work.items():
-            console.say(f"{host}: not freed: {why}; run this again when it has ended")
+            console.say(f"{host}: not released: {why}; run this again when it has finished")
         holding = {
             host: answer.holder for host, answer in ours.items() if answer.holder and host not in at_work
         }
@@ -115,8 +115,8 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
     """Show whose it is, since when and where, and ask."""
     for lease, hosts in leases.items():
         console.say(f"{lease.holder}, holds {', '.join(hosts)}")
-        console.say(f"it works from {lease.directory} on {lease.where}; what it started there may run on")
-    return yes or click.confirm("Has it died, and are its nodes to be freed?", err=True)
+        console.say(f"it was started from {lease.directory} on {lease.where}; its jobs may still run")
+    return yes or click.confirm("Has it died, and should its leases be released?", err=True)
 
 
 def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
@@ -128,7 +128,7 @@ def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:
                     f"{lease.holder} is still at work",
                     code="unlock.alive",
                     where=where,
-                    hint="Wait until it has ended, or end it with Ctrl-C: it releases what is at rest.",
+                    hint="Wait until it has finished, or end it with Ctrl-C: it releases idle nodes.",
                 )
             case Life.UNSEEN if not dead:
                 raise ClusterctlError(

@@ -87,7 +87,7 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
     code = _report(before, after, failures, check=check, as_json=as_json)
     training = after.image(TRAINING)
     if training is not None and not setting(asked_host(inventory), "training_image_digest"):
-        console.say(f"apply brings the training image by the lock's digest: {training.digest}")
+        console.say(f"apply pulls the training image by the lock's digest: {training.digest}")
     return code
 
 
@@ -144,7 +144,7 @@ def _report(
     if failures:
         console.say(f"nothing was written: {counted(len(failures), 'image')} could not be locked")
     elif check:
-        console.say(f"{locked} looked at: {'the lock would change' if changes else 'the lock is up to date'}")
+        console.say(f"{locked} checked: {'the lock would change' if changes else 'the lock is up to date'}")
     else:
         console.say(f"{locked} in {lock_file.NAME}" + ("" if changes else ", as before"))
     return code

@@ -52,7 +52,7 @@ def run(
     chosen = opening.select(named, asked.limit)
     require_something_to_do(chosen.hosts, chosen.inventory, asked.tags)
     for name, why in chosen.outside.items():
-        console.say(f"{name}: left out, {why}")
+        console.say(f"{name}: skipped, {why}")
     hosts = tuple(name for name in chosen.names if name not in chosen.outside)
     with opening.session(chosen, "plan", asked.arguments, passwords=passwords, as_json=as_json,
                          extra_vars=asked.extra_vars, runner=runner) as session:  # fmt: skip

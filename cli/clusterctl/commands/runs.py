@@ -51,7 +51,7 @@ def _row(run: Run) -> tuple[str, ...]:
 
 @command.command("show")
 @click.argument("run", default="last")
-@click.option("--json", "as_json", is_flag=True, help="The run's record, and its result where it has one.")
+@click.option("--json", "as_json", is_flag=True, help="The run's record, and its result if it has one.")
 @click.pass_obj
 def show(named: Path | None, run: str, as_json: bool) -> None:
     """Show one run: an id, a unique prefix of one, or `last`."""

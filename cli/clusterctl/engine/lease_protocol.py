@@ -77,7 +77,7 @@ Step = RecordHolders | Acquire | Release
 LeaseAnswers = Mapping[str, LeaseAnswer]
 Steps = Generator[Step, LeaseAnswers, LeaseOutcome]
 NO_ANSWER = LeaseAnswer(failed="it gave no answer")
-IN_DOUBT = "it did not say whether it was taken"
+IN_DOUBT = "it did not report whether the lease was acquired"
 
 
 def lease_order(hosts: Iterable[str]) -> tuple[str, ...]:

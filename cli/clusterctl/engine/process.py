@@ -122,7 +122,7 @@ def run(
                 )  # fmt: skip
                 _pump(child, reader, on_line, on_tick, ending)
             finally:
-                end_for_certain(child)
+                kill_process_tree(child)
     finally:
         os.close(reader)
         os.close(output)
@@ -174,7 +174,7 @@ class _Ending:
             step = self._steps.pop(0)
             self._next = now + self._grace_s
             if step is signal.SIGKILL:
-                end_for_certain(self._child)
+                kill_process_tree(self._child)
             else:
                 _signal(self._child.pid, step)
 
@@ -227,7 +227,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def end_for_certain(child: subprocess.Popen[bytes]) -> None:
+def kill_process_tree(child: subprocess.Popen[bytes]) -> None:
     """Kill a child that still runs, its group and its descendants, and reap it."""
     if child.poll() is not None:
         return

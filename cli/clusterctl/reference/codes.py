@@ -10,7 +10,7 @@ from clusterctl.reference.markdown import bullets, page
 
 INTRODUCTION = """\
 Errors say what happened, where, and what to do; then a code that stays the same between releases. Here is
-more on each. The same on a terminal: `clusterctl explain CODE`. Where a host failed, `apply` prints the
+more on each. The same on a terminal: `clusterctl explain CODE`. If a host failed, `apply` prints the
 task's own words too, and names the file with all that Ansible said.
 
 What a check of `clusterctl validate` finds is not an error in this sense: its remedy is in the report, and in

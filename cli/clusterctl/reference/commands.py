@@ -13,14 +13,14 @@ from clusterctl.reference.markdown import code, page, table
 INTRODUCTION = """\
 `clusterctl -C DIR COMMAND ...` works on the cluster directory DIR; without `-C` on the current one, or
 on the nearest parent that is one. Results go to standard output, messages to standard error. `--json`
-prints one JSON object a line.
+prints one JSON object per line.
 
 | exit code | means |
 |---|---|
-| 0 | good |
-| 1 | the cluster is not: a check or a host failed |
-| 2 | the request is not: usage, settings |
-| 3 | incomplete: something could not be judged, or a busy host was left out |
+| 0 | success |
+| 1 | a check or a host failed |
+| 2 | invalid request: usage, settings |
+| 3 | incomplete: a check could not run, or a busy host was skipped |
 | 130 | interrupted |
 
 What an error's code means: [troubleshooting](../troubleshooting.md), or `clusterctl explain CODE`."""
@@ -28,8 +28,8 @@ What an error's code means: [troubleshooting](../troubleshooting.md), or `cluste
 PASSWORDS = """\
 ## Passwords
 
-Commands that log in take these, where SSH keys and sudo without a password do not serve. Passwords never
-stand in arguments, environment, logs or files that others can read."""
+Commands that log in take these, if SSH keys or sudo without a password do not suffice. Passwords never
+appear in arguments, environment, logs or files that others can read."""
 
 
 def render(program: click.Group) -> str:

@@ -120,7 +120,7 @@ def _ended(change: ChangeResult) -> dict[str, Any]:
 
 def _keep(store: RunStore, run: Run, code: int, summary: dict[str, Any], unfinished: Unfinished) -> None:
     """Write to disk how it ended, or say that it is not there."""
-    with unfinished.instead_of_failing(NOT_RECORDED):
+    with unfinished.collect_errors(NOT_RECORDED):
         store.finish(run, code, {**summary, **unfinished.as_record()})
 
 
@@ -144,7 +144,7 @@ def _record(
     ok = {name: outcome.records[name].ok if name in outcome.records else 0 for name in good}
     not_recorded: dict[str, str] = {}
     with (
-        unfinished.instead_of_failing("the next apply runs Ansible on every host"),
+        unfinished.collect_errors("the next apply runs Ansible on every host"),
         terminated_like_interrupted(),
     ):
         not_recorded = probe.record(ok)

@@ -120,8 +120,8 @@ class Changing:
         if plan.hosts or plan.left_out:
             console.say(f"apply {what} to {hosts} in {number}: {waves}")
         for host, why in plan.left_out.items():
-            hint = "" if host in chosen.outside else " (--force-busy continues all the same)"
-            console.say(f"{host}: left out, {why}{hint}")
+            hint = "" if host in chosen.outside else " (--force-busy overrides this)"
+            console.say(f"{host}: skipped, {why}{hint}")
         if not asked.tags or "driver" in asked.tags:
             nodes = [host for host in chosen.inventory.gpu_nodes if host.name in plan.hosts]
             may = [host.name for host in nodes if asked.allowed("reboot", host)]
@@ -129,7 +129,7 @@ class Changing:
                 console.say(f"hosts that may be rebooted: {format_hosts(may)}")
             disturbed = [host.name for host in nodes if host.name in report.busy]
             if disturbed:
-                console.say(f"hosts that are busy, and are changed all the same: {format_hosts(disturbed)}")
+                console.say(f"busy hosts that are changed, too: {format_hosts(disturbed)}")
 
     def _change(self, plan: WavePlan, report: PreflightReport) -> ChangeResult:
         """The waves, while their hosts are held, and watched where that is asked."""

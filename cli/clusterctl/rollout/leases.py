@@ -130,7 +130,7 @@ def refusal(refused: Mapping[str, Lease]) -> HostsInUseError:
     message = "; ".join(f"{', '.join(hosts)}: {lease.holder}" for lease, hosts in by_run.items())
     first = next(iter(by_run))
     hint = (
-        f"Wait until it has ended. If it has died: clusterctl leases release {first.run}"
+        f"Wait until it has finished. If it has died: clusterctl leases release {first.run}"
         if first.run
         else "Check that no run changes it, then remove /root/.clusterctl/lease.json on it."
     )
@@ -180,7 +180,7 @@ def _say_kept(lease: Lease, kept: Mapping[str, str]) -> None:
     for why, hosts in hosts_by(kept).items():
         console.say(f"{format_hosts(hosts)}: the lease is kept, and other runs refused: {why}")
     if kept:
-        console.say(f"the next apply from here continues there; from elsewhere, when that has ended: "
+        console.say(f"the next apply from here resumes there; from elsewhere, when it has finished: "
                     f"clusterctl leases release {lease.run}")  # fmt: skip
 
 
@@ -200,19 +200,19 @@ def _still_at_work(working: Mapping[str, Sequence[str]]) -> HostsInUseError:
         hosts={host: f"job {', '.join(working[host])} of an earlier run" for host in hosts},
         code="engine.job-left",
         where="; ".join(f"{host}: job {', '.join(working[host])}" for host in hosts),
-        hint="Wait until it has ended, then apply again; the directory that started it waits by itself.",
+        hint="Wait until it has finished, then apply again; the directory that started it waits by itself.",
     )
 
 
 def lost(host: str, how: str) -> Failure:
     """The failure of a host that was not ours to the end: what it is now, two runs have decided."""
-    remedy = "Ask who works there what was done and why; when that has ended, apply again."
+    remedy = "Ask the operator of the other run what was changed; when it has finished, apply again."
     return Failure(host, TASK, f"its lease was {how}", remedy=remedy, code="engine.lease-lost")
 
 
 def _at_work(host: str, jobs: Sequence[str]) -> Failure:
     message = f"job {', '.join(jobs)}, which an earlier run started, still runs on it"
-    return Failure(host, TASK, message, remedy="Wait until it has ended.", code="engine.job-left")
+    return Failure(host, TASK, message, remedy="Wait until it has finished.", code="engine.job-left")
 
 
 def _failure(host: str, answer: LeaseAnswer) -> Failure:

@@ -196,7 +196,7 @@ def tell(watching: Watching) -> None:
 def why_not(record: Mapping[str, Any], run: str) -> str:
     """Why what a watch wrote down does not prove that no other host was contacted; "" where it does."""
     if record.get("run") != run:
-        return "nothing is known of what it did: its watch left no record"
+        return "its traffic is unknown: the recorder left no record"
     outside, open_ = record.get("outside") or [], record.get("open") or []
     gaps, lost = int(record.get("gaps") or 0), int(record.get("lost") or 0)
     reasons = (

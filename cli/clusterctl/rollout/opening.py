@@ -71,7 +71,7 @@ def _chosen(found: PinnedTraining, limit: str | None) -> Selection:
     hosts = inventory.select(limit)
     out = {h.name: h.quarantined for h in inventory.matching(limit) if h.quarantined is not None}
     for name, reason in out.items():
-        console.say(f"{name}: left out, in quarantine: {reason}")
+        console.say(f"{name}: skipped, in quarantine: {reason}")
     return Selection(inventory.directory, inventory, hosts, out, found.extra_vars)
 
 

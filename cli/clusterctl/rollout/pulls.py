@@ -126,8 +126,8 @@ def predicted(pull: WavePull) -> str:
     what = f"{pull.wave}: {nodes} would pull {_size(size)} in {counted(layers, 'layer')}"
     what += " each" if len(pull.nodes) > 1 else ""
     if not pull.limit_s:
-        return f"{what}; no link says its speed ({LINK} would)"
-    return f"{what}: {_time(pull.limit_s)} at the least, by {pull.limited_by}"
+        return f"{what}; the link speed is unknown (set {LINK})"
+    return f"{what}: minimum {_time(pull.limit_s)}, limited by {pull.limited_by}"
 
 
 def told(pull: WavePull) -> str:
@@ -141,9 +141,8 @@ def told(pull: WavePull) -> str:
         what += f" ({_time(slowest.download_s)} of it the download)"
     if pull.achieved is None:
         return what
-    return (
-        f"{what}; {_time(pull.limit_s)} is the least by {pull.limited_by}: {pull.achieved:.0%} of it reached"
-    )
+    efficiency = f"{pull.achieved:.0%} efficiency"
+    return f"{what}; minimum {_time(pull.limit_s)}, limited by {pull.limited_by} ({efficiency})"
 
 
 def summary(pulled: Sequence[WavePull]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def pinned(inventory: Inventory) -> PinnedTraining:
         return PinnedTraining(inventory, loose=because, contradicted=True)
     differing = [host.name for host in inventory.hosts if _is_other(host, asked_host(inventory))]
     if differing:
-        because = f"{', '.join(differing)} declare another training image, and the lock has one alone"
+        because = f"{', '.join(differing)} declare another training image, and the lock has only one"
         return PinnedTraining(inventory, loose=because, contradicted=True)
     return PinnedTraining(_with_digest(inventory, same.digest), {DIGEST: same.digest}, same)
 

@@ -21,7 +21,7 @@ class Unfinished:
     sentences: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def instead_of_failing(self, what: str) -> Iterator[None]:
+    def collect_errors(self, what: str) -> Iterator[None]:
         """Do what comes afterwards; where it cannot be done, say that ``what``."""
         try:
             yield

@@ -29,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return not_applicable(f"the node is virtual ({inside}): its host controls the CPU frequency")
     governors = node.mapping("cpu").get("governors")
     if not isinstance(governors, dict) or not all(isinstance(n, int) for n in governors.values()):
-        raise CannotReadError("the probe did not say which governors the CPUs have")
+        raise CannotReadError("the probe did not report the CPUs' governors")
     if not governors:
         return not_applicable(NO_CPUFREQ)
     more = {"governors": governors, "driver": node.mapping("cpu").get("scaling_driver")}
@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             because, ", ".join(filter(None, sorted(governors))), EXPECTED, source=SOURCE, evidence=more
         )
     if "" in governors:
-        raise CannotReadError(f"the governor of {governors['']} CPU policies is not told")
+        raise CannotReadError(f"the governor of {governors['']} CPU policies is not reported")
     return passed(EXPECTED, EXPECTED, source=SOURCE, evidence=more)
 
 
@@ -55,7 +55,7 @@ CHECK = Check(
     section=Section.SYSTEM,
     scope=Scope.HOST,
     severity=Severity.MINOR,
-    measures="the governor by which the kernel sets the CPU frequency",
+    measures="the kernel's CPU frequency governor",
     method="scaling_governor of every policy in /sys/devices/system/cpu/cpufreq",
     requires="a machine that is not virtual, a kernel that controls the CPU frequency (cpufreq)",
     expectation=f"{EXPECTED}, on every CPU; another is a warning, as systems bring it",

@@ -28,7 +28,7 @@ def traits(node: NodeEvidence) -> Traits:
     """What is told of the firmware. Raises CannotReadError where the BIOS's version is not."""
     part = node.mapping("firmware")
     if not _text(part, ("bios_version",)):
-        raise CannotReadError("/sys/class/dmi/id does not say which version the BIOS is of")
+        raise CannotReadError("/sys/class/dmi/id does not report the BIOS version")
     return {trait: text for trait, fields in _TRAITS.items() if (text := _text(part, fields))}
 
 

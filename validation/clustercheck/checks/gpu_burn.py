@@ -10,7 +10,7 @@ from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, fai
 from clustercheck.checks.gpu_throttle import FAULTS
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_ceilings import watch_of
-from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken, wrong
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result, wrong
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
@@ -25,7 +25,7 @@ THROTTLE_REMEDY = "Check fans, air flow and power supplies of the node; read its
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Numbers, then what the driver counted and said meanwhile, then speed."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     burn, seen = (rank.verdict or {}).get("burn"), watch_of(rank)
@@ -91,8 +91,8 @@ CHECK = Check(
     requires=REQUIRES + ", with nvidia-smi in it",
     expectation="no wrong element, no slowdown by hardware or heat, no uncorrected error, no window below "
     "0.7 of the fastest, and not behind equal GPUs, nor behind itself when it was good",
-    remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: look "
-    "at cooling, power and clocks under load.",
+    remedy="Wrong numbers or memory errors: take the GPU out and have it replaced. Unsteady or slow: check "
+    "cooling, power and clocks under load.",
     subjects=every_gpu,
     judge=judge,
     job=JOB,

@@ -24,7 +24,7 @@ CHECK = Check(
     requires=REQUIRES,
     expectation="every element within its precision's bound; at least the profile's floor, where one is "
     "sourced; not behind equal GPUs, nor behind itself when it was good; not above clock x units",
-    remedy="Wrong numbers: take the GPU out and have it replaced. Slow: look at clocks, power cap and "
+    remedy="Wrong numbers: take the GPU out and have it replaced. Slow: check clocks, power cap and "
     "throttle reasons under load (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER).",
     subjects=every_gpu,
     judge=judge_of(JOB, SHOWN),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
 from clustercheck.checks.support import seeding_gpus
-from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.comparison import before_of
 from clustercheck.evidence.gpu_jobs import properties
@@ -25,7 +25,7 @@ ALONE = (
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Within twice the median of equal GPUs. No floor: published figures are of C++, these are of Python."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     finding = measured(evidence, subject, rank, wanted=SHOWN, effect=effect("launch"))

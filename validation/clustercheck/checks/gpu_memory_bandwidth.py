@@ -19,9 +19,9 @@ CHECK = Check(
     measures="bandwidth of a copy and of a triad within the GPU's memory, and whether what arrives is right",
     method="arrays beyond the L2 cache, warm, timed by the GPU's events; reads and writes counted",
     requires=REQUIRES,
-    expectation="what the copy and the triad leave is right; at least the profile's floor, where one is "
+    expectation="the results of the copy and the triad are right; at least the profile's floor, where one is "
     "sourced; not behind equal GPUs, nor behind itself when it was good; not above memory clock x bus",
-    remedy="Look at remapped rows and ECC counters of the GPU; reset it, and replace it where it stays slow.",
+    remedy="Check remapped rows and ECC counters of the GPU; reset it, and replace it if it stays slow.",
     subjects=every_gpu,
     judge=judge_of(JOB, SHOWN),
     job=JOB,

@@ -7,7 +7,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_run, passed
 from clustercheck.checks.support import seeding_gpus
-from clustercheck.checks.support.gpu_job import REQUIRES, spoken
+from clustercheck.checks.support.gpu_job import REQUIRES, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.launch.model import RankOutcome, RankState
@@ -20,7 +20,7 @@ GIB = 2**30
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """No word may differ, in all the memory that was asked for."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     verdict = rank.verdict or {}
@@ -69,7 +69,7 @@ CHECK = Check(
     title="Memory patterns",
     section=Section.GPU_TESTS,
     scope=Scope.GPU,
-    measures="words of the GPU's memory that do not hold what was written to them",
+    measures="words of the GPU's memory that differ from what was written to them",
     method="zeros, ones, alternating and walking bits, each word its own number; all written before any is "
     "read",
     requires=REQUIRES,

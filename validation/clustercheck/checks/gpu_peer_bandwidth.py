@@ -10,7 +10,7 @@ from typing import Any
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu, failed, not_applicable, not_run
 from clustercheck.checks.support import seeding, seeding_gpus
-from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive, properties
 from clustercheck.expect.effects import effect
@@ -69,7 +69,7 @@ class NodeLinks:
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """By the slowest and latest of its links that are not another GPU's fault; and every byte as it was."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     if not _said(rank):
@@ -111,7 +111,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _nobody(record: Mapping[str, Any]) -> str:
     """Why no link of a GPU can be judged that names these peers."""
     named = ", ".join(sorted(map(str, record))[:4]) + (", ..." if len(record) > 4 else "")
-    return f"what it names as its peers ({named}) is no GPU of this node that told its own PCI address"
+    return f"its peers ({named}) match no GPU of this node with a known PCI address"
 
 
 def _figures(

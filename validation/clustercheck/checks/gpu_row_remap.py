@@ -56,7 +56,7 @@ def _retired(retired: Mapping[str, str]) -> Finding:
     counts = [whole_number(value) for value in more.values()]
     pages = sum(count or 0 for count in counts)
     if pages >= MOST_PAGES:
-        because = f"{pages} pages are retired, of {MOST_PAGES} at which NVIDIA calls a GPU defective"
+        because = f"{pages} pages are retired; at {MOST_PAGES} NVIDIA considers a GPU defective"
         return failed(because, pages, MOST_PAGES, unit="pages", source=PAGES, evidence=more, remedy=REPLACE)
     if pending != "No":
         raise CannotReadError(f"page retirement says {pending!r}")

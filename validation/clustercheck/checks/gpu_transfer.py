@@ -7,7 +7,7 @@ from dataclasses import replace
 from clustercheck.checks.base import Check, Finding, SeededFault, every_gpu
 from clustercheck.checks.support import seeding, seeding_gpus
 from clustercheck.checks.support.gpu_ceilings import watch_of
-from clustercheck.checks.support.gpu_job import REQUIRES, measured, spoken
+from clustercheck.checks.support.gpu_job import REQUIRES, measured, rank_result
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.gpu_jobs import is_positive
 from clustercheck.expect.effects import effect
@@ -25,7 +25,7 @@ LINK_REMEDY = (
 
 def judge(evidence: Evidence, subject: Subject) -> Finding:
     """Both ways: right, possible, fast enough; and the link as fast and as wide as it can be."""
-    rank = spoken(evidence, JOB, subject)
+    rank = rank_result(evidence, JOB, subject)
     if isinstance(rank, Finding):
         return rank
     seen = watch_of(rank)

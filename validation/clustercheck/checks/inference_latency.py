@@ -42,7 +42,7 @@ def cases_of(rank: RankOutcome) -> dict[str, Case]:
             and all(key in case and (case[key] is None or _is_number(case[key])) for key in ANSWERS)
         )
         if not whole:
-            raise CannotReadError(f"rank {rank.rank} does not say all of what it was asked")
+            raise CannotReadError(f"rank {rank.rank} did not report all requested values")
     return {case["model"]: case for case in cases}
 
 
@@ -81,7 +81,7 @@ def _wrong_answer(evidence: Evidence, rank: RankOutcome, model: str) -> str:
     for key in ANSWERS:
         own = _case(rank, model)[key]
         if own is None:
-            return f"{model} answers what is not a number"
+            return f"the output of {model} is not a number"
         middle = evidence.once(partial(_middle, model=model, key=key), (JOB, model, key))
         if not abs(own - middle) <= ALIKE * max(abs(middle), 1e-6):
             what = key.removeprefix("output_")

@@ -18,10 +18,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     on_bus = [adapter for adapter in adapters if adapter.address]
     if not on_bus:
         return not_applicable("the node's RDMA adapters are software: they have no firmware")
-    telling = [each for each in on_bus if each.firmware and each.board]
+    reporting = [each for each in on_bus if each.firmware and each.board]
     more = {"firmware": {each.name: f"{each.firmware} ({each.board})" for each in on_bus}}
     wrong, compared = [], 0
-    for adapter in telling:
+    for adapter in reporting:
         versions = evidence.fabric.firmware[adapter.board]
         count_of_all = sum(versions.values())
         compared += count_of_all > 1
@@ -43,8 +43,8 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed(
             "; ".join(message for message, *_ in wrong[:4]), wrong[0][1], wrong[0][2], evidence=more
         )
-    if silent := [each.name for each in on_bus if each not in telling]:
-        raise CannotReadError(f"{silent[0]} does not tell its firmware or its board id")
+    if silent := [each.name for each in on_bus if each not in reporting]:
+        raise CannotReadError(f"{silent[0]} does not report its firmware or its board id")
     if not compared:
         return not_applicable(
             "no other adapter of its board is anywhere: nothing to compare with", evidence=more

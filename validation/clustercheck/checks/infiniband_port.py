@@ -123,7 +123,7 @@ def _not_up(
         return failed(because, len(up), len(up) + len(dead), unit="ports", source=RAILS, remedy=DECLARE)
     untold = not rails and any(_card(link) not in cabled for link in unsure)
     if unsure and declared is None and (untold or not (up and evidence.fabric.equals(node))):
-        return not_run(f"cannot tell whether these should be up: {_states(unsure)}", remedy=DECLARE)
+        return not_run(f"cannot determine whether these should be up: {_states(unsure)}", remedy=DECLARE)
     return None
 
 

@@ -64,7 +64,7 @@ def limits_of(node: NodeEvidence, scope: str) -> dict[str, ProcessLimit]:
         raise CannotReadError("neither containerd nor dockerd runs: the limits of containers are unknown")
     found = _told(node, scope)
     if missing := [name for name in NAMES if name not in found]:
-        raise CannotReadError(f"the limit {missing[0]} of {SCOPES[scope]} is not told")
+        raise CannotReadError(f"the limit {missing[0]} of {SCOPES[scope]} is not reported")
     return found
 
 
@@ -103,7 +103,7 @@ def _is_enough(value: int, needed: int) -> bool:
 def _memory(node: NodeEvidence) -> int:
     total = node.mapping("memory").get("MemTotal")
     if not isinstance(total, int):
-        raise CannotReadError("the probe did not say how much memory there is")
+        raise CannotReadError("the probe did not report the amount of memory")
     return total * 1024
 
 

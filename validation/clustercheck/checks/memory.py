@@ -37,7 +37,7 @@ def total_kib(node: NodeEvidence) -> int:
     """Memory that the kernel can use. Raises CannotReadError."""
     total = node.mapping("memory").get("MemTotal")
     if not isinstance(total, int) or total <= 0:
-        raise CannotReadError("the probe did not say how much memory there is")
+        raise CannotReadError("the probe did not report the amount of memory")
     return total
 
 

@@ -41,7 +41,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return failed(f"{total} uncorrectable error(s) of memory on {where}", total, 0, evidence=more)
     for each in controllers:
         if None in (_count_of(each, "uncorrectable"), _count_of(each, "correctable")):
-            raise CannotReadError(f"memory controller {each.get('controller')} does not tell its errors")
+            raise CannotReadError(f"memory controller {each.get('controller')} does not report its errors")
     return passed(0, 0, evidence=more)
 
 

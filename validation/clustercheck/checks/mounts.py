@@ -45,18 +45,18 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
 def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
     """What is wrong with one mount. Raises CannotReadError where that cannot be told."""
     if record is None:
-        raise CannotReadError(f"the probe did not look at {mount.path}")
+        raise CannotReadError(f"the probe did not check {mount.path}")
     touched, mounted = record.get("touched"), record.get("mounted")
     if (
         not isinstance(touched, Mapping)
         or not (mounted is None or isinstance(mounted, Mapping))
         or touched.get("missing")
     ):
-        raise CannotReadError(f"the probe could not look at {mount.path}")
+        raise CannotReadError(f"the probe could not check {mount.path}")
     if touched.get("timed_out"):
         return [SILENT]
     if not isinstance(touched.get("rc"), int):
-        raise CannotReadError(f"the probe could not look at {mount.path}")
+        raise CannotReadError(f"the probe could not check {mount.path}")
     if mounted is None:
         return ["is not mounted"]
     problems = []
@@ -64,7 +64,7 @@ def _problems(mount: Mount, record: Mapping[str, Any] | None) -> list[str]:
     if mount.type and not kind.startswith(mount.type):  # nfs is also what the kernel calls nfs4
         problems.append(f"is of type {kind}, {mount.type} is declared")
     if touched["rc"] != 0:
-        who = f"cannot be written to as {mount.user}" if mount.user else "cannot be looked at"
+        who = f"cannot be written to as {mount.user}" if mount.user else "cannot be read"
         problems.append(f"{who}: {first_line(str(touched.get('stderr'))) or 'it said nothing'}")
     return problems
 

@@ -18,7 +18,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     if not isinstance(servers, list) or not isinstance(addresses, list) or not name:
         raise CannotReadError("the probe's part name_service has an unexpected form")
     if not all(isinstance(each, Mapping) for each in servers):
-        raise CannotReadError("what the probe says of the name servers has an unexpected form")
+        raise CannotReadError("the probe's record of the name servers has an unexpected form")
     silent = [
         f"{each.get('address')} ({each.get('because')})" for each in servers if each.get("rcode") is None
     ]

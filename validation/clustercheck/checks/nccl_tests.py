@@ -117,7 +117,7 @@ def _check(name: str) -> Check:
             last = first_line("\n".join(reversed(str(run.get("text") or "").splitlines())))
             return failed(f"{program}_perf ended with {code}: {last or 'it said nothing'}", evidence=more)
         if not test.sweep.validated:
-            raise CannotReadError(f"{program}_perf looked at no values")
+            raise CannotReadError(f"{program}_perf checked no values")
         if test.out_of_bounds:
             because = f"{program}_perf found {test.out_of_bounds} wrong values"
             return failed(because, test.out_of_bounds, 0, unit="values", evidence=more)

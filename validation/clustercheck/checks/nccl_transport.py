@@ -133,7 +133,7 @@ def _minority(versions: Mapping[int, str], node_of: Mapping[int, str]) -> dict[s
     if len(counts) < 2:
         return {}
     (usual, most), (_, second) = counts
-    tie = ": which is right cannot be told" if most == second else ""
+    tie = ": which is right cannot be determined" if most == second else ""
     return {
         node: f"NCCL {version} here, {' and '.join(sorted(set(of_node.values()) - {version}))} elsewhere{tie}"
         for node, version in of_node.items()

@@ -34,7 +34,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
             where = ", ".join(f"GPU {gpu} of {node}" for node, gpu in places)
             return failed(f"one UUID at {len(places)} places: {where}", uuid[:60], EXPECTED, remedy=UUIDS)
     if boot_id is None:
-        raise CannotReadError("the node does not tell its boot id")
+        raise CannotReadError("the node does not report its boot id")
     return passed(f"1 machine, {len(mine)} GPUs", EXPECTED)
 
 

@@ -28,9 +28,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"{len(idle)} of the node's CPUs are offline: {_some(idle)}"
         return failed(because, len(idle), 0, unit="CPUs", remedy=IDLE)
     if len(_nodes(node)) > 1 and (lost := [bus for bus, near in _gpus(node).items() if near == NOWHERE]):
-        because = (
-            f"the firmware does not say which NUMA node is near to {len(lost)} GPU(s): {', '.join(lost)}"
-        )
+        because = f"the firmware does not report the NUMA node of {len(lost)} GPU(s): {', '.join(lost)}"
         return failed(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
     mine = traits(evidence, node)
     found = judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
@@ -43,7 +41,7 @@ def traits(evidence: Evidence, node: NodeEvidence) -> Traits:
     """CPUs, NUMA nodes, SMT, and where the GPUs are where none is gone. Raises CannotReadError."""
     part, nodes, gpus = node.mapping("cpu"), _nodes(node), _gpus(node)
     if untold := [bus for bus, near in gpus.items() if near is None]:
-        raise CannotReadError(f"the NUMA node of GPU {untold[0]} is not told")
+        raise CannotReadError(f"the NUMA node of GPU {untold[0]} is not reported")
     found = {
         "CPUs": str(len(cpu_list(part.get("online"), "the list of CPUs online"))),
         "NUMA nodes": str(len(nodes)),
@@ -71,7 +69,7 @@ def _nodes(node: NodeEvidence) -> dict[int, frozenset[int]]:
     """CPUs by NUMA node; none where the kernel is built without NUMA."""
     told = node.mapping("cpu").get("numa_nodes")
     if not isinstance(told, Mapping):
-        raise CannotReadError("the probe did not say which NUMA nodes there are")
+        raise CannotReadError("the probe did not report the NUMA nodes")
     return {whole_number(str(name)) or 0: cpu_list(cpus, f"NUMA node {name}") for name, cpus in told.items()}
 
 

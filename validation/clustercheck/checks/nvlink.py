@@ -141,7 +141,7 @@ def _faster_before(evidence: Evidence) -> Evidence:
 
 
 BRIDGE = (
-    "Look whether this GPU has a bridge, and read the kernel log for Xid 74; a hardware_profile says whether "
+    "Check whether this GPU has a bridge, and read the kernel log for Xid 74; hardware_profile defines if "
     "it must have one. If there is none, exclude the check for this GPU by name (validation_exclusions)."
 )
 CHECK = Check(
@@ -155,7 +155,7 @@ CHECK = Check(
     requires="GPUs with NVLink, MIG off",
     expectation="as many links as the hardware profile says, all up, at full rate",
     remedy="Restart Fabric Manager if there is an NVSwitch; then drain and reboot the node; a link that "
-    "stays down wants the GPU, its bridge or the baseboard replaced.",
+    "stays down means that the GPU, its bridge or the baseboard must be replaced.",
     subjects=every_gpu,
     judge=judge,
     faults=(

@@ -116,7 +116,7 @@ CHECK = Check(
     measures="replay, recovery and CRC errors that every NVLink of every GPU counts while the jobs of the "
     "run load it",
     method="nvidia-smi nvlink -e before the jobs and after them: the difference. The counters start with "
-    "the driver's load; what they had before is told",
+    "the driver's load; earlier counts are reported",
     requires="GPUs with NVLink that is up, MIG off; where they have counted anything before, a job that "
     "loads them: NCCL among GPUs of the node, or copies between them",
     expectation="no replay and no recovery error, and every link that was up is up after the jobs; CRC "

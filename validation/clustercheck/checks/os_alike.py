@@ -19,7 +19,7 @@ def traits(node: NodeEvidence) -> Traits:
     release, kernel = host.get("os"), host.get("kernel")
     name = release.get("PRETTY_NAME") if isinstance(release, Mapping) else None
     if not isinstance(name, str) or not name or not isinstance(kernel, str) or not kernel:
-        raise CannotReadError("the probe did not say which system and kernel run")
+        raise CannotReadError("the probe did not report which system and kernel run")
     return {"OS": name, "kernel": kernel}
 
 

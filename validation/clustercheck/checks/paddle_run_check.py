@@ -29,7 +29,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return broken(outcome, subject)
     run = (ranks[0].verdict or {}).get("check")
     if not isinstance(run, Mapping) or "exit_code" not in run:
-        raise CannotReadError("the rank does not say how run_check ended")
+        raise CannotReadError("the rank did not report the outcome of run_check")
     text = str(run.get("text") or "")
     expected, more = "works well", {"printed": text[-SAID:]}
     if run["exit_code"] is None:

@@ -91,7 +91,7 @@ def link_of(gpu: SmiGpu) -> PcieLink:
     numbers = {name: _number(record.get(name, ""), known) for name, known in PARTS.items()}
     generation, generation_max, width, width_max = numbers.values()
     if _less(width, width_max) is not None or _less(generation, generation_max) is not None:
-        raise CannotReadError("nvidia-smi says that the PCIe link is better than it can be")
+        raise CannotReadError("nvidia-smi reports a PCIe link that is better than its own maximum")
     untold = [name for name, number in numbers.items() if number is None]
     why = (
         f"nvidia-smi says {record.get(untold[0], '')[:20]!r} of {untold[0].rpartition('/')[2]}"

@@ -42,7 +42,7 @@ INWARD = (
     "lists of switches): NCCL, gloo and MPI use any of them. `nft list ruleset` shows the rules of the "
     "node."
 )
-ONE_OTHER = " If there is one other node alone, rules for outgoing connections there look the same."
+ONE_OTHER = " If there is only one other node, rules for outgoing connections there look the same."
 OUTWARD = (
     "Look at the rules for outgoing connections on this node (`nft list ruleset`), at its routes and netmask."
 )
@@ -51,12 +51,12 @@ ON_THE_WAY = (
     "for one address on either node."
 )
 
-Way = tuple[str, str]  # who connects, and to whom
+Attempt = tuple[str, str]  # who connects, and to whom
 OUT_OF, INTO = 0, 1  # the ends of a way
 
 
 @dataclass(frozen=True)
-class Ways:
+class ConnectionMatrix:
     """Every way that was tried, with the error of those that failed, and the culprit of each.
 
     ``into`` and ``out_of`` count what was tried by node, ``missed`` has by node who could not connect to it.
@@ -65,11 +65,11 @@ class Ways:
 
     into: Mapping[str, int]
     out_of: Mapping[str, int]
-    failed: Mapping[Way, str]
+    failed: Mapping[Attempt, str]
     missed: Mapping[str, Sequence[str]]
     inward: Mapping[str, Sequence[str]]
     outward: Mapping[str, Sequence[str]]
-    between: Sequence[Way]
+    between: Sequence[Attempt]
     late: Sequence[str]
 
 
@@ -107,7 +107,7 @@ def closed(evidence: Evidence) -> dict[str, str]:
     return record | dict.fromkeys(ways.late, LATE)
 
 
-def ways_of(outcome: JobOutcome) -> Ways:
+def ways_of(outcome: JobOutcome) -> ConnectionMatrix:
     """What the ranks tried, and whom that blames. Raises CannotReadError.
 
     Again and again the node with most failed ways into it, or out of it, is blamed for all of its ways, where
@@ -116,7 +116,7 @@ def ways_of(outcome: JobOutcome) -> Ways:
     """
     names = {rank.rank: rank.node for rank in outcome.ranks}
     listened = {rank.node: _listened(rank) for rank in outcome.ranks}
-    tried, failed, missed_each_other = set[Way](), dict[Way, str](), set[Way]()
+    tried, failed, missed_each_other = set[Attempt](), dict[Attempt, str](), set[Attempt]()
     for rank in outcome.ranks:
         for peer, because in _reached(rank).items():
             if peer not in names:
@@ -136,7 +136,7 @@ def ways_of(outcome: JobOutcome) -> Ways:
         missed[to].append(by)
     into, out_of = Counter(to for _, to in tried), Counter(by for by, _ in tried)
     late = sorted({node for way in missed_each_other for node in way if not into[node] + out_of[node]})
-    return Ways(into, out_of, failed, missed, inward, outward, between, late)
+    return ConnectionMatrix(into, out_of, failed, missed, inward, outward, between, late)
 
 
 def _listened(rank: RankOutcome) -> tuple[float, float]:
@@ -152,12 +152,12 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _blamed(
-    tried: Iterable[Way], failed: Iterable[Way]
-) -> tuple[dict[tuple[int, str], list[str]], list[Way]]:
+    tried: Iterable[Attempt], failed: Iterable[Attempt]
+) -> tuple[dict[tuple[int, str], list[str]], list[Attempt]]:
     """By end and culprit of connections: the nodes at the other end; and those without a culprit."""
     attempts = Counter((end, way[end]) for way in tried for end in (OUT_OF, INTO))
     left = set(failed)
-    at: dict[tuple[int, str], set[Way]] = defaultdict(set)
+    at: dict[tuple[int, str], set[Attempt]] = defaultdict(set)
     for way in left:
         for end in (OUT_OF, INTO):
             at[end, way[end]].add(way)
@@ -183,13 +183,13 @@ def _reached(rank: RankOutcome) -> dict[int, str]:
         raise CannotReadError(f"rank {rank.rank} names a peer that is not a rank") from None
 
 
-def _inward(node: str, ways: Ways) -> str:
+def _inward(node: str, ways: ConnectionMatrix) -> str:
     by = ways.inward[node]
     answer = ways.failed[by[0], node]
     return f"{len(by)} of {ways.into[node]} nodes cannot connect to it, {_some(by)}: {answer}"
 
 
-def _outward(node: str, ways: Ways) -> str:
+def _outward(node: str, ways: ConnectionMatrix) -> str:
     to = ways.outward[node]
     answer = ways.failed[node, to[0]]
     return f"it cannot connect to {len(to)} of {ways.out_of[node]} nodes, {_some(to)}: {answer}"
@@ -222,7 +222,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     return _verdict(node, ways, tried)
 
 
-def _verdict(node: str, ways: Ways, tried: int) -> Finding:
+def _verdict(node: str, ways: ConnectionMatrix, tried: int) -> Finding:
     missed = ways.missed.get(node, ())
     more: dict[str, Any] = {"cannot_connect": list(missed[:8])} if missed else {}
     count, expected = tried - len(missed), tried
@@ -240,7 +240,7 @@ def _verdict(node: str, ways: Ways, tried: int) -> Finding:
     return passed(count, expected, unit="nodes", evidence=more)
 
 
-def _ways(evidence: Evidence) -> Ways | str:
+def _ways(evidence: Evidence) -> ConnectionMatrix | str:
     try:
         return ways_of(evidence.jobs[JOB])
     except CannotReadError as error:

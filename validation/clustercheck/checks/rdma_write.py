@@ -86,7 +86,7 @@ def _mine(evidence: Evidence, subject: Subject) -> RankOutcome | Finding:
         return broken(outcome, subject)
     answer = ranks[0].verdict or {}
     if not isinstance(answer.get("without"), str):
-        raise CannotReadError("the rank does not say what it measured")
+        raise CannotReadError("the rank did not report what it measured")
     return not_applicable(str(answer["without"]), remedy=PERFTEST) if answer["without"] else ranks[0]
 
 

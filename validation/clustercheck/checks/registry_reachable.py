@@ -50,7 +50,7 @@ def refused(*nodes: str) -> seeding.Inject:
 
 TRUST = (
     "See whether the registry's certificate is still good, and whether this node trusts it: "
-    "`clusterctl apply --only registry,runtime` brings both."
+    "`clusterctl apply --only registry,runtime` ensures both."
 )
 CHECK = Check(
     id="registry-reachable",

@@ -54,7 +54,7 @@ def interface_of(link: Link) -> str:
     """The network interface behind a port. Raises CannotReadError where no address of it names one."""
     names = [gid.interface for gid in _newest_first(link[1]) if gid.interface]
     if not names:
-        raise CannotReadError(f"{name_of(link)} does not say which network interface it belongs to")
+        raise CannotReadError(f"{name_of(link)} does not report its network interface")
     return names[0]
 
 

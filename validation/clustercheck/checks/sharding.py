@@ -40,7 +40,7 @@ def _held(rank: RankOutcome) -> tuple[int, int]:
     answer = (rank.verdict or {}).get("parameters")
     own, whole = (answer.get("own"), answer.get("all")) if isinstance(answer, Mapping) else (None, None)
     if not isinstance(own, int) or not isinstance(whole, int) or own < 0:
-        raise CannotReadError(f"rank {rank.rank} does not say what its optimiser holds")
+        raise CannotReadError(f"rank {rank.rank} did not report its optimiser's state")
     return own, whole
 
 

@@ -21,7 +21,7 @@ UNSURE_REMEDY = (
     "port and negotiated rate of each."
 )
 NOT_MEASURED_REMEDY = (
-    "Fix what kept the pairs from being measured and validate again: until then any of these nodes, or what "
+    "Fix why the pairs were not measured, and validate again: until then any of these nodes, or what "
     "they share, may be the slow one."
 )
 SWITCH_REMEDY = "Check what all nodes share: uplinks and buffers of the switch between them."

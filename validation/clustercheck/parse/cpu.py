@@ -14,7 +14,7 @@ _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 def cpu_list(text: Any, what: str) -> frozenset[int]:
     """The numbers in ``0-63,128-191``; none in an empty text. Raises CannotReadError."""
     if not isinstance(text, str):
-        raise CannotReadError(f"{what} is not told")
+        raise CannotReadError(f"{what} is not reported")
     found: set[int] = set()
     for word in text.strip().split(",") if text.strip() else []:
         match = _RANGE.fullmatch(word.strip())

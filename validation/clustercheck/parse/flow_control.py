@@ -62,5 +62,5 @@ def _priorities(answer: Any) -> tuple[int, ...] | None:
 def words(priorities: tuple[int, ...] | None) -> str:
     """As people say it."""
     if priorities is None:
-        return "not told"
+        return "not reported"
     return ", ".join(map(str, priorities)) or "none"

@@ -156,7 +156,7 @@ def _sizes_fit(test: NcclTest) -> None:
         else:
             nominal = nominal * sweep.step if sweep.by_factor else nominal + sweep.step
         if not 0 <= nominal - row.size_bytes < 32 * test.ranks or nominal > sweep.most:
-            raise CannotReadError(f"a row of {row.size_bytes} bytes stands where one of {nominal} should")
+            raise CannotReadError(f"a row has {row.size_bytes} bytes instead of {nominal}")
 
 
 def _row_fits(row: NcclTestsRow, test: NcclTest) -> None:
@@ -197,7 +197,7 @@ def _wrongs_fit(test: NcclTest) -> None:
     wrongs = [timing.wrong for row in test.rows for timing in (row.out_of_place, row.in_place)]
     firsts = [row.out_of_place.wrong for row in test.rows]
     if test.sweep.validated and None in (firsts if test.collective == "alltoall" else wrongs):
-        raise CannotReadError("values were to be checked, but a row says that they were not")
+        raise CannotReadError("values should have been checked, but a row reports that they were not")
     if not test.sweep.validated and any(wrong is not None for wrong in wrongs):
         raise CannotReadError("values were not to be checked, but a row counts wrong ones")
     if any(wrongs) != bool(test.out_of_bounds):

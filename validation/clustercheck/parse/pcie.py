@@ -45,7 +45,7 @@ def parse_pcie(part: Mapping[str, Any]) -> PcieTree:
     if not isinstance(devices, list) or not isinstance(bridges, list) or not isinstance(iommus, list):
         raise CannotReadError("the probe's part pcie has an unexpected form")
     if not all(isinstance(each, Mapping) for each in (*devices, *bridges)):
-        raise CannotReadError("what the probe says of PCI devices has an unexpected form")
+        raise CannotReadError("the probe's record of PCI devices has an unexpected form")
     return PcieTree(
         architecture=str(part.get("architecture")),
         as_root=part.get("as_root") is True,

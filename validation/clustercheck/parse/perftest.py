@@ -100,7 +100,7 @@ def _as_asked(
     mtu, pairs = (re.match(r"\d{1,6}", fields.get(name, "")) for name in ("Mtu", "Number of qps"))
     link = fields.get("Link type", "")
     if mtu is None or pairs is None or link not in ("IB", "Ethernet") or fields.get("Device") != asked.device:
-        raise CannotReadError("ib_write_bw does not say that it ran on the adapter that was asked for")
+        raise CannotReadError("ib_write_bw did not report the requested adapter")
     sizes = tuple(row.size_bytes for row in rows)
     if sizes != asked.sizes:
         raise CannotReadError(

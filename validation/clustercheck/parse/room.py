@@ -27,6 +27,6 @@ def parse_room(record: Mapping[str, Any]) -> Room:
     sizes = [record.get(name) for name in ("size_bytes", "free_bytes", "inodes", "inodes_free")]
     numbers = [size for size in sizes if isinstance(size, int)]
     if not isinstance(path, str) or not isinstance(read_only, bool) or len(numbers) < len(sizes):
-        raise CannotReadError("the probe did not say what room there is")
+        raise CannotReadError("the probe did not report the free space")
     size, free, inodes, inodes_free = numbers
     return Room(path, size, free, inodes, inodes_free, read_only)

@@ -35,7 +35,7 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     elif apps["rc"] != 0:  # none is installed, or no driver is loaded: then the holders of the device count
         processes = holders()
     elif len(processes) < len(answer):
-        unknown.append("nvidia-smi printed what is not a list of processes")
+        unknown.append("nvidia-smi did not print a list of processes")
     if processes:
         reasons.append("{} compute process(es): {}".format(len(processes), "; ".join(processes[:3])))
     template = (

@@ -51,7 +51,7 @@ def _notes(evidence: Evidence, only: Sequence[str]) -> list[str]:
     notes += [GPUS_IDLE] if idle else []
     if silent:
         names = ", ".join(silent)
-        notes.append(f"nvidia-smi does not answer on {names}: its kernel module says that it is simulated")
+        notes.append(f"nvidia-smi does not answer on {names}: its kernel module reports that it is simulated")
     if evidence.not_comparable:
         notes.append(f"compared with no baseline: {evidence.not_comparable}")
     seen_to = [

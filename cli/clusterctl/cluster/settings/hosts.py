@@ -62,7 +62,7 @@ def _group(
     name = key.value
     if not GROUP_NAME.fullmatch(name):
         hint = did_you_mean(name.replace("-", "_"), KNOWN_GROUPS)
-        what = f"{name!r} is not a name of a group: letters, digits and underscores alone"
+        what = f"{name!r} is not a valid group name: only letters, digits and underscores are allowed"
         yield at(file, key, what, hint, "settings.group")
         return
     declared.groups.setdefault(name, key)

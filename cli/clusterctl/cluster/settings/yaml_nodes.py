@@ -170,7 +170,7 @@ def _syntax_problem(file: Path, error: yaml.MarkedYAMLError, text: str) -> Setti
     written = lines[line - 1] if 0 < line <= len(lines) else ""
     hint = "Look at this line and the one above: a missing colon, quote or bracket?"
     if "'\\t'" in problem or "\t" in written[: len(written) - len(written.lstrip())]:
-        problem, hint = "there is a tab, where YAML wants spaces", "Indent with spaces."
+        problem, hint = "there is a tab; YAML requires spaces", "Indent with spaces."
     elif "another document" in problem:
         problem, hint = "a second document starts here", "Remove the line `---`."
     elif "mapping values are not allowed" in problem:

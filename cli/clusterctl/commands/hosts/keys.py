@@ -146,7 +146,7 @@ def _reached(
 
     def count(_: Reached | None = None) -> None:
         nonlocal answered
-        area.draw([Text(f"looking at {counted(len(hosts), 'host')}: {answered} done")])
+        area.draw([Text(f"contacting {counted(len(hosts), 'host')}: {answered} done")])
         answered += 1
 
     area.open()

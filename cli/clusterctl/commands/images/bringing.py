@@ -67,7 +67,7 @@ def require_room(plan: MirrorPlan, destination: Destination) -> None:
     """
     free = destination.free()
     if free is None:
-        console.say(f"room at {destination.name} was not looked at: {destination.unseen}")
+        console.say(f"free space at {destination.name} was not checked: {destination.unseen}")
     elif free < plan.bytes:
         raise ClusterctlError(
             f"{options.size(plan.bytes)} are to come, and {options.size(free)} are free there",
@@ -92,7 +92,7 @@ def planned(plan: MirrorPlan, destination: Destination, *, as_json: bool) -> int
         return code
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
-    words = f"{counted(len(missing), 'image')} to bring into {destination.name}: {options.size(plan.bytes)}"
+    words = f"{counted(len(missing), 'image')} to copy to {destination.name}: {options.size(plan.bytes)}"
     console.RESULTS.print(f"{words} in {counted(len(plan.to_fetch), 'blob')}", markup=False)
     return code
 
@@ -154,7 +154,7 @@ def _shown(plan: MirrorPlan, *, live: bool) -> Iterator[Any]:
         if course.bytes_done and course.bytes_done < course.bytes:
             left = seconds * (course.bytes - course.bytes_done) / course.bytes_done
             words += f", about {elapsed(left)} to go"
-        area.draw([Text(f"bringing {counted(len(plan.wanted), 'image')}: {words}")])
+        area.draw([Text(f"copying {counted(len(plan.wanted), 'image')}: {words}")])
 
     try:
         yield draw

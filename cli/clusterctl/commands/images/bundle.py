@@ -120,7 +120,7 @@ def create(
         return code
     options.tell_failures(outcomes)
     if bundle is None:
-        console.say("the bundle is not finished; the same command continues where it stopped")
+        console.say("the bundle is incomplete; the same command resumes it")
         return code
     words = f"{counted(len(images), 'image')} and {counted(len(bundle.files), 'file')}, {options.size(size)}"
     console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)

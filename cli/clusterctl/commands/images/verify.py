@@ -46,7 +46,7 @@ def command(
     tables.show(options.outcome_table(found))
     options.tell_failures(found)
     good = sum(one.state is TransferState.THERE for one in found)
-    how = "every byte read" if deep else "blobs looked for; --deep reads them"
+    how = "every byte read" if deep else "existence of blobs checked; --deep reads them"
     console.RESULTS.print(
         f"{good} of {counted(len(found), 'image')} whole in {destination.name}, {how}", markup=False
     )

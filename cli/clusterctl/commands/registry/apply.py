@@ -8,7 +8,7 @@ import click
 
 from clusterctl import console
 from clusterctl.commands.hosts.options import agreed, yes_option
-from clusterctl.commands.registry import telling
+from clusterctl.commands.registry import output
 from clusterctl.commands.registry.reached import (
     adopt_option,
     json_option,
@@ -45,13 +45,13 @@ def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, yes: b
         reconcile.configure(site)
         plan = reconcile.plan(site, found.declared)
         if plan.changes and not as_json:
-            telling.show_plan(plan)
+            output.show_plan(plan)
         elif not as_json:
-            telling.tell_remarks(plan.remarks)
-        if plan.changes and not agreed(telling.question(plan, found.access.url), yes=yes):
+            output.tell_remarks(plan.remarks)
+        if plan.changes and not agreed(output.question(plan, found.access.url), yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
-        applied = reconcile.apply(site, plan, telling.each_outcome(as_json=as_json))
+        applied = reconcile.apply(site, plan, output.each_outcome(as_json=as_json))
         calls = site.client.calls
-    telling.tell_end(applied, calls, nothing=telling.sentence(plan), as_json=as_json)
+    output.tell_end(applied, calls, nothing=output.sentence(plan), as_json=as_json)
     return applied.exit_code

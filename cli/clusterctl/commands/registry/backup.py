@@ -44,7 +44,7 @@ def command(
     failed, or if layers are damaged in Harbor.
     """
     if name and not verify:
-        raise click.UsageError("--name says which backup --verify reads.")
+        raise click.UsageError("--name needs --verify: it names the backup to read.")
     if name:
         host.require_name(name)
     if verify:

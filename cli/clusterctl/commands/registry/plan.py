@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from clusterctl import console
-from clusterctl.commands.registry import telling
+from clusterctl.commands.registry import output
 from clusterctl.commands.registry.reached import (
     adopt_option,
     json_option,
@@ -38,9 +38,9 @@ def command(named: Path | None, *, prune: bool, prove: bool, adopt: bool, as_jso
         calls = site.client.calls
     code = plan.exit_code
     if as_json:
-        telling.emit_plan(plan)
-        console.emit(telling.summary(plan, code, calls))
+        output.emit_plan(plan)
+        console.emit(output.summary(plan, code, calls))
         return code
-    telling.show_plan(plan)
-    console.write(telling.sentence(plan) + "\n")
+    output.show_plan(plan)
+    console.write(output.sentence(plan) + "\n")
     return code

@@ -11,7 +11,7 @@ import click
 from clusterctl import console
 from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.commands.hosts.options import agreed, yes_option
-from clusterctl.commands.registry import telling
+from clusterctl.commands.registry import output
 from clusterctl.commands.registry.reached import json_option, reached, settings
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
@@ -56,14 +56,14 @@ def command(
             declared = [one for one in declared if FOR_EVER < there[one.key]["expires_at"] < end]
         plan = reconcile.ReconcilePlan()
         plan.add(robots.renewals(site, declared, there, named=bool(names)))
-        telling.tell_remarks(plan.remarks)
+        output.tell_remarks(plan.remarks)
         question = f"Make the secrets of {counted(len(plan.changes), 'robot')} void and give them new ones?"
         if plan.changes and not agreed(question, yes=yes):
             console.say("nothing was changed")
             return EXIT_CLUSTER_BAD
-        applied = reconcile.apply(site, plan, telling.each_outcome(as_json=as_json))
+        applied = reconcile.apply(site, plan, output.each_outcome(as_json=as_json))
         calls = site.client.calls
-    telling.tell_end(applied, calls, nothing="nothing to do", as_json=as_json)
+    output.tell_end(applied, calls, nothing="nothing to do", as_json=as_json)
     return applied.exit_code
 
 

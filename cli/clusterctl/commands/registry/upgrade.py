@@ -13,7 +13,7 @@ from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import Runner
 from clusterctl.rollout.registry_host import RegistryOperation
 
-QUESTION = "Back up Harbor on {host} and bring it to the declared release? It is down for minutes."
+QUESTION = "Back up Harbor on {host} and upgrade it to the declared release? It is down for minutes."
 
 
 @click.command("upgrade")

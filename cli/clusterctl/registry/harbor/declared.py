@@ -86,7 +86,7 @@ class UpstreamEndpoint(Declaration):
     def _sound(self) -> UpstreamEndpoint:
         sources = bool(self.access_secret_file) + bool(self.access_secret_command)
         if sources != bool(self.access_key):
-            raise ValueError("access_key wants one of access_secret_file and access_secret_command")
+            raise ValueError("access_key requires one of access_secret_file and access_secret_command")
         return self
 
 

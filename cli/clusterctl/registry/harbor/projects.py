@@ -72,7 +72,7 @@ def surplus_findings(
     """What nobody declared, nor needs. Harbor itself deletes no project that has repositories."""
     for name in sorted(set(found) - {one.name for one in declared} - {BUILT_IN}):
         remove = partial(site.client.delete, f"project {name}", path(name))
-        why = spared or ("what is declared needs it" if name in needed else "")
+        why = spared or ("a declared object needs it" if name in needed else "")
         yield from surplus(site, KIND, name, remove, spared=why)
 
 

@@ -224,7 +224,7 @@ def apply(site: Site, made: ReconcilePlan, tell: Callable[[ChangeOutcome], None]
 def failed(site: Site, refused: Refused) -> ClusterctlError:
     """Harbor's refusal of a look, as an error that ends the command."""
     return ClusterctlError(
-        f"Harbor does not say what there is ({refused.what}): {refused.sentence}",
+        f"Harbor refused to list its objects ({refused.what}): {refused.sentence}",
         code="registry.api-refused",
         where=site.client.access.url,
         hint="Look at Harbor's health and its logs, and run it again.",

@@ -129,6 +129,6 @@ def _host(inventory: Inventory) -> Host:
             "no host is in the group registry",
             code="registry.no-harbor",
             where=str(inventory.directory.hosts_file),
-            hint="Put the registry's host there; the settings of that group say what is declared.",
+            hint="Put the registry's host there; the settings of that group declare its objects.",
         )
     return hosts[0]

@@ -127,11 +127,11 @@ def surplus(
 ) -> Iterator[Finding]:
     """An object that nobody declared: reported, and deleted only when asked to prune.
 
-    ``spared`` says why it is not even then.
+    ``spared`` is the reason why it is not even then.
     """
     if spared:
-        yield Remark(kind, name, f"is not declared; it is left alone ({spared})")
+        yield Remark(kind, name, f"is not declared; it is kept ({spared})")
     elif site.prune:
         yield HarborChange(kind, name, Action.DELETE, remove)
     else:
-        yield Remark(kind, name, "is not declared; it is left alone (--prune deletes it)")
+        yield Remark(kind, name, "is not declared; it is kept (--prune deletes it)")

@@ -218,7 +218,7 @@ def _refusal(because: str, where: Path) -> ClusterctlError:
         f"the bundle cannot be used: {because}",
         code="images.bundle",
         where=str(where),
-        hint="Name every directory it lies in; copy what is missing; or finish it where it is made.",
+        hint="Name all its directories; copy missing files; or complete it where it is created.",
     )
 
 
@@ -242,6 +242,6 @@ def _damaged(path: Path, because: str) -> ClusterctlError:
         f"a part of the bundle is damaged: {because}",
         code="images.bundle-damaged",
         where=str(path),
-        hint="Copy this one file again, then run the same command: what is there already is not sent again.",
+        hint="Copy this one file again, then run the same command: existing blobs are not sent again.",
         exit_code=EXIT_CLUSTER_BAD,
     )

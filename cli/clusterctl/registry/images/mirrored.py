@@ -40,10 +40,10 @@ def brought(directory: ClusterDirectory) -> list[Brought]:
         return [Brought(**{**one, "manifests": tuple(one.get("manifests", ()))}) for one in entries]
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ClusterctlError(
-            f"the record of what was mirrored cannot be read: {error}",
+            f"the record of mirrored images cannot be read: {error}",
             code="images.record-unreadable",
             where=str(file),
-            hint="Move the file away: nothing is pruned then but what is mirrored from now on.",
+            hint="Move the file away: only images that are mirrored from now on are pruned then.",
         ) from None
 
 

@@ -53,7 +53,7 @@ def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     if not source and not sha256:
         return None
     if not SHA256.fullmatch(sha256):
-        raise NotDeclaredWellError("nccl_tests wants the sha256 of its source, 64 digits")
+        raise NotDeclaredWellError("nccl_tests requires the sha256 of its source, 64 digits")
     if URL.fullmatch(source):
         return NcclTests(sha256, url=source)
     if "://" in source or not source:

@@ -154,7 +154,7 @@ def _certificate(file: str, root: Path, where: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise _refusal(f"pip_ca_file cannot be read: {error}", where) from None
     if PEM not in text or "PRIVATE KEY" in text:
-        raise _refusal("pip_ca_file holds no certificate alone", where)
+        raise _refusal("pip_ca_file must contain certificates, and no private key", where)
     return text
 
 

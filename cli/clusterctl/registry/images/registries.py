@@ -196,7 +196,7 @@ def _push_robot(inventory: Inventory) -> Credentials | None:
     known = vault.Vault(file).robot(name)
     if not known.get("set") or "secret" not in known:
         raise ClusterctlError(
-            f"the robot {name}, as which images are to be pushed, has no secret here",
+            f"the push robot {name} has no secret here",
             code="images.no-robot",
             where=str(file),
             hint="clusterctl registry apply makes the robots of registry_robots, with their secrets.",
@@ -210,7 +210,7 @@ def _who_writes(inventory: Inventory) -> str:
         return f"as the robot {name} (images_push_robot)"
     declared = file_setting(inventory, "images_push_auth_file")
     if declared is not None:
-        return f"as whom images_push_auth_file ({declared.name}) names"
+        return f"as the user in images_push_auth_file ({declared.name})"
     admin = inventory.directory.secrets / "harbor-admin.auth.json"
     return "as Harbor's administrator" if admin.is_file() else "without credentials"
 
@@ -281,7 +281,7 @@ def _registry_host(inventory: Inventory) -> Host:
         if host.quarantined is None:
             return host
     raise ClusterctlError(
-        "there is no registry to bring images to",
+        "there is no registry to copy images to",
         code="images.no-registry",
         where=str(inventory.directory.hosts_file),
         hint="Put a host into the group registry, then: clusterctl apply --only registry",

@@ -54,7 +54,7 @@ class Spool:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ClusterctlError(
-                    "another command is bringing images from here",
+                    "another command is copying images from here",
                     code="images.held",
                     where=str(self.root),
                     hint="Wait until it has ended; what it brings need not come twice.",
@@ -123,7 +123,7 @@ class Spool:
             needed = sum(max(0, one.size - self.come(one)) for one in coming.values())
             free = free_on(self.root)
             if free < needed:
-                raise _no_space(needed, free, self.root, "what has come is kept")
+                raise _no_space(needed, free, self.root, "transferred data is kept")
             self._coming_now = coming
         try:
             yield
@@ -300,6 +300,6 @@ def disk(directory: Path) -> Iterator[None]:
             "the disk is full" if full else f"a blob cannot be kept: {error.strerror}",
             code="images.no-space" if full else "cluster.state-not-writable",
             where=str(directory),
-            hint="Make room, and run the same command again: what has come is kept.",
+            hint="Free space, and run the same command again: transferred data is kept.",
             exit_code=EXIT_CLUSTER_BAD,
         ) from error

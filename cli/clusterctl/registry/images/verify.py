@@ -118,5 +118,5 @@ def _missing(registry: Registry, repository: str, digest: str) -> ExplainedError
         "a blob of it is missing",
         code="images.not-found",
         where=f"{registry.endpoint.host}: blob {repository}@{digest}",
-        hint="The registry's storage has lost it: clusterctl images mirror brings it again.",
+        hint="The registry's storage has lost it: clusterctl images mirror copies it again.",
     )

@@ -44,7 +44,7 @@ def stopped(where: str = "") -> ClusterctlError:
         "it was stopped in the middle",
         code="images.stopped",
         where=where,
-        hint="Run the same command again: what has come is kept, and it continues where it stopped.",
+        hint="Run the same command again: transferred data is kept, and the command resumes.",
         exit_code=EXIT_INTERRUPTED,
     )
 
@@ -58,7 +58,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in output.lower():
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
-            f"{host} refuses our credentials, or wants some: {output}",
+            f"{host} refuses our credentials, or requires some: {output}",
             code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
@@ -68,8 +68,8 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         )  # fmt: skip
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RegistryError(
-            f"{host} lets us ask no more for now: {output}", code="images.rate-limited", where=where,
-            hint="Run it again later: it continues where it stopped. Credentials often raise the limit.",
+            f"{host} limits our requests for now: {output}", code="images.rate-limited", where=where,
+            hint="Run it again later: it resumes. Credentials often raise the limit.",
             lasting=False, after=after,
         )  # fmt: skip
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -80,8 +80,9 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         )  # fmt: skip
     if any(word in output for word in WRONG_BYTES):
         return RegistryError(
-            f"{host} got other bytes than the digest says: {output}", code="images.corrupt", where=where,
-            hint="Run the same command again: what was wrong is not kept.",
+            f"{host} received bytes that differ from the digest: {output}",
+            code="images.corrupt", where=where,
+            hint="Run the same command again: wrong data is not kept.",
         )  # fmt: skip
     return RegistryError(
         f"{host} refuses with {status}: {output}", code="images.refused", where=where,

@@ -72,7 +72,7 @@ def parse(text: str) -> Reference:
             f"{registry} would be asked without TLS",
             code="images.reference",
             where=text,
-            hint="Plain http is for a registry on this machine alone; name the image without http://.",
+            hint="Plain http is only for a registry on this machine; name the image without http://.",
         )
     return Reference(registry, path, tag, digest, plain)
 

@@ -85,7 +85,7 @@ class Tokens:
                 f"{self._host} sends us for a token to a place without TLS",
                 code="images.login-refused",
                 where=asked.realm,
-                hint="Credentials go over TLS alone; fix the registry's realm.",
+                hint="Credentials are sent only over TLS; fix the registry's realm.",
             )
         headers = {"Authorization": self._credentials.basic} if self._credentials else {}
         parameters: dict[str, str | list[str]] = {"scope": scope.split()}

@@ -57,7 +57,7 @@ def test_containerd_is_given_a_tree_once_it_has_taken_the_file(
     [
         ("version = 2\n[plugins\n", "containerd does not take"),
         ('version = 2\n[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]\n',
-         "has registry.mirrors, next to which containerd takes no config_path"),
+         "has registry.mirrors, and containerd accepts no config_path with it"),
         ('version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  registry = {config_path = ""}\n',
          "does not take"),
     ],

@@ -197,7 +197,7 @@ def test_a_disk_that_is_too_small_is_refused_before_harbor_is_read_only(
     with huge.open("wb") as stream:
         stream.truncate(shutil.disk_usage(harbor.root).free * 2)
     answer = harbor.backup()
-    assert "GB free, and the backup wants" in answer["msg"]
+    assert "GB free, and the backup needs" in answer["msg"]
     assert harbor.history == []
 
 

@@ -91,7 +91,7 @@ def test_nothing_else_is_done_with_a_harbor_that_is_half_restored(harbor: Played
     (harbor.root / "opt/installed.json").write_text(record, encoding="utf-8")
     looked = {"directory": str(harbor.root / "opt"), "data_dir": str(harbor.data), "version": "v2.15.2",
               "ports": {}, "min_free_gb": 0}  # fmt: skip
-    told = "`clusterctl registry restore` ends it"
+    told = "`clusterctl registry restore` completes it"
     assert told in harbor.backup()["msg"]
     assert told in harbor.backup(check=True)["msg"]
     assert told in harbor.module("harbor_preflight", looked, check=False)["msg"]
@@ -134,8 +134,8 @@ def test_a_backup_of_another_release_or_a_damaged_one_is_refused(harbor: Played)
     assert "there is no backup 20200101T000000Z" in harbor.restore("data", name="20200101T000000Z")["msg"]
     assert "harbor_version is v2.14.0" in harbor.restore("data", version="v2.14.0", check=True)["msg"]
     (backup / kept.DUMP).write_bytes(b"")
-    assert "is not what was written" in harbor.restore("data")["msg"]
-    assert "is not what was written" in harbor.restore("data", check=True)["msg"]
+    assert "differs from the written backup" in harbor.restore("data")["msg"]
+    assert "differs from the written backup" in harbor.restore("data", check=True)["msg"]
     assert not harbor.data.exists()
 
 
@@ -146,7 +146,7 @@ def test_a_disk_that_is_too_small_for_a_backup_is_refused_in_check_mode_too(
     emptied(harbor)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3))
     options = {**harbor.params(), "version": "v2.15.2"}
-    with pytest.raises(harbor_restore.RestoreError, match="the backup wants"):
+    with pytest.raises(harbor_restore.RestoreError, match="the backup needs"):
         harbor_restore.restore_data(options, backup, check=True)
     assert not harbor.data.exists()
 

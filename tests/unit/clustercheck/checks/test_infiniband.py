@@ -266,7 +266,7 @@ def record(text: str, **ecn: Any) -> dict[str, Any]:
 def test_flow_control_is_read() -> None:
     found = parse_flow_control(record(TEXT, roce_np=["3"], roce_rp=[]), "ens5")
     assert (found.paused, found.receiver, found.sender) == ((3, 6), (3,), ())
-    assert [words(each) for each in (found.paused, found.sender, None)] == ["3, 6", "none", "not told"]
+    assert [words(each) for each in (found.paused, found.sender, None)] == ["3, 6", "none", "not reported"]
 
 
 @pytest.mark.parametrize(

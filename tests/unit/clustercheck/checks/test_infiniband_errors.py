@@ -80,7 +80,7 @@ def test_a_counter_at_its_end_hides_no_growth_and_is_missed_only_where_it_is_nee
     assert result.evidence["not_told"] == {"mlx5_0/1 port_xmit_discards": "it had been saturated before"}
     needed = stopped("symbol_error", "65535")(evidence)
     (result, _) = judged(needed)
-    assert result.verdict is NOT_RUN and "symbol_error cannot be told" in result.because
+    assert result.verdict is NOT_RUN and "symbol_error cannot be determined" in result.because
     others = seeding.later(edit_port("gpu01", 1, counters={"link_downed": "7", "symbol_error": "5000"}))
     (result, _) = judged(others(needed))
     assert result.verdict is FAIL and "mlx5_1/1 counted 7 link_downed" in result.because

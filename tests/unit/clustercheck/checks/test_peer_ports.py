@@ -35,7 +35,7 @@ from clustercheck.samples import sample
 
 JOBS = Path(meeting.__file__).parent
 SAID = "10.77.0.2:41000 cannot be reached: timed out"
-Ways = Sequence[tuple[int, int]]
+ConnectionMatrix = Sequence[tuple[int, int]]
 
 
 # --- the job
@@ -119,7 +119,7 @@ def test_a_rank_that_waits_to_the_end_is_not_taken_for_one_that_hangs(name: str,
 # --- the blame
 
 
-def outcome(size: int, failed: Ways, most: int = 32) -> JobOutcome:
+def outcome(size: int, failed: ConnectionMatrix, most: int = 32) -> JobOutcome:
     """Every rank connects to those after it; these ways fail, by number."""
     said = [
         {
@@ -148,7 +148,7 @@ def outcome(size: int, failed: Ways, most: int = 32) -> JobOutcome:
     ],
 )
 def test_ways_blame_a_node_where_most_of_its_ways_fail(
-    size: int, failed: Ways, inward: set[int], outward: set[int], between: list[tuple[str, str]]
+    size: int, failed: ConnectionMatrix, inward: set[int], outward: set[int], between: list[tuple[str, str]]
 ) -> None:
     ways = ways_of(outcome(size, failed))
     assert set(ways.inward) == {f"gpu{n:02d}" for n in inward}
@@ -172,7 +172,7 @@ def test_a_few_closed_nodes_are_all_that_is_blamed(size: int, data: st.DataObjec
 class Network(FakeLauncher):
     """Connections of these ways fail."""
 
-    def __init__(self, failed: Ways, **more: Any) -> None:
+    def __init__(self, failed: ConnectionMatrix, **more: Any) -> None:
         super().__init__(change=self._cut, **more)
         self._failed = failed
 

@@ -253,7 +253,7 @@ def test_a_gpu_with_unknown_peers_is_not_run_with_the_reason() -> None:
     evidence = replace(sound, jobs={**sound.jobs, gpu_peer_bandwidth.JOB: others_gone})
     result = judged(evidence)["gpu01", 0]
     assert result.verdict is Verdict.NOT_RUN
-    assert "is no GPU of this node that told its own PCI address" in result.because
+    assert "match no GPU of this node with a known PCI address" in result.because
     assert judged(evidence)["gpu02", 0].verdict is Verdict.PASS
 
 

@@ -184,7 +184,7 @@ def test_a_command_is_offered_for_what_is_wrong_in_a_directory_of_ours_and_for_n
     odd.unlink()
     odd.symlink_to("/")
     owners[odd] = (OTHER, OTHER)
-    assert f"replace the link '{odd}' by what it leads to;" in refused(site).hint
+    assert f"replace the link '{odd}' with its target;" in refused(site).hint
 
 
 def test_no_command_is_offered_for_a_directory_of_others_or_one_in_which_all_may_put_files(

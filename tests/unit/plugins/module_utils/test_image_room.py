@@ -89,9 +89,9 @@ def test_what_is_missing_must_fit_packed_and_unpacked_beside_what_is_to_remain(
         return image_room.too_little(LAYERS, info, factor=factor, to_remain_gb=to_remain_gb)
 
     said = too_little()
-    assert said.startswith(f"{tmp_path}/not-made-yet has 25.0 GB free, the image wants 25.8 GB (6.0 GB of")
+    assert said.startswith(f"{tmp_path}/not-made-yet has 25.0 GB free, the image needs 25.8 GB (6.0 GB of")
     assert too_little(4.0) == ""
-    assert "and 2.0 GB are to remain (training_image_min_free_gb)" in too_little(4.0, 2.0)
+    assert "and 2.0 GB must stay free (training_image_min_free_gb)" in too_little(4.0, 2.0)
     assert too_little(0) == ""
     assert too_little(0, 26.0)
     keep_classic(tmp_path / "not-made-yet", A)
@@ -105,7 +105,7 @@ def test_a_size_that_is_not_known_leaves_what_is_to_remain(
     info = classic(tmp_path)
     assert image_room.too_little({}, info, factor=4.3, to_remain_gb=0) == ""
     said = image_room.too_little({}, info, factor=4.3, to_remain_gb=2)
-    assert said == f"{tmp_path} has 1.0 GB free, and 2.0 GB are to remain (training_image_min_free_gb)"
+    assert said == f"{tmp_path} has 1.0 GB free, and 2.0 GB must stay free (training_image_min_free_gb)"
 
 
 DOCKER = """#!/bin/sh
@@ -133,7 +133,7 @@ def test_a_node_without_room_refuses_before_anything_moves(
     arguments = {"repository": "r:5000/library/paddle", "digest": DIGEST}
     said = called(container_image, arguments, tmp_path, capsys, check=check)
     assert said["failed"]
-    assert "has 25.0 GB free, the image wants 25.8 GB" in said["msg"]
+    assert "has 25.0 GB free, the image needs 25.8 GB" in said["msg"]
     assert "Nothing was pulled. Make room there" in said["msg"]
     assert said["code"] == "host.disk-full"
     assert "pull" not in log.read_text(encoding="utf-8")

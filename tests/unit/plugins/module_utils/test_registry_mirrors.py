@@ -77,7 +77,7 @@ def test_what_dockers_own_list_of_mirrors_cannot_do_is_said() -> None:
     assert "no path" in registry_mirrors.unusable_by_daemon(model(HUB))[0]
     assert "always asks docker.io" in registry_mirrors.unusable_by_daemon(model(plain, fail_closed=True))[0]
     quay = {"upstream": "quay.io", "url": "https://registry01:5000"}
-    assert "docker.io alone" in registry_mirrors.unusable_by_daemon(model(quay))[0]
+    assert "only docker.io" in registry_mirrors.unusable_by_daemon(model(quay))[0]
 
 
 @pytest.mark.parametrize(

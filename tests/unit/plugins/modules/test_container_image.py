@@ -53,22 +53,22 @@ def test_of_a_list_the_image_for_this_machine_counts() -> None:
 
 def test_the_course_tells_the_download_from_the_unpacking_and_what_was_here() -> None:
     now = iter([0.0, 4.0, 9.0, 12.5, 20.0])
-    course = image_pull.Course(lambda: next(now))
+    progress = image_pull.PullProgress(lambda: next(now))
     lines = [
         "sha256:x: Pulling from library/paddle", "aaaaaaaaaaaa: Already exists",
         "bbbbbbbbbbbb: Download complete", "cccccccccccc: Download complete",
         "cccccccccccc: Pull complete", "dddddddddddd: Download complete", "Status: done",
     ]  # fmt: skip
-    assert course.follow(lines)[-1] == "Status: done"
-    told = course.told({"layers": {A: 5, B: 7}, "bytes": 12, "link_mbps": 10})
+    assert progress.follow(lines)[-1] == "Status: done"
+    told = progress.summary({"layers": {A: 5, B: 7}, "bytes": 12, "link_mbps": 10})
     assert told == {
         "layers": {B: 7}, "bytes": 7, "link_mbps": 10, "seconds": 20.0, "download_s": 12.5,
     }  # fmt: skip
     # By another name all of it was here: Docker names no layer then, and none has moved.
-    nothing = image_pull.Course()
+    nothing = image_pull.PullProgress()
     nothing.follow(["Digest: sha256:x", "Status: Downloaded newer image for x"])
-    assert nothing.told({"layers": {A: 5}, "bytes": 5})["bytes"] == 0
-    assert image_pull.Course().told({"unknown": "why"}) == {
+    assert nothing.summary({"layers": {A: 5}, "bytes": 5})["bytes"] == 0
+    assert image_pull.PullProgress().summary({"unknown": "why"}) == {
         "unknown": "why",
         "seconds": 0.0,
         "download_s": 0.0,
@@ -166,7 +166,7 @@ def test_a_wave_is_limited_by_the_registrys_link_that_all_share() -> None:
     assert rest.limit_s == pytest.approx(3 * canary.limit_s)
     assert canary.limited_by == "the link of gpu01, 10 Gbit/s"
     assert rest.limited_by == "the registry's link, 10 Gbit/s for 3 nodes"
-    assert "gpu02-gpu04 would pull 10.0 GB in 1 layer each: 26 s at the least" in pulls.predicted(rest)
+    assert "gpu02-gpu04 would pull 10.0 GB in 1 layer each: minimum 26 s" in pulls.predicted(rest)
 
 
 def test_a_faster_registry_leaves_the_nodes_own_links_as_the_limit() -> None:
@@ -187,13 +187,13 @@ def test_the_locks_sizes_come_before_a_registry_that_has_no_image_yet() -> None:
     assert pulls.told(pulled) == "nodes: gpu01 pulled the training image in 3 s"
     known = of(waves, records, {A: {B: 117_500_000}})[0]
     assert known.limit_s == pytest.approx(1.0)
-    assert "117.5 MB in 1 layer: 1 s at the least" in pulls.predicted(known)
+    assert "117.5 MB in 1 layer: minimum 1 s" in pulls.predicted(known)
 
 
 def test_a_link_that_says_no_speed_gives_no_limit_and_no_ratio() -> None:
     waves = [Wave("nodes", ("gpu01",))]
     before = of(waves, [record("gpu01", digest=A, layers={A: GB}, link_mbps=0)])[0]
-    assert "no link says its speed" in pulls.predicted(before)
+    assert "the link speed is unknown" in pulls.predicted(before)
     done = of(waves, [record("gpu01", digest=A, layers={A: GB}, link_mbps=0, seconds=3.0, download_s=1.0)])[0]
     assert done.achieved is None
     assert pulls.told(done) == "nodes: gpu01 pulled 1.0 GB in 3 s (1 s of it the download)"
@@ -203,7 +203,7 @@ def test_a_run_says_what_was_reached_of_the_limit() -> None:
     done = {"digest": A, "layers": {A: 117_500_000}, "link_mbps": 1000, "seconds": 4.0, "download_s": 1.5}
     wave = of([Wave("nodes", ("gpu01", "gpu02"))], [record("gpu01", **done), record("gpu02")])[0]
     assert wave.achieved == 0.25
-    assert "1 s is the least by the link of gpu01, 1 Gbit/s: 25% of it reached" in pulls.told(wave)
+    assert "minimum 1 s, limited by the link of gpu01, 1 Gbit/s (25% efficiency)" in pulls.told(wave)
     kept = wave.as_record()
     assert (kept["limit_s"], kept["seconds"], kept["achieved"]) == (1.0, 4.0, 0.25)
     assert kept["nodes"][0]["bytes"] == 117_500_000

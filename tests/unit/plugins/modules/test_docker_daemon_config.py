@@ -140,7 +140,7 @@ def test_another_cgroup_driver_wants_a_restart(said: list[str], running: str, la
 def test_a_file_that_is_no_object_is_refused_and_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "daemon.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"daemon\.json.*left alone"):
+    with pytest.raises(ValueError, match=r"daemon\.json.*was not changed"):
         module.read_config(path)
 
 

@@ -79,14 +79,14 @@ def test_a_file_that_this_run_did_not_change_stays_when_docker_does_not_start(ho
     assert host.content() == {"data-root": "/raid/docker"}
     assert "no such directory" in answer["msg"]
     assert "its proxies were removed" in answer["msg"]
-    assert "put back" not in answer["msg"]
+    assert "undone" not in answer["msg"]
     assert host.restarts() == 1
 
 
 def test_a_file_that_this_run_made_goes_when_docker_does_not_start_with_it(host: Host) -> None:
     host.refuses.touch()
     answer = host.apply(options={"log-driver": "journald"})
-    assert "put back" in answer["msg"]
+    assert "undone" in answer["msg"]
     assert not host.file.exists()
     assert host.restarts() == 2
 
@@ -95,7 +95,7 @@ def test_a_file_that_this_run_changed_is_put_back_when_docker_does_not_start_wit
     host.file.write_text('{"data-root": "/raid/docker"}', encoding="utf-8")
     host.refuses.touch()
     answer = host.apply(options={"log-driver": "journald"})
-    assert "put back" in answer["msg"]
+    assert "undone" in answer["msg"]
     assert host.content() == {"data-root": "/raid/docker"}
 
 

@@ -95,7 +95,7 @@ def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path
     kept = harbor_vault.Vault(vault)
     kept.begin("nodes", SecretStr("Made0ByUs-yes"), now=harbor_vault.now())
     kept.save()
-    with pytest.raises(ValueError, match="not told the secret"):
+    with pytest.raises(ValueError, match="does not have the secret"):
         registry_credentials.robot_of(vault, "nodes")
     kept.done("nodes", "robot$nodes", 7)
     kept.save()

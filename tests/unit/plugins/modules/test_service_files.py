@@ -146,4 +146,4 @@ def test_in_check_mode_a_unit_of_a_package_that_is_not_there_yet_is_no_change_of
     monkeypatch: pytest.MonkeyPatch, state: dict[str, str], files: list[str], comes: bool
 ) -> None:
     monkeypatch.setattr(module, "show", lambda *_: state)
-    assert module.comes_of_itself(None, "example.service", [{"path": path} for path in files]) is comes
+    assert module.started_by_package(None, "example.service", [{"path": path} for path in files]) is comes

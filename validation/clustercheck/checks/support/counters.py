@@ -46,7 +46,7 @@ class Growth:
             raise self.doubt
         for key, why in self.untold.items():
             if key in needed:
-                raise CannotReadError(f"{key[0]}: the growth of {key[1]} cannot be told: {why}")
+                raise CannotReadError(f"{key[0]}: the growth of {key[1]} cannot be determined: {why}")
 
 
 def growth_over_jobs(
@@ -84,7 +84,7 @@ def _not_loaded(before: Counters) -> NotDoneError | None:
     if not most:
         return None
     message = ", ".join(f"{where}: {count} {name}" for (where, name), count in most)
-    return NotDoneError(f"no job of this run loaded it; what it had counted before: {message}")
+    return NotDoneError(f"no job of this run loaded it; counted before: {message}")
 
 
 def _compare(
@@ -95,7 +95,7 @@ def _compare(
     for key in {**before, **after}:
         first, last = before.get(key, 0), after.get(key)
         if first is None or last is None:
-            untold[key] = "the counter is not told"
+            untold[key] = "the counter is not reported"
         elif first == widest.get(key[1]):
             untold[key] = "it had been saturated before"
         elif last < first:

@@ -29,7 +29,7 @@ REQUIRES = "the training image on the node, built with CUDA, and a container tha
 MIG = "MIG is on: what its instances do is not what the GPU can do"
 
 
-def spoken(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Finding:
+def rank_result(evidence: Evidence, job: str, subject: Subject) -> RankOutcome | Finding:
     """The rank that ran on this GPU, with a verdict of its own; the finding if there is none.
 
     Raises NotDoneError where none ran, CannotReadError where its verdict is none.
@@ -111,7 +111,7 @@ def judge_of(job: str, wanted: Sequence[str]) -> Callable[[Evidence, Subject], F
     """What judges a GPU by a job's figures alone: right, possible, not below the floor nor behind equals."""
 
     def judge(evidence: Evidence, subject: Subject) -> Finding:
-        rank = spoken(evidence, job, subject)
+        rank = rank_result(evidence, job, subject)
         if isinstance(rank, Finding):
             return rank
         return measured(evidence, subject, rank, wanted=wanted, effect=effect_of("gpu"))

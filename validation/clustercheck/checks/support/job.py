@@ -77,7 +77,7 @@ def _too_few(evidence: Evidence, job: str, subject: Subject) -> Finding | None:
         if sum(not node.excluded for node in evidence.spec.nodes) < 2:
             return not_applicable("one node: there is nothing to reduce across")
         left = outcome.ranks[0].node if outcome.ranks else "no node"
-        return not_run(f"only {left} was used: a rank alone proves nothing across nodes")
+        return not_run(f"only {left} was used: a single rank proves nothing across nodes")
     if subject.node is None and short:
         message = ", ".join(f"{ran} of {expected} GPUs of {node}" for node, (ran, expected) in short.items())
         return not_run(f"not every GPU was used: {message}", remedy=LEFT_OUT_GPUS)

@@ -48,7 +48,7 @@ def cases_of(rank: RankOutcome) -> dict[tuple[str, str], Case]:
         raise CannotReadError(f"rank {rank.rank} trained nothing")
     for case in cases:
         if not (isinstance(case, Mapping) and _is_whole(case)):
-            raise CannotReadError(f"rank {rank.rank} does not say all of what it trained")
+            raise CannotReadError(f"rank {rank.rank} did not report all of its training")
     return {(case["model"], case["precision"]): case for case in cases}
 
 

@@ -21,7 +21,7 @@ USUAL: Object = {
 }
 # The stand-in's own state next to them: its administrator, its scanner, the registry behind it.
 OWN: Object = {"admin_password": "Harbor12345", "scanner": True, "registry": ""}
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 COMPONENTS = ("core", "database", "jobservice", "portal", "redis", "registryctl")
 
 
@@ -39,7 +39,7 @@ def reachable(url: str) -> bool:
     """Whether something that speaks HTTP answers there."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE_S)
+    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"{parts.path}/v2/")
         return connection.getresponse().status < 500

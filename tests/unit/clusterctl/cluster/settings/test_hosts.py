@@ -18,7 +18,7 @@ from .cluster_directories import HOSTS, cluster, found
         ("", 0, "no host is declared | Name the servers below gpu_nodes"),
         ("all:\n", 0, "no host is declared"),
         (HOSTS.replace("gpu_nodes", "gpu_node"), 3, "the group gpu_node is not one that clusterctl knows | Did you mean gpu_nodes?"),
-        (HOSTS.replace("gpu_nodes", "gpu-nodes"), 3, "'gpu-nodes' is not a name of a group"),
+        (HOSTS.replace("gpu_nodes", "gpu-nodes"), 3, "'gpu-nodes' is not a valid group name"),
         (HOSTS.replace("  registry:", "  racks:"), 9, "the host registry01 is in no group that clusterctl knows"),
         (HOSTS.replace("          ansible_host: 10.0.0.1\n", ""), 5, "the host gpu01 of the group gpu_nodes has no address"),
         (HOSTS.replace("10.0.0.9", "10.0.0.1"), 10, "the hosts gpu01 and registry01 have the same address 10.0.0.1"),

@@ -73,7 +73,7 @@ def test_every_setting_is_known_and_a_good_directory_passes(tmp_path: Path) -> N
         ("cluster_name: {{ x }}\n", 1, "a value that starts with {{ must be in quotes"),
         ('cluster_name: "{{ x "\n', 1, "the template of cluster_name cannot be read"),
         ("cluster_name: a: b\n", 1, "this is not YAML"),
-        ("cluster_name:\n\tb: 1\n", 2, "there is a tab, where YAML wants spaces"),
+        ("cluster_name:\n\tb: 1\n", 2, "there is a tab; YAML requires spaces"),
         ("- a\n- b\n", 1, "this is not a mapping"),
         ("just text\n", 1, "this is not a mapping"),
         ("a: [\n", 2, "this is not YAML"),

@@ -29,7 +29,7 @@ def test_apply_goes_in_waves_and_ends_with_the_summary_that_scripts_rely_on(
     }
     waves = [line["name"] for line in lines if line["type"] == "wave_started"]
     assert waves == ["registry", "canary", "nodes"]
-    assert "gpu03: left out, in quarantine: broken fan" in messages
+    assert "gpu03: skipped, in quarantine: broken fan" in messages
     assert "apply driver, runtime, registry, images to 3 hosts in 3 waves" in messages
     assert ansible.touched == ["registry01", "gpu01", "gpu02"]
     saved = RunStore(cluster).get("last")
@@ -68,7 +68,7 @@ def test_a_busy_host_is_left_out_and_said_until_forced(clusterctl, ansible, caps
     nodes = ["--yes", "--limit", "gpu01,gpu02", "--only", "driver"]
     assert clusterctl("apply", *nodes) == 3
     out, messages = capsys.readouterr()
-    assert "gpu01: left out, busy: container train-1 holds GPUs" in messages
+    assert "gpu01: skipped, busy: container train-1 holds GPUs" in messages
     assert "busy" in out
     assert ansible.touched == ["gpu02"]
     assert ansible.requests[-1].tags == ("driver",)

@@ -44,7 +44,7 @@ def test_unlock_frees_no_node_on_which_a_job_of_the_run_lives(clusterctl, ansibl
     run_id = lease_of_another()["run"]
     assert clusterctl("leases", "release", run_id, "--yes", "--json") == 3
     lines, messages = records(capsys)
-    assert "gpu01: not freed: job j1.2 still runs on it; run this again when it has ended" in messages
+    assert "gpu01: not released: job j1.2 still runs on it; run this again when it has finished" in messages
     assert (lines[-1]["freed"], lines[-1]["left"]) == (["gpu02"], {"gpu01": "job j1.2 still runs on it"})
     assert list(ansible.holds) == ["gpu01"]
     ansible.jobs = {}
@@ -62,7 +62,7 @@ def test_unlock_asks_nodes_in_quarantine_too(clusterctl, cluster, ansible, capsy
     assert done == (0 if answers else 3)
     assert lines[-1]["freed"] == (["gpu03"] if answers else [])
     assert lines[-1]["left"] == ({} if answers else {"gpu03": "No route to host"})
-    assert "left out" not in messages
+    assert "skipped" not in messages
 
 
 def test_a_run_that_cannot_be_seen_is_unlocked_by_an_explicit_word_alone(

@@ -55,7 +55,7 @@ def test_an_offline_apply_proves_that_nobody_else_was_contacted(offline, cluster
         ({"open": [{"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1, "by": "ssh"}]},
          3, "sessions were open before its watch started: 151.101.2.132:443 (tcp, 1 time) by ssh"),
         ({"ended": False}, 3, "its watch did not run to the end"),
-        ({"run": "another"}, 3, "nothing is known of what it did: its watch left no record"),
+        ({"run": "another"}, 3, "its traffic is unknown: the recorder left no record"),
     ],
 )  # fmt: skip
 def test_what_is_not_proved_is_not_good(offline, ansible, capsys, case):

@@ -39,7 +39,7 @@ def test_what_the_settings_allow_is_said_and_heeded(clusterctl, ansible, listing
     assert clusterctl("apply", "--yes", "--only", "driver") == 3
     messages = capsys.readouterr().err
     assert "hosts that may be rebooted: gpu02\n" in messages
-    assert "hosts that are busy, and are changed all the same: gpu02\n" in messages
+    assert "busy hosts that are changed, too: gpu02\n" in messages
     assert "gpu01" not in ansible.touched
     assert "gpu02" in ansible.touched
 
@@ -71,12 +71,12 @@ def test_a_host_that_no_play_is_for_is_left_out_and_said_once(clusterctl, ansibl
     ansible.says = {"login01": {"busy": "somebody's container"}}
     assert clusterctl("apply", "--yes") == 0
     out, messages = capsys.readouterr()
-    assert messages.count("login01: left out, no play of the site is for it") == 1
+    assert messages.count("login01: skipped, no play of the site is for it") == 1
     assert "untouched" in out
     assert sorted(ansible.touched) == ["gpu01", "gpu02", "gpu03", "registry01"]
     assert clusterctl("plan") == 0
     out, messages = capsys.readouterr()
-    assert messages.count("login01: left out, no play of the site is for it") == 1
+    assert messages.count("login01: skipped, no play of the site is for it") == 1
     assert "plan for 4 hosts" in out
     assert "login01" not in ansible.requests[-1].hosts
 

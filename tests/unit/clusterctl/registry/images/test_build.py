@@ -79,7 +79,7 @@ def test_an_index_that_the_sites_authority_signed_is_trusted_by_it(tmp_path: Pat
     assert f"COPY pip-ca.crt {recipe.PIP_CA}\n" in context["Dockerfile"]
     assert context["pip-ca.crt"].startswith(recipe.PEM)
     (tmp_path / "site.crt").write_text(f"{recipe.PEM}\n-----BEGIN PRIVATE KEY-----\n", encoding="utf-8")
-    for name, because in (("site.crt", "no certificate alone"), ("absent.crt", "cannot be read")):
+    for name, because in (("site.crt", "must contain certificates"), ("absent.crt", "cannot be read")):
         with pytest.raises(ClusterctlError, match=because):
             recipe.declared_recipes(inventory_of(tmp_path, {**NOTEBOOK, "pip_ca_file": name}))
 

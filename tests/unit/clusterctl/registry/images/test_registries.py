@@ -63,7 +63,7 @@ def test_where_nobody_can_look_that_is_said_and_no_disk_is_asked(
         bringing.require_room(MirrorPlan(), destination)
     assert asked == []
     said = " ".join(capsys.readouterr().err.split())
-    assert "was not looked at" in said
+    assert "was not checked" in said
     assert why in said
 
 
