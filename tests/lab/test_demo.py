@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Demo
+from .conftest import Demo, run_in
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
