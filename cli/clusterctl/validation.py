@@ -36,9 +36,11 @@ from clusterctl.report import baselines, files
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.report.subjects import culprit_name
 from clusterctl.rollout.training import pinned, warn
+from clusterctl.runs import chain
 from clusterctl.runs.events import event_log, open_containers
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import Run, RunStore
+from clusterctl.runs.syslog import anchored_store
 
 
 @dataclass(frozen=True)
@@ -138,16 +140,18 @@ def validate(
     plan: ValidationPlan, *, progress: ValidationProgress, connect: Connect = over_ssh
 ) -> ValidateResult:
     """Judge the nodes of a plan as a run that is kept, with its reports. Ctrl-C ends it without a verdict."""
-    store = RunStore(plan.directory)
+    store = anchored_store(plan.inventory)
     with mutex.held(plan.directory, "validate"):
         run = store.create("validate", plan.request.arguments)
         try:
             with store.finished_on_error(run):
                 document = _judge(plan, run, progress, connect)
-                page = files.write_all(run, document)
+                files.write_result(run, document)
+            run = store.finish(run, document.exit_code, summary_of(document))
+            document = replace(document, chain_head=chain.head_of(run.directory))
+            page = files.write_reports(run, document)
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
-        store.finish(run, document.exit_code, summary_of(document))
     return ValidateResult(document.exit_code, document, page)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Demo
+from .conftest import Demo, run_in
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(1800)]
 
@@ -19,3 +19,9 @@ def test_the_demo_ends_with_a_validated_cluster_and_says_where_the_report_is(dem
     assert Path(found.group(1)).is_file()
     for step in ("lab", "apply", "validate"):
         assert re.search(rf"==> \[ *\d+s\] {step}:", demo.done.stderr), step
+
+
+def test_the_record_of_its_runs_is_whole_up_to_the_head_in_the_report(demo: Demo) -> None:
+    head = re.search(r"run chain: head ([0-9a-f]{64})", demo.done.stdout)
+    assert head
+    run_in(demo.clone, ".venv/bin/clusterctl", "-C", ".lab/cluster", "runs", "verify", "--head", head[1])

@@ -19,7 +19,7 @@ from clusterctl.engine.wording import hosts_by
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.rollout import opening
 from clusterctl.rollout.leases import nodes_of
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import anchored_store
 
 
 @click.group("leases")
@@ -93,7 +93,7 @@ def release(
         code = EXIT_INCOMPLETE if left else EXIT_GOOD
         summary = {"type": "summary", "run": session.run.id, "unlocked": run, "freed": freed,
                    "left": left, "exit": code}  # fmt: skip
-        RunStore(chosen.directory).finish(session.run, code, summary)
+        anchored_store(chosen.inventory).finish(session.run, code, summary)
     if as_json:
         console.emit(summary)
     elif freed:

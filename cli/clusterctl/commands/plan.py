@@ -18,7 +18,7 @@ from clusterctl.rollout import opening, parts, pulls, site, tables
 from clusterctl.rollout.drift.probe import DriftProbe
 from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.waves import Wave, WavePlan, plan_waves
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import anchored_store
 
 
 @click.command("plan")
@@ -66,7 +66,7 @@ def run(
         summary = site.summary(session.run.id, chosen.names, outcome, code)
         pulled = _pulls(chosen, rest, asked, outcome)
         summary |= pulls.summary(pulled)
-        RunStore(chosen.directory).finish(session.run, code, summary)
+        anchored_store(chosen.inventory).finish(session.run, code, summary)
     if as_json:
         for one in outcome.records.values():
             for change in dict.fromkeys(one.changes):

@@ -13,7 +13,7 @@ from clusterctl.engine.playbook import Runner
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED
 from clusterctl.rollout import opening, tables
 from clusterctl.rollout.preflight import PreflightReport, run_preflight
-from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import anchored_store
 
 
 @click.command("preflight")
@@ -42,7 +42,8 @@ def run(named: Path | None, limit: str | None, *, as_json: bool, passwords: Pass
         report = run_preflight(session, chosen.names)
         code = EXIT_INTERRUPTED if report.interrupted else EXIT_CLUSTER_BAD if report.errors else EXIT_GOOD
         findings = [finding.as_record() for finding in report.findings]
-        RunStore(chosen.directory).finish(session.run, code, {"findings": findings, "busy": report.busy})
+        store = anchored_store(chosen.inventory)
+        store.finish(session.run, code, {"findings": findings, "busy": report.busy})
     show(report, as_json=as_json)
     if as_json:
         hosts = {name: state.value for name, state in report.states.items()}

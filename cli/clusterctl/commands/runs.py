@@ -1,4 +1,4 @@
-"""`clusterctl runs list|show`: what was done to this cluster, and how it ended."""
+"""`clusterctl runs list|show|verify`: what was done to this cluster, how it ended, if its record is whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import click
 
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.engine.wording import counted
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterctl.report import files, terminal
+from clusterctl.runs import chain
 from clusterctl.runs.events import open_containers
 from clusterctl.runs.state import RunState, duration_s, state_of
 from clusterctl.runs.store import Run, RunStore
@@ -81,6 +84,41 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         console.write(f"\n{text}")
     elif chosen.summary:
         console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2), markup=False)
+
+
+@command.command("verify")
+@click.option("--head", help="A head from a report or from syslog: it must be in the chain.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.pass_context
+def verify(context: click.Context, head: str | None, as_json: bool) -> None:
+    """Compare the records of all runs with the hash chain. Exit code 1 if they differ.
+
+    Only a head kept elsewhere shows that nobody with access to this directory wrote the chain again.
+    """
+    directory = find_cluster_directory(context.obj)
+    checked = chain.verify(directory, head)
+    if as_json:
+        console.emit({"type": "chain", **asdict(checked), "head": checked.newest, "good": checked.good})
+    else:
+        for problem in checked.problems:
+            console.RESULTS.print(problem, markup=False)
+        console.RESULTS.print(_chain_sentence(checked), markup=False)
+    context.exit(EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD)
+
+
+def _chain_sentence(checked: chain.Verified) -> str:
+    if not checked.good:
+        return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
+    if not checked.links:
+        return "no run is recorded in a chain yet"
+    chained = f"{counted(checked.runs, 'run')} in {counted(checked.links, 'link')}"
+    found = f"{chained}, unchanged; head {checked.newest}"
+    if checked.anchored:
+        return f"{found}\nnothing up to link {checked.anchored} was changed since the given head was printed"
+    return (
+        f"{found}\nwithout --head this does not show that nobody wrote the chain again; "
+        "heads are in reports, and in syslog where site_syslog is set"
+    )
 
 
 def record_of(run: Run) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.report.view import bytes_text
+from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
 RESULT = "result.json"
@@ -27,10 +29,15 @@ REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
 MODE = 0o644
 
 
-def write_all(run: Run, document: Document) -> Path:
-    """Write the result and every report into the run's directory; returns the HTML page's path."""
+def write_result(run: Run, document: Document) -> None:
+    """Write the result into the run's directory."""
     with gc_paused():
         replace_file(run.path(RESULT), pieces(document.members()), MODE)
+
+
+def write_reports(run: Run, document: Document) -> Path:
+    """Write every report into the run's directory; returns the HTML page's path."""
+    with gc_paused():
         for name, renderer in REPORTS.values():
             replace_file(run.path(name), renderer(document), MODE)
     return run.path(REPORTS["html"][0])
@@ -73,7 +80,7 @@ def load(run: Run) -> Document:
     if path.stat().st_size > reading.MAX_BYTES:
         raise _unreadable(path, f"it is larger than {bytes_text(reading.MAX_BYTES)}")
     try:
-        return reading.read(path.read_bytes())
+        return replace(reading.read(path.read_bytes()), chain_head=chain.head_of(run.directory))
     except (OSError, CannotReadError) as error:
         raise _unreadable(path, str(error)) from error
 

@@ -51,6 +51,8 @@ def render(document: Document) -> str:
         lines += [_row(group.check, row) for row in group.rows]
         if group.passed:
             lines.append(f"| {_text(group.check)} | pass | {counted(len(group.passed), 'subject')} | | | |")
+    if document.chain_head:
+        lines += ["", f"Head of the run chain: `{document.chain_head}` (`clusterctl runs verify --head`)."]
     return "\n".join(lines) + "\n"
 
 

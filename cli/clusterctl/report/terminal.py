@@ -52,6 +52,8 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     console.print(_table(document, reasons | {question.because for question in questions}))
     counted = ", ".join(f"{count} {view.WORDS[outcome]}" for outcome, count in view.covered(document))
     console.print(f"coverage: {document.coverage.expected} expected: {counted}")
+    if document.chain_head:
+        console.print(f"[dim]run chain: head {document.chain_head}[/]", soft_wrap=True)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 

@@ -23,6 +23,7 @@ from clusterctl.rollout.scope import require_something_to_do
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.unfinished import Unfinished
 from clusterctl.runs.store import Run, RunStore
+from clusterctl.runs.syslog import anchored_store
 
 NOT_RECORDED = "how it ended is not in the run's record"
 
@@ -61,7 +62,7 @@ def apply(
     allowed = (
         offline.require_settings(chosen.inventory, chosen.hosts, asked.tags) if request.offline else None
     )
-    store, unfinished = RunStore(chosen.directory), Unfinished()
+    store, unfinished = anchored_store(chosen.inventory), Unfinished()
     with mutex.held(chosen.directory, "apply"), remove_call_logs(chosen.directory):
         with opening.session(chosen, "apply", asked.arguments, passwords=request.passwords,
                              as_json=request.as_json, extra_vars=asked.extra_vars,

@@ -23,6 +23,7 @@ from clusterctl.rollout.session import Session
 from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served
 from clusterctl.runs.state import RunState, state_of
 from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import anchored_store
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def session(
     """A run with journal and display. The block ends it with `RunStore.finish`; an error here does."""
     directory = chosen.directory
     forks = logins_at_once(chosen.hosts)
-    store = RunStore(directory)
+    store = anchored_store(chosen.inventory)
     sweep(store, directory)
     run = store.create(kind, arguments)
     display = choose(kind, as_json=as_json)

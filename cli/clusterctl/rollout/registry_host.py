@@ -19,6 +19,7 @@ from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, Clu
 from clusterctl.rollout import leases, opening
 from clusterctl.rollout.session import WaveLimits, play
 from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import anchored_store
 
 # A registry of many terabytes is read twice by a backup, and nothing is said meanwhile.
 TIME_LIMIT_S = 24 * 3600.0
@@ -103,7 +104,7 @@ def run_operation(
                 limits = WaveLimits(TIME_LIMIT_S, SILENT_S)
                 outcome = play(session, operation.playbook, [host.name], check=operation.check, limits=limits)
                 result = _result(session.run.id, host.name, outcome)
-        RunStore(chosen.directory).finish(session.run, result.exit_code, result.as_record())
+        anchored_store(chosen.inventory).finish(session.run, result.exit_code, result.as_record())
     return result
 
 

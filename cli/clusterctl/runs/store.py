@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
+from clusterctl.runs import chain
 
 RUN_FILE = "run.json"
 
@@ -52,10 +53,13 @@ def now() -> str:
 
 
 class RunStore:
-    """The runs of one cluster, newest last."""
+    """The runs of one cluster, newest last. ``on_link`` is called with the link of each run that ends."""
 
-    def __init__(self, cluster: ClusterDirectory) -> None:
+    def __init__(
+        self, cluster: ClusterDirectory, on_link: Callable[[chain.Link], None] = lambda _link: None
+    ) -> None:
         self._cluster = cluster
+        self._on_link = on_link
 
     def create(self, kind: str, arguments: Sequence[str]) -> Run:
         """Start a run: its directory and run.json exist when this returns."""
@@ -83,7 +87,7 @@ class RunStore:
     def finish(self, run: Run, exit_code: int, summary: Mapping[str, Any]) -> Run:
         """Record how a run ended."""
         ended = replace(run, finished=now(), exit_code=exit_code, summary=dict(summary))
-        _save(ended)
+        self._record(ended)
         return ended
 
     @contextlib.contextmanager
@@ -104,8 +108,12 @@ class RunStore:
     def annotate(self, run: Run, summary: Mapping[str, Any]) -> Run:
         """Replace the summary of a run; when and how it ended stays as it is."""
         changed = replace(run, summary=dict(summary))
-        _save(changed)
+        self._record(changed)
         return changed
+
+    def _record(self, run: Run) -> None:
+        _save(run)
+        self._on_link(chain.append(self._cluster, run.id))
 
     def readable(self) -> Iterator[Run]:
         """The runs whose records this user may read and this version knows."""

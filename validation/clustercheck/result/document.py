@@ -16,7 +16,8 @@ SCHEMA = "clusterctl/result/1"
 
 @dataclass(frozen=True)
 class Document:
-    """One validation. ``raw`` is the raw evidence by node, for the caller to store; the JSON has it not."""
+    """One validation. ``raw`` is the raw evidence by node, for the caller to store; ``chain_head`` is what
+    reports print of the record that the caller keeps. The JSON has neither."""
 
     run: str
     started: str
@@ -29,6 +30,7 @@ class Document:
     environment: Mapping[str, Any]
     simulated: bool = False
     raw: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    chain_head: str = field(default="", compare=False)
 
     @property
     def verdict(self) -> str:

@@ -23,7 +23,8 @@ from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, exit_code, looked_at
 from clusterctl.registry.images.registries import Destination
 from clusterctl.rollout import tables
-from clusterctl.runs.store import RunStore, now
+from clusterctl.runs.store import now
+from clusterctl.runs.syslog import anchored_store
 
 
 @dataclass
@@ -103,7 +104,7 @@ def bring(job: TransferJob, *, as_json: bool) -> int:
     Raises ClusterctlError (``images.record-unreadable``) before anything moves.
     """
     mirrored.brought(job.inventory.directory)
-    store = RunStore(job.inventory.directory)
+    store = anchored_store(job.inventory)
     run = store.create(job.kind, job.plan.names)
     with store.finished_on_error(run):
         outcomes = job.done()

@@ -24,7 +24,8 @@ from clusterctl.registry.images.declared import asked_host, nodes_driver, regist
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.recipe import SETTING, BuildRecipe, context_of, declared_recipes
 from clusterctl.registry.images.registries import Destination, writable
-from clusterctl.runs.store import RunStore, now
+from clusterctl.runs.store import now
+from clusterctl.runs.syslog import anchored_store
 
 
 @click.command("build")
@@ -61,7 +62,7 @@ def command(
     if check:
         return _show(orders, as_json=as_json)
     mirrored.brought(inventory.directory)
-    store = RunStore(inventory.directory)
+    store = anchored_store(inventory)
     run = store.create("build", [recipe.name for recipe in recipes])
     engine = Engine(run.path("build.log"))
     found: dict[str, Built | ExplainedError] = {}

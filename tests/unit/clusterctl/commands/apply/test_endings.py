@@ -9,6 +9,7 @@ import pytest
 
 from clusterctl.engine import lease_book
 from clusterctl.errors import ClusterctlError
+from clusterctl.runs import chain
 from clusterctl.runs.store import RunStore
 
 from .played import records
@@ -132,3 +133,12 @@ def test_a_reader_that_goes_away_neither_stops_the_work_nor_hides_how_it_ended(
     ansible.fails = {"registry01": "no"}
     assert clusterctl("apply", "--yes", *form) == 1
     assert RunStore(cluster).get("last").exit_code == 1
+
+
+@pytest.mark.parametrize("words", [("apply", "--yes"), ("plan",), ("preflight",)])
+def test_the_record_of_a_run_is_whole_when_the_command_returns(clusterctl, cluster, ansible, words):
+    """Nothing is written to a run's files after its link in the chain."""
+    clusterctl(*words)
+    checked = chain.verify(cluster)
+    assert checked.links > 0
+    assert checked.problems == ()

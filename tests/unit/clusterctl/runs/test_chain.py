@@ -1,0 +1,147 @@
+"""The chain over the runs' records: what was changed, removed or added since is found."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from clusterctl import main
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.runs import chain
+from clusterctl.runs.store import RunStore
+from clusterctl.runs.syslog import send_head
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterDirectory:
+    """Three finished runs, the second with a result."""
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    directory = ClusterDirectory(tmp_path)
+    store = RunStore(directory)
+    for number in range(3):
+        run = store.create("apply", [])
+        run.journal.write_text(f'{{"number": {number}}}\n')
+        if number == 1:
+            run.path("result.json").write_text("{}\n")
+        store.finish(run, 0, {"changed": number})
+    return directory
+
+
+def runs(cluster: ClusterDirectory) -> list[Path]:
+    return sorted(cluster.runs.iterdir())
+
+
+def test_an_untouched_record_has_no_problem(cluster: ClusterDirectory) -> None:
+    checked = chain.verify(cluster)
+    assert (checked.links, checked.runs, checked.problems) == (3, 3, ())
+    assert chain.head_of(runs(cluster)[2]) == checked.newest
+
+
+@pytest.mark.parametrize("name", ["run.json", "journal.jsonl", "result.json"])
+def test_a_changed_file_is_named(cluster: ClusterDirectory, name: str) -> None:
+    with (runs(cluster)[1] / name).open("a") as stream:
+        stream.write(" ")
+    assert chain.verify(cluster).problems == (f"{name} of run {runs(cluster)[1].name} was changed",)
+
+
+def test_what_was_removed_or_added_is_named(cluster: ClusterDirectory) -> None:
+    first, second, third = runs(cluster)
+    (second / "result.json").unlink()
+    (first / "result.json").write_text("{}")
+    for path in third.iterdir():
+        path.unlink()
+    third.rmdir()
+    assert set(chain.verify(cluster).problems) == {
+        f"result.json of run {second.name} was removed",
+        f"result.json of run {first.name} was added",
+        f"run {third.name} was removed",
+    }
+
+
+def test_a_run_that_is_recorded_again_is_compared_with_its_newest_link(cluster: ClusterDirectory) -> None:
+    store = RunStore(cluster)
+    store.annotate(store.get("last"), {"open_jobs": 0})
+    checked = chain.verify(cluster)
+    assert (checked.links, checked.runs, checked.problems) == (4, 3, ())
+
+
+def test_a_changed_cut_or_exchanged_link_is_found(cluster: ClusterDirectory) -> None:
+    file = chain.chain_file(cluster)
+    first, second, third = file.read_text().splitlines()
+    changed = json.dumps({**json.loads(second), "at": "2020-01-01T00:00:00+00:00"})
+    for lines in (
+        [first, changed, third],
+        [first, third],
+        [second, third],
+        [second, first, third],
+        ["{}", third],
+    ):
+        file.write_text("".join(f"{line}\n" for line in lines))
+        assert chain.verify(cluster).problems, lines
+
+
+def test_a_run_missing_from_the_chain_is_found(cluster: ClusterDirectory) -> None:
+    record = runs(cluster)[2] / "run.json"
+    planted = cluster.runs / "20991231T000000000-validate-beef"
+    planted.mkdir()
+    later = {**json.loads(record.read_text()), "id": planted.name, "finished": "2099-12-31T00:00:00Z"}
+    (planted / "run.json").write_text(json.dumps(later))
+    assert chain.verify(cluster).problems == (f"run {planted.name} ended and is not in the chain",)
+
+
+def test_only_a_head_kept_elsewhere_shows_a_chain_that_was_written_again(cluster: ClusterDirectory) -> None:
+    kept = chain.verify(cluster).newest
+    assert chain.verify(cluster, kept).anchored == 3
+    names = [path.name for path in runs(cluster)]
+    (runs(cluster)[0] / "journal.jsonl").write_text("other\n")
+    chain.chain_file(cluster).unlink()
+    for name in names:
+        chain.append(cluster, name)
+    assert chain.verify(cluster).good
+    assert "no link has the head" in chain.verify(cluster, kept).problems[0]
+
+
+def test_a_torn_line_is_closed_off_and_named(cluster: ClusterDirectory) -> None:
+    with chain.chain_file(cluster).open("a") as stream:
+        stream.write('{"number": 4, "at"')
+    chain.append(cluster, runs(cluster)[0].name)
+    checked = chain.verify(cluster)
+    assert checked.links == 4
+    assert checked.problems == ("line 4 of chain.jsonl is not a link",)
+
+
+def test_the_command_says_what_it_proves(
+    cluster: ClusterDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        code = main.run(["-C", str(cluster.root), "runs", "verify", *words])
+        return code, capsys.readouterr().out
+
+    code, text = run()
+    assert code == 0
+    assert "without --head this does not show" in text
+    code, text = run("--head", chain.verify(cluster).newest)
+    assert code == 0
+    assert "nothing up to link 3 was changed" in text
+    (runs(cluster)[0] / "journal.jsonl").write_text("other\n")
+    code, text = run("--json")
+    assert code == 1
+    assert json.loads(text)["problems"] == [f"journal.jsonl of run {runs(cluster)[0].name} was changed"]
+
+
+def test_syslog_gets_one_line_with_the_head(cluster: ClusterDirectory) -> None:
+    link = chain.read(cluster)[0][-1]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(5)
+        assert send_head(f"udp://127.0.0.1:{listener.getsockname()[1]}", "lab", link) == ""
+        line = listener.recv(4096).decode()
+    assert f"cluster=lab run={link.run} link=3 head={link.head}" in line
+
+
+@pytest.mark.parametrize("address", ["/nowhere/log", "http://127.0.0.1", "udp://"])
+def test_a_syslog_that_cannot_be_reached_is_said(cluster: ClusterDirectory, address: str) -> None:
+    assert address in send_head(address, "lab", chain.read(cluster)[0][-1])
