@@ -22,7 +22,7 @@ Figures = Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]]
 def table(figures: Figures) -> str:
     """A row a size and a kind; what stands between slashes is of one, two and three faults."""
     lines = [
-        "| nodes | faults of kind | blamed right, of 1 / 2 / 3 | cannot tell | blamed wrongly | "
+        "| nodes | faults of kind | correctly isolated, of 1 / 2 / 3 | cannot tell | false positive | "
         "rounds: middle, most | at most | trials, most | searches |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -53,7 +53,7 @@ def node_bound(nodes: int) -> int:
 def totals(figures: Figures) -> str:
     """All searches of a size that had something to tell; of faults of nodes the rounds next to their goal."""
     lines = [
-        "| nodes | searches | blamed right | cannot tell | blamed wrongly | most rounds | at most | "
+        "| nodes | searches | correctly isolated | cannot tell | false positive | most rounds | at most | "
         "most for faults of nodes | of 2 log2(N) + 8 |",
         "|---|---|---|---|---|---|---|---|---|",
     ]

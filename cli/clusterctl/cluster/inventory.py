@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster import quarantine
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
@@ -212,9 +213,9 @@ def _port(variables: Variables, name: str) -> int:
         return int(declared)
     except (TypeError, ValueError):
         raise ClusterctlError(
-            f"ansible_port of {name} is {declared!r}, and no number",
+            f"ansible_port of {name} is {shortened(repr(declared), 80)}, which is not a number",
             code="inventory.port",
-            where=name,
+            where=f"{name}: ansible_port",
         ) from None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from clustercheck.parse.plain_text import shortened
 from clustercheck.spec import ClusterSpec, Mount, NodeSettings, NodeSpec, mig_layout
 from clusterctl.cluster.exclusions import exclusions
 from clusterctl.cluster.inventory import Host, Inventory
@@ -104,7 +105,9 @@ def _number(host: Host, name: str, *, code: str) -> int | None:
         return None if value in (None, "") else int(value)
     except (TypeError, ValueError):
         raise ClusterctlError(
-            f"{name} of {host.name} is {value!r}, and no number", code=code, where=host.name
+            f"{name} of {host.name} is {shortened(repr(value), 80)}, which is not a number",
+            code=code,
+            where=f"{host.name}: {name}",
         ) from None
 
 
