@@ -107,14 +107,24 @@ def command(
     """
     if listing and self_test:
         raise click.UsageError("--list and --self-test are two requests: make one of them")
+    if save_baseline and request.checks:
+        raise click.UsageError("--save-baseline keeps a whole validation: omit --checks")
+    code = _answer_without_a_run(request, listing, self_test, acknowledge, as_json=as_json)
+    return _validate(request, save_baseline, yes=yes, as_json=as_json) if code is None else code
+
+
+def _answer_without_a_run(
+    request: ValidateRequest, listing: bool, self_test: bool, acknowledge: str | None, *, as_json: bool
+) -> int | None:
+    """The exit code of a request that validates nothing, None if it is not one."""
     if listing:
         return validate_explained.list_checks(request.suite, request.checks, as_json=as_json)
     if self_test:
         return validate_explained.self_test(as_json=as_json)
-    if save_baseline and request.checks:
-        raise click.UsageError("--save-baseline keeps a whole validation: omit --checks")
-    if acknowledge is not None:
-        return _acknowledge(request.cluster, acknowledge)
+    return None if acknowledge is None else _acknowledge(request.cluster, acknowledge)
+
+
+def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_json: bool) -> int:
     plan = make_plan(request)
     announcement.say(plan.spec, plan.suite, plan.baseline)
     if request.force_busy and not (yes or _agreed()):
