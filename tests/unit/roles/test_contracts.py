@@ -16,6 +16,8 @@ from tests.support.tree import ROOT
 INTERNAL = {"background_job"}  # only tasks that other roles include: no settings
 ROLES = sorted({path.name for path in (ROOT / "roles").iterdir() if path.is_dir()} - INTERNAL)
 
+ROLES_WITH_VARS = [role for role in ROLES if (ROOT / "roles" / role / "vars/main.yml").exists()]
+
 
 def read(role: str, path: str):
     return yaml.safe_load((ROOT / "roles" / role / path).read_text())
@@ -88,6 +90,17 @@ def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> Non
             text = path.read_text()
             assert not re.search(r"ansible\.builtin\.shell|ignore_errors|failed_when: false", text), path
             assert not re.search(r"clusterlab|in_lab|simulated", text), path
+
+
+def test_keys_of_daemon_json_are_asked_for_by_settings_of_the_role() -> None:
+    """A remedy of docker_daemon_config names the setting by this."""
+    asked = {role: read(role, "vars/main.yml").get(f"_{role}_asked", {}) for role in ROLES_WITH_VARS}
+    assert {role for role, settings in asked.items() if settings} == {
+        "container_runtime",
+        "nvidia_container_toolkit",
+    }
+    for role, settings in asked.items():
+        assert set(settings) <= set(options(role)), "a key here is the name of a setting of the role"
 
 
 def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:
