@@ -32,8 +32,19 @@ def test_every_setting_has_the_roles_name_and_has_a_default_unless_required(role
     for name, option in options(role).items():
         assert name.startswith(f"{role}_")
         assert ("default" in option) is not option.get("required", False), (
-            f"{name} is either required or has a default; an unset text has the default ''"
+            f"{name} is either required or has a default; text that may stay unset has '', a number 0, "
+            "or -1 if 0 means something"
         )
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_number_that_may_stay_unset_says_what_its_default_means(role: str) -> None:
+    for name, option in options(role).items():
+        if option["type"] in ("int", "float") and option.get("default") in (0, -1):
+            assert re.search(rf"(?<![\d-]){option['default']}\b", option["description"]), (
+                f"{name}: a number that may stay unset has the default 0, or -1 if 0 means something, "
+                "and its description says what that means"
+            )
 
 
 def booleans(specified: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
@@ -101,6 +112,9 @@ def test_keys_of_daemon_json_are_asked_for_by_settings_of_the_role() -> None:
     }
     for role, settings in asked.items():
         assert set(settings) <= set(options(role)), "a key here is the name of a setting of the role"
+        if settings:
+            tasks = "".join(path.read_text() for path in (ROOT / "roles" / role / "tasks").glob("*.yml"))
+            assert f'asked_by: "{{{{ _{role}_asked }}}}"' in tasks
 
 
 def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:
