@@ -48,8 +48,9 @@ def spoken(root: Path, pattern: str, better: str) -> list[str]:
     listed = subprocess.run(
         ["git", "grep", "--untracked", "-nIioP", rf"\b({pattern})\b", "--", *ROOMS],
         cwd=root, capture_output=True, text=True, check=False,
-    ).stdout  # fmt: skip
-    hits = (line.split(":", 2) for line in listed.splitlines() if not line.startswith(EXEMPT))
+    )  # fmt: skip
+    assert listed.returncode in (0, 1), listed.stderr  # 1: nothing found
+    hits = (line.split(":", 2) for line in listed.stdout.splitlines() if not line.startswith(EXEMPT))
     return [f'{file}:{number}: found "{words}"; write "{better}"' for file, number, words in hits]
 
 
