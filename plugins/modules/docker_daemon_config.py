@@ -43,6 +43,7 @@ description:
 options:
   path: {description: The file, type: path, default: /etc/docker/daemon.json}
   options: {description: Keys to merge, type: dict, default: {}}
+  asked_by: {description: "Those of O(options) by the setting that asks for each", type: dict, default: {}}
   without: {description: "Items of ours to take out of lists, by key", type: dict, default: {}}
   optional:
     description: Keys of O(options) that are omitted, with a warning, if a flag of the unit has another value.
@@ -85,6 +86,9 @@ code:
   returned: when the cause is known
   type: str
 """
+
+
+OPERATORS_SETTING = "container_runtime_daemon_options"
 
 
 def merge(current: Any, wanted: Any) -> Any:
@@ -207,6 +211,12 @@ def without_flags(options: dict[str, Any], flags: dict[str, list[str]]) -> tuple
     return free, sorted(key for key in both if not said_already(key, options[key], flags[key]))
 
 
+def asking_settings(asked_by: dict[str, dict[str, Any]], keys: list[str]) -> list[str]:
+    """The settings that ask for one of these keys, each with the keys."""
+    asked = {setting: sorted(options.keys() & set(keys)) for setting, options in asked_by.items()}
+    return [f"{setting} for {', '.join(names)}" for setting, names in asked.items() if names]
+
+
 def refuse_contradictions(module: AnsibleModule, keys: list[str]) -> None:
     """Fail for keys that the file and a flag of the unit would both have, with different values."""
     if keys:
@@ -215,8 +225,7 @@ def refuse_contradictions(module: AnsibleModule, keys: list[str]) -> None:
             "Docker does not start at its next restart. Nothing was changed.",
             clusterctl={
                 "remedy": f"keep one: the command line (systemctl cat {UNIT}), the file or the setting "
-                "(container_runtime_daemon_options; container_runtime_lock_memory for default-ulimits, "
-                "nvidia_container_toolkit_cgroup_driver for exec-opts)"
+                f"({', '.join([OPERATORS_SETTING, *asking_settings(module.params['asked_by'], keys)])})"
             },
         )
 
@@ -327,6 +336,7 @@ def main() -> None:
         argument_spec={
             "path": {"type": "path", "default": "/etc/docker/daemon.json"},
             "options": {"type": "dict", "default": {}},
+            "asked_by": {"type": "dict", "default": {}},
             "without": {"type": "dict", "default": {}},
             "optional": {"type": "list", "elements": "str", "default": []},
             "reads_at_start": {"type": "list", "elements": "path", "default": []},

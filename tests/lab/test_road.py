@@ -12,15 +12,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tests.support.lab_limits import NOT_IN_A_LAB
 
 pytestmark = pytest.mark.lab
 
-# What virtual nodes without RDMA and DCGM, whose ranks meet over gloo, do not have.
-NOT_IN_A_LAB = {
-    "firmware-alike", "cpu-governor", "memory-errors", "pcie-acs", "iommu", "dcgm-diag",
-    "infiniband-port", "infiniband-errors", "infiniband-firmware", "rails-alike", "roce", "roce-flow-control",
-    "nccl-transport", "reduce-scatter", "all-to-all",
-}  # fmt: skip
 BOUND_S = 300.0  # a validate with a fault in it succeeds within this, whatever the fault
 
 
@@ -95,7 +90,7 @@ def test_a_good_cluster_is_validated(applied_lab: Any, repository: Path) -> None
     coverage = document["coverage"]
     assert coverage["fail"] == coverage["not_run"] == 0
     excluded = [result for result in document["results"] if result["verdict"] == "excluded"]
-    assert {result["check"] for result in excluded} == NOT_IN_A_LAB
+    assert {result["check"] for result in excluded} == NOT_IN_A_LAB, "see tests/support/lab_limits.py"
     assert all(result["because"] for result in excluded)
     assert coverage["pass"] == coverage["expected"] - len(excluded) > 0
     seen = {(r["subject"]["node"], r["subject"]["gpu"]) for r in document["results"] if r["scope"] == "gpu"}

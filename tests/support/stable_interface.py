@@ -128,7 +128,9 @@ def _matches(kind: str, pattern: re.Pattern[str], paths: Any) -> Iterator[str]:
 def add_to(golden: Path, repository: Path) -> None:
     """Adds what is new. What is gone stays listed: the test fails until the old name works again."""
     known = golden.read_text("utf-8").splitlines()
-    golden.write_text("\n".join(sorted({*known, *lines(repository)})) + "\n", "utf-8")
+    if new := set(lines(repository)) - set(known):
+        golden.write_text("\n".join(sorted({*known, *new})) + "\n", "utf-8")
+        print(f"written: {golden}")  # noqa: T201 - as script/reference says of its pages
 
 
 if __name__ == "__main__":

@@ -12,7 +12,10 @@ from clustercheck.parse.reading import CannotReadError
 
 
 class Verdict(StrEnum):
-    """What did not run is never a pass. A warning is shown and counted, and fails no validation."""
+    """What did not run is never a pass. A warning is shown and counted, and fails no validation.
+
+    EXCLUDED is shown as "n/a" if the check does not apply, and as "excluded" if the operator waived it.
+    """
 
     PASS = "pass"  # noqa: S105 - a verdict
     FAIL = "fail"

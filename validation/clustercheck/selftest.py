@@ -11,6 +11,8 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.model import Verdict
 from clustercheck.samples.sample import healthy
 
+NOT_IN_SAMPLE = "if the sample lacks what the check reads, add it in validation/clustercheck/samples/"
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -57,5 +59,7 @@ def _prove_healthy(check: Check, evidence: Evidence) -> Proof:
     if other or not results:
         got = other[0].verdict if other else None
         because = f"{other[0].subject}: {other[0].because}" if other else "the check has no subject"
+        if got is not Verdict.FAIL:
+            because = f"{because}; {NOT_IN_SAMPLE}"
         return Proof(check.id, HEALTHY, Verdict.PASS, got, because)
     return Proof(check.id, HEALTHY, Verdict.PASS, Verdict.PASS, f"{len(results)} subjects")

@@ -14,6 +14,10 @@ from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 
 EXAMPLE_HOSTS = ("gpu01", "gpu02", "registry01")
+OPTION_EXAMPLES = {
+    "--hosts": "--hosts gpu01=10.0.0.1,gpu02=10.0.0.2",
+    "--registry": "--registry registry01=10.0.0.5",
+}
 # The example must not itself be a repository's ignore file.
 RENAMED = {"gitignore": ".gitignore"}
 
@@ -96,14 +100,26 @@ def _pairs(text: str | None, option: str) -> dict[str, str]:
         if not part.strip():
             continue
         name, _, address = (word.strip() for word in part.partition("="))
-        if not name or not address or name in pairs or address in pairs.values() or address.startswith("-"):
+        if because := _describe_problem(name, address, pairs):
             raise ClusterctlError(
-                f"{part.strip()!r} in {option} is no NAME=ADDRESS, or is there twice",
+                f"{part.strip()!r} in {option} {because}",
                 code="init.hosts",
-                hint="For example: --hosts gpu01=10.0.0.1,gpu02=10.0.0.2",
+                hint=f"For example: {OPTION_EXAMPLES[option]}",
             )
         pairs[name] = address
     return pairs
+
+
+def _describe_problem(name: str, address: str, before: dict[str, str]) -> str:
+    """Why this host cannot be added to those before; empty if it can."""
+    if not name or not address:
+        return "is not NAME=ADDRESS"
+    if address.startswith("-"):
+        return "has an address that begins with a dash: ssh would take it for an option"
+    if name in before:
+        return f"names {name} a second time"
+    same = [other for other, taken in before.items() if taken == address]
+    return f"has the address of {same[0]}" if same else ""
 
 
 def _next_steps(directory: Path, *, declared: bool, registry: bool) -> None:

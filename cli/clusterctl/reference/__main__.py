@@ -21,7 +21,7 @@ def generated_files() -> dict[str, str]:
     return {
         "docs/reference/commands.md": commands.render(cli),
         "docs/reference/settings.md": settings.render(settings_by_name),
-        "docs/reference/checks.md": checks.render(CHECKS, suites()),
+        "docs/reference/checks.md": checks.render(CHECKS, suites(), known().values()),
         "docs/reference/faults.md": faults.render(known().values()),
         "docs/troubleshooting.md": codes.render(explanations().values()),
         **roles.render(settings_by_name),

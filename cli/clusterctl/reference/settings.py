@@ -23,7 +23,8 @@ and value before it touches a host: file, line, and what was meant. A variable o
 
 A setting that is not set has the default of this page; to unset one, remove its line. A boolean is `true` or
 `false` (`yes`, `no`, `on`, `off`, `1` and `0` in any case mean the same), never empty or null. A third state,
-"as found on the host", is called `auto`, and is the default of such a setting."""
+"as found on the host", is called `auto`, and is the default of such a setting. A number that may stay unset
+has the default 0, or -1 if 0 means something; its description says what the default means."""
 
 CONNECTION = """\
 ## Connection

@@ -10,7 +10,7 @@ from clustercheck.running.suites import Suite
 from clustercheck.selftest import HEALTHY, Proof
 from clusterctl.engine.wording import counted
 
-WIDTH, INDENT = 100, 14
+WIDTH, INDENT = 100, 24
 
 
 def explained(suite: Suite) -> str:
@@ -29,7 +29,7 @@ def explained(suite: Suite) -> str:
         heavy = f", of job {check.job}" if check.job else ""
         lines += ["", f"{check.id}: {check.title}; one result per {check.scope}{heavy}"]
         faults = ", ".join(fault.name for fault in check.faults)
-        for word, text in (*phrases(check), ("must catch", faults)):
+        for word, text in (*phrases(check), ("seeded faults", faults)):
             lines.append(_hanging(word, text))
     return "\n".join(lines) + "\n"
 

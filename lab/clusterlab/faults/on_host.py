@@ -1,4 +1,7 @@
-"""What faults of a host share: two shell scripts, or a file that is laid over another."""
+"""What faults of a host share: two shell scripts, or a file that is laid over another.
+
+Prefer what a reboot undoes (a mount, a file in `KEPT`, a stopped unit): a host that is off needs no clearing.
+"""
 
 from __future__ import annotations
 

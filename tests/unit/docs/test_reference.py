@@ -45,6 +45,16 @@ def test_a_file_that_differs_is_written_again(tmp_path: Path, made: dict[str, st
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in made} == made
 
 
+def test_the_page_of_checks_names_those_that_warn_and_the_lab_faults_of_each(made: dict[str, str]) -> None:
+    page = made["docs/reference/checks.md"]
+    warnings = page[page.index("## Warnings") : page.index("## Suites")]
+    assert "- [cpu-governor](#cpu-governor)\n" in warnings and "gpu-ecc" not in warnings
+    ecc = page[page.index("## gpu-ecc\n") :]
+    assert "- lab faults: `ecc-off`, `ecc-uncorrectable`, `sram-threshold`\n" in ecc[: ecc.index("\n## ")]
+    governor = page[page.index("## cpu-governor\n") :]
+    assert "- lab faults: none" in governor[: governor.index("\n## ")]
+
+
 def test_every_option_and_command_says_what_it_is(made: dict[str, str]) -> None:
     lines = made["docs/reference/commands.md"].splitlines()
     empty = [

@@ -38,6 +38,7 @@ def tree(tmp_path: Path) -> Path:
         if (ROOT / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
+    subprocess.run(["git", "init", "--quiet", str(copy)], check=True)  # tests ask git for the files
     return copy
 
 
@@ -59,7 +60,11 @@ def take(tree: Path, steps: str) -> list[str]:
 
 def check(tree: Path, steps: str) -> None:
     """Run the tests that end the road."""
-    command = re.search(r"^```sh\n\.venv/bin/pytest -q (.*?)\n```", steps, re.MULTILINE | re.DOTALL)
+    assert "\n```sh\n.venv/bin/ruff format . && .venv/bin/ruff check .\n.venv/bin/pytest" in steps
+    if python := [name for name, *_ in STEP.findall(steps) if name.endswith(".py")]:
+        run(tree, "-m", "ruff", "format", "--check", "--no-cache", *python)
+        run(tree, "-m", "ruff", "check", "--no-cache", *python)
+    command = re.search(r"^\.venv/bin/pytest -q (.*?)\n```", steps, re.MULTILINE | re.DOTALL)
     assert command, "the road names no tests"
     run(tree, *PYTEST, *command[1].replace("\\\n", " ").split())
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar, trust_as_template
 from ansible_collections.clusterctl.cluster.plugins.modules import registry_mirrors
+from tests.support.role_variables import templated
 
 TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")  # of a line
 ALL_TEMPLATES = re.compile(r"\{\{.*\}\}", re.DOTALL)  # a mapping in a template may end in braces, too
@@ -107,14 +106,6 @@ def fallbacks(said: object) -> list[bool]:
 
 @pytest.mark.parametrize(("said", "limits"), [(True, True), ("yes", True), (False, False), ("no", False)])
 def test_memory_is_locked_only_where_that_is_wanted(repository: Path, said: object, limits: bool) -> None:
-    role = repository / "roles" / "container_runtime"
-    variables = {
-        **yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")),
-        "container_runtime_lock_memory": said,
-        "__container_runtime_rdma": {"matched": 8},
-    }
-    own = yaml.safe_load((role / "vars/main.yml").read_text(encoding="utf-8"))
-    name = next(key for key, value in own.items() if "lock_memory" in str(value))
-    templar = Templar(DataLoader(), variables=variables)
-    made = templar.template(trust_as_template(own[name]))
+    variables = {"container_runtime_lock_memory": said, "__container_runtime_rdma": {"matched": 8}}
+    made = templated(repository, "container_runtime", "_container_runtime_options", variables)
     assert ("default-ulimits" in made) is limits

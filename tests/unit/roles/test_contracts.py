@@ -16,6 +16,8 @@ from tests.support.tree import ROOT
 INTERNAL = {"background_job"}  # only tasks that other roles include: no settings
 ROLES = sorted({path.name for path in (ROOT / "roles").iterdir() if path.is_dir()} - INTERNAL)
 
+ROLES_WITH_VARS = [role for role in ROLES if (ROOT / "roles" / role / "vars/main.yml").exists()]
+
 
 def read(role: str, path: str):
     return yaml.safe_load((ROOT / "roles" / role / path).read_text())
@@ -30,8 +32,19 @@ def test_every_setting_has_the_roles_name_and_has_a_default_unless_required(role
     for name, option in options(role).items():
         assert name.startswith(f"{role}_")
         assert ("default" in option) is not option.get("required", False), (
-            f"{name} is either required or has a default; an unset text has the default ''"
+            f"{name} is either required or has a default; text that may stay unset has '', a number 0, "
+            "or -1 if 0 means something"
         )
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_number_that_may_stay_unset_says_what_its_default_means(role: str) -> None:
+    for name, option in options(role).items():
+        if option["type"] in ("int", "float") and option.get("default") in (0, -1):
+            assert re.search(rf"(?<![\d-]){option['default']}\b", option["description"]), (
+                f"{name}: a number that may stay unset has the default 0, or -1 if 0 means something, "
+                "and its description says what that means"
+            )
 
 
 def booleans(specified: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
@@ -88,6 +101,20 @@ def test_no_role_uses_shell_ignores_errors_or_asks_for_the_lab(role: str) -> Non
             text = path.read_text()
             assert not re.search(r"ansible\.builtin\.shell|ignore_errors|failed_when: false", text), path
             assert not re.search(r"clusterlab|in_lab|simulated", text), path
+
+
+def test_keys_of_daemon_json_are_asked_for_by_settings_of_the_role() -> None:
+    """A remedy of docker_daemon_config names the setting by this."""
+    asked = {role: read(role, "vars/main.yml").get(f"_{role}_asked", {}) for role in ROLES_WITH_VARS}
+    assert {role for role, settings in asked.items() if settings} == {
+        "container_runtime",
+        "nvidia_container_toolkit",
+    }
+    for role, settings in asked.items():
+        assert set(settings) <= set(options(role)), "a key here is the name of a setting of the role"
+        if settings:
+            tasks = "".join(path.read_text() for path in (ROOT / "roles" / role / "tasks").glob("*.yml"))
+            assert f'asked_by: "{{{{ _{role}_asked }}}}"' in tasks
 
 
 def test_a_role_that_runs_without_another_assumes_the_others_defaults() -> None:

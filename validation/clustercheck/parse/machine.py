@@ -1,4 +1,8 @@
-"""What kind of machine a node is."""
+"""What kind of machine a node is.
+
+A check of hardware or firmware asks `virtual`: neither a container nor a virtual machine has its own.
+What depends on the kernel, as its log does, asks `in_container`: a virtual machine has its own kernel.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from clustercheck.checks.base import Check
+from clustercheck.model import Verdict
 from clustercheck.running.suites import Suite
 
 
@@ -15,9 +16,22 @@ def phrases(check: Check) -> tuple[tuple[str, str], ...]:
         ("how", check.method),
         ("requires", check.requires),
         ("expects", check.expectation),
-        ("a failure", f"{check.severity}: {check.severity.means}"),
+        (_negative(check), f"{check.severity}: {check.severity.means}"),
         ("what to do", check.remedy),
     )
+
+
+def may_warn(check: Check) -> bool:
+    """Whether it has a warning among its verdicts, as its seeded faults prove."""
+    return any(fault.verdict is Verdict.WARNING for fault in check.faults)
+
+
+def _negative(check: Check) -> str:
+    """The verdicts that its severity is about."""
+    if not may_warn(check):
+        return "a failure"
+    fails = any(fault.verdict is Verdict.FAIL for fault in check.faults)
+    return "a failure or warning" if fails else "a warning"
 
 
 def record(check: Check) -> dict[str, Any]:

@@ -111,8 +111,12 @@ def probe_record(node: int) -> dict[str, Any]:
             "hostname": f"gpu{node:02d}",
             "boot_id": f"{node:032x}",
             "kernel": "6.1.0-40-amd64",
+            "architecture": "x86_64",
             "os": {"ID": "debian", "VERSION_ID": "12", "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)"},
             "uptime_s": 3600.0,
+            "cpus": 256,
+            "product": "GPU server 8",
+            "bios": "1.3.8",
         },
         "nvidia_smi": program(smi_xml(node)),
         "gpu_list": program(gpu_list_text(node)),
@@ -156,7 +160,12 @@ def probe_record(node: int) -> dict[str, Any]:
         "dcgm": {"version": program("version: 4.2.3\n"), "level": "2", "diag": program(dcgm4_text(8))},
         **link_parts(node),
         **host_parts(),
-        "memory": {"MemTotal": 1_000_000_000, "MemAvailable": 990_000_000},
+        "memory": {
+            "MemTotal": 1_000_000_000,
+            "MemAvailable": 990_000_000,
+            "SwapTotal": 0,
+            "HugePages_Total": 0,
+        },
         "storage": [room(path) for path in PLACES],
         "shared_memory": room("/dev/shm"),  # noqa: S108 - a name
         "name_service": {

@@ -20,6 +20,20 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # These reach ssh's argument list: a word that starts with a dash would be an option of it.
 REACH_SSH = ("ansible_host", "ansible_user", "ansible_ssh_host", "ansible_ssh_user")
 HOST_KEY_CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
+# The least that a number may be; its description says so, too.
+LEAST = {
+    "harbor_jobservice_max_hours": 24,
+    "harbor_upload_purging_age_h": 2,
+    "harbor_upload_purging_interval_h": 2,
+    "harbor_min_free_gb": 0,
+    "harbor_database_max_open_conns": 0,
+    "harbor_backup_keep": 0,
+    "preflight_gpu_count": -1,
+    "training_image_min_free_gb": 0,
+    "training_image_room_factor": 0,
+    "training_image_link_mbps": 0,
+    "training_image_registry_link_mbps": 0,
+}
 OWN_NAMES = f"A variable of your own starts with {SITE_PREFIX}."
 NEARLY_THE_SAME = 0.9
 
@@ -31,6 +45,7 @@ def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
         option = known.get(key.value) or connection_variable(key.value)
         if option is not None:
             yield from values.check(file, option, value, key.value)
+            yield from _below_least(file, option, value)
             yield from _reaching_ssh(file, option, value)
             yield from _against_host_keys(file, option, value)
         else:
@@ -66,6 +81,15 @@ def _against_host_keys(file: Path, option: Option, value: Node) -> Iterator[Sett
     if option.name in HOST_KEY_CHECKING and off:
         hint = "Remove it. Pin the keys of new hosts with: clusterctl hosts scan"
         yield at(file, value, f"{option.name} must not be false", hint, "settings.host-keys")
+
+
+def _below_least(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    least = LEAST.get(option.name)
+    if least is None or not isinstance(value, ScalarNode) or not values.NUMBER.fullmatch(value.value.strip()):
+        return
+    if float(value.value) < least:
+        what = f"{option.name} must be {least} or more, not {value.value.strip()}"
+        yield at(file, value, what, option.description, "settings.value")
 
 
 def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:

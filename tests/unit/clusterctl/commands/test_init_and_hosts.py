@@ -79,6 +79,25 @@ def test_init_refuses_hosts_that_are_none(tmp_path: Path, hosts: str) -> None:
     assert not target.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "given", "because", "example"),
+    [
+        ("--hosts", "a=1,gpu01", "'gpu01' in --hosts is not NAME=ADDRESS", "gpu02=10.0.0.2"),
+        ("--hosts", "a=-oX", "'a=-oX' in --hosts has an address that begins with a dash", "gpu02=10.0.0.2"),
+        ("--hosts", "a=1, a=2", "'a=2' in --hosts names a a second time", "gpu02=10.0.0.2"),
+        ("--hosts", "a=1,b=1", "'b=1' in --hosts has the address of a", "gpu02=10.0.0.2"),
+        ("--registry", "hub", "'hub' in --registry is not NAME=ADDRESS", "--registry registry01="),
+    ],
+)
+def test_init_says_what_is_wrong_with_which_host(
+    tmp_path: Path, option: str, given: str, because: str, example: str
+) -> None:
+    refused = error(call("init", str(tmp_path / "new"), option, given))
+    assert refused.code == "init.hosts"
+    assert refused.what.startswith(because)
+    assert example in refused.hint
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     call("init", str(tmp_path))

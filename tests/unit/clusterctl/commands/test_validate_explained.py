@@ -12,6 +12,7 @@ from clustercheck import selftest
 from clustercheck.checks.all import BY_ID, CHECKS
 from clustercheck.checks.base import passed
 from clustercheck.model import Severity
+from clustercheck.running.explained import phrases
 from clustercheck.running.suites import suites
 from clusterctl import main
 from clusterctl.report import checks, validate_explained
@@ -31,6 +32,15 @@ def test_the_list_explains_every_check_of_the_suite(suite: str, capsys: pytest.C
     for name, job in suites()[suite].jobs.items():
         assert f"job {name}: time limit {job.timeout_s:g} s" in said
     assert all(len(line) <= checks.WIDTH for line in said.splitlines()[1:])
+
+
+@pytest.mark.parametrize(
+    ("check", "label"),
+    [("gpu-ecc", "a failure"), ("cpu-governor", "a warning"), ("iommu", "a failure or warning")],
+)
+def test_the_severity_is_of_the_verdicts_that_the_check_may_have(check: str, label: str) -> None:
+    severity = BY_ID[check].severity
+    assert (label, f"{severity}: {severity.means}") in phrases(BY_ID[check])
 
 
 def test_the_list_for_programs_has_all_that_a_check_says(

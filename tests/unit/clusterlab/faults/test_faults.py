@@ -61,7 +61,11 @@ def test_the_campaign_has_each_kind_once_and_where_the_lab_can_put_it() -> None:
 
 
 def test_what_a_fault_leaves_behind_is_not_on_the_node_of_the_next() -> None:
-    assert [one.kind for one, other in pairwise(fault_cases.CASES) if one.node == other.node] == []
+    same = [one.kind for one, other in pairwise(fault_cases.CASES) if one.node == other.node]
+    assert same == [], (
+        f"tests/lab/fault_cases.py: {', '.join(same)} and the next row are on one node; "
+        "put it on another node than the row before and after"
+    )
 
 
 @given(st.text())

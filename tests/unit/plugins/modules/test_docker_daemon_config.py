@@ -238,6 +238,16 @@ def test_live_restore_or_the_operators_word_allow_a_restart(
     )
 
 
+def test_a_remedy_names_the_settings_that_ask_for_a_contradicted_key() -> None:
+    asked_by = {
+        "container_runtime_debug": {"debug": True},
+        "nvidia_container_toolkit_cgroup_driver": {"exec-opts": ["native.cgroupdriver=cgroupfs"]},
+        "container_runtime_lock_memory": {},
+    }
+    assert module.asking_settings(asked_by, ["debug", "log-driver"]) == ["container_runtime_debug for debug"]
+    assert module.asking_settings(asked_by, ["log-driver"]) == []
+
+
 def test_what_wants_a_restart_is_written_with_the_restart_alone() -> None:
     before = {"debug": True, "labels": ["a"], "features": {"buildkit": False, "x": 1}, "data-root": "/a"}
     after = {

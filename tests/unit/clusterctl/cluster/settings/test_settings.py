@@ -12,6 +12,7 @@ import pytest
 from clusterctl.cluster import settings
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.settings.options import catalogue
+from clusterctl.cluster.settings.variables import LEAST
 from clusterctl.errors import ClusterctlError
 
 from .cluster_directories import cluster, found, only
@@ -58,6 +59,14 @@ def test_every_setting_is_known_and_a_good_directory_passes(tmp_path: Path) -> N
         ("hardware_gpu_count: eight\n", 1, "hardware_gpu_count must be a whole number, not 'eight'"),
         ("hardware_gpu_count: 8.5\n", 1, "must be a whole number, not '8.5'"),
         ("hardware_gpu_count: true\n", 1, "must be a whole number, not 'true'"),
+        (
+            "harbor_jobservice_max_hours: 12\n",
+            1,
+            "harbor_jobservice_max_hours must be 24 or more, not 12 | Maximum",
+        ),
+        ("training_image_link_mbps: '-1'\n", 1, "training_image_link_mbps must be 0 or more, not -1"),
+        ("preflight_gpu_count: -2\n", 1, "preflight_gpu_count must be -1 or more"),
+        ("training_image_room_factor: -.5\n", 1, "training_image_room_factor must be 0 or more"),
         ("hardware_gpu_count: 010\n", 1, "must be a whole number, not '010'"),
         ("hardware_gpu_count: [8]\n", 1, "must be a whole number, not a list"),
         ("hardware_gpu_count:\n", 1, "hardware_gpu_count has no value"),
@@ -99,6 +108,26 @@ def test_what_is_wrong_has_its_line_and_its_sentence(
     file, at_line, sentence = only(cluster(tmp_path, group_vars__all=written))
     assert (file, at_line) == ("group_vars/all.yml", line)
     assert said in sentence
+
+
+def test_the_least_number_and_a_template_are_allowed(tmp_path: Path) -> None:
+    least = "".join(f"{name}: {number}\n" for name, number in LEAST.items())
+    assert found(cluster(tmp_path, group_vars__all=least)) == []
+    assert found(cluster(tmp_path, group_vars__all="preflight_gpu_count: '{{ -5 }}'\n")) == []
+
+
+def test_every_least_number_is_of_a_number_whose_description_names_it() -> None:
+    for name, number in LEAST.items():
+        option = catalogue()[name]
+        assert option.type in ("int", "float"), name
+        assert re.search(rf"(?<![\d-]){number}\b", option.description), f"{name}: say what {number} means"
+
+
+def test_a_least_number_that_a_description_states_is_enforced() -> None:
+    stated = {
+        name for name, option in catalogue().items() if re.search(r"\bat least -?\d", option.description)
+    }
+    assert stated and stated <= set(LEAST), "add the least number to LEAST of settings/variables.py"
 
 
 def test_aliases_that_unfold_to_a_billion_are_refused_at_once(tmp_path: Path) -> None:
