@@ -34,7 +34,7 @@ PIECE = 1 << 20
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Link(Record):
+class ChainLink(Record):
     """The state of one run's files when it was recorded. ``head`` is the digest of all other members."""
 
     number: Annotated[int, Field(ge=1)]
@@ -50,7 +50,7 @@ class Link(Record):
         return hashlib.sha256(json.dumps(members, sort_keys=True).encode()).hexdigest()
 
 
-def append(directory: ClusterDirectory, run: str) -> Link:
+def append(directory: ClusterDirectory, run: str) -> ChainLink:
     """Record the present state of a run's files as the next link.
 
     Raises ClusterctlError (``cluster.state-*``).
@@ -61,7 +61,7 @@ def append(directory: ClusterDirectory, run: str) -> Link:
         )
         try:
             last = _last_link(descriptor)
-            link = Link(
+            link = ChainLink(
                 number=last.number + 1 if last else 1,
                 at=datetime.now(UTC).isoformat(timespec="seconds"),
                 run=run,
@@ -98,7 +98,7 @@ def digests(run: Path) -> dict[str, str]:
     return found
 
 
-def read(directory: ClusterDirectory) -> tuple[list[Link], list[str]]:
+def read(directory: ClusterDirectory) -> tuple[list[ChainLink], list[str]]:
     """Every link that can be read, and what is wrong with the chain's file itself."""
     try:
         content = read_bounded(chain_file(directory), MAX_BYTES)
@@ -109,7 +109,7 @@ def read(directory: ClusterDirectory) -> tuple[list[Link], list[str]]:
     links, problems = [], []
     for number, line in enumerate(content.splitlines(), start=1):
         try:
-            links.append(Link.model_validate_json(line))
+            links.append(ChainLink.model_validate_json(line))
         except ValidationError:
             problems.append(f"line {number} of {CHAIN_FILE} is not a link")
     return links, problems
@@ -158,7 +158,7 @@ def _not_linked(directory: ClusterDirectory, linked: set[str], since: str) -> li
     return problems
 
 
-def problems_of(links: Iterable[Link], directory: ClusterDirectory) -> list[str]:
+def problems_of(links: Iterable[ChainLink], directory: ClusterDirectory) -> list[str]:
     """Where links do not follow each other, and where a run's files differ from its newest link."""
     problems, newest, before = [], {}, None
     for link in links:
@@ -188,7 +188,7 @@ def _changes(run: str, recorded: Mapping[str, str], path: Path) -> list[str]:
     return [*gone, *changed, *(f"{name} of run {run} was added" for name in present if name not in recorded)]
 
 
-def _last_link(descriptor: int) -> Link | None:
+def _last_link(descriptor: int) -> ChainLink | None:
     """The last link, from the end of the file; a torn line of a writer that died is closed off."""
     size = os.fstat(descriptor).st_size
     tail = os.pread(descriptor, min(size, 1 << 16), max(0, size - (1 << 16)))
@@ -196,7 +196,7 @@ def _last_link(descriptor: int) -> Link | None:
         os.write(descriptor, b"\n")
     for line in reversed(tail.splitlines()):
         try:
-            return Link.model_validate_json(line)
+            return ChainLink.model_validate_json(line)
         except ValidationError:
             continue
     return None

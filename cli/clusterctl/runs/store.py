@@ -56,7 +56,7 @@ class RunStore:
     """The runs of one cluster, newest last. ``on_link`` is called with the link of each run that ends."""
 
     def __init__(
-        self, cluster: ClusterDirectory, on_link: Callable[[chain.Link], None] = lambda _link: None
+        self, cluster: ClusterDirectory, on_link: Callable[[chain.ChainLink], None] = lambda _link: None
     ) -> None:
         self._cluster = cluster
         self._on_link = on_link

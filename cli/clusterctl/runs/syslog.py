@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from clusterctl import console
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.cluster.spec import setting
-from clusterctl.runs.chain import Link
+from clusterctl.runs.chain import ChainLink
 from clusterctl.runs.store import RunStore
 
 PORT = 514
@@ -21,8 +21,8 @@ def anchored_store(inventory: Inventory) -> RunStore:
     return RunStore(inventory.directory, on_link=_sender(inventory))
 
 
-def _sender(inventory: Inventory) -> Callable[[Link], None]:
-    def send(link: Link) -> None:
+def _sender(inventory: Inventory) -> Callable[[ChainLink], None]:
+    def send(link: ChainLink) -> None:
         for host in (*inventory.gpu_nodes, *inventory.hosts)[:1]:
             cluster = str(setting(host, "cluster_name") or inventory.directory.root.name)
             address = str(setting(host, "site_syslog") or "")
@@ -32,7 +32,7 @@ def _sender(inventory: Inventory) -> Callable[[Link], None]:
     return send
 
 
-def send_head(address: str, cluster: str, link: Link) -> str:
+def send_head(address: str, cluster: str, link: ChainLink) -> str:
     """Send one line; returns why that failed, empty if it was handed over. UDP confirms nothing.
 
     ``address`` is ``/dev/log`` or another socket's path, or ``udp://HOST[:PORT]``.
