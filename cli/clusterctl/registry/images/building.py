@@ -145,7 +145,7 @@ def there_already(order: Order, registry: Registry) -> bool:
     if found.config is None:
         return False
     config = configuration(registry, order.recipe.repository, found.config)
-    return ((config.get("config") or {}).get("Labels") or {}).get(RECIPE_LABEL) == recipe_of(order.context)
+    return config.labels.get(RECIPE_LABEL) == recipe_of(order.context)
 
 
 def make(
@@ -164,8 +164,8 @@ def make(
         raise ClusterctlError(
             f"the base {base.name} is a list, and no image", code="images.manifest", where=base.target
         )
-    rootfs = configuration(registry, base.target, described.config).get("rootfs") or {}
-    known = {*map(str, rootfs.get("diff_ids") or ()), *(layer.digest for layer in described.layers)}
+    diff_ids = configuration(registry, base.target, described.config).diff_ids
+    known = {*diff_ids, *(layer.digest for layer in described.layers)}
     with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, Path(place), known)

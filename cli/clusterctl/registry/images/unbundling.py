@@ -13,7 +13,7 @@ from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, 
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import Content
+from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 
