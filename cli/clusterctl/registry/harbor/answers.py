@@ -13,8 +13,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
+from clusterctl.registry.oci.answers import read_document
+
 # Harbor gives 100 of a list at a time; some of its lists have no pages.
 MAX_ITEMS = 10_000
+# A hundred robots with a hundred projects each, and what they may do there.
+MAX_VALUES = 500_000
 # The last second that Python knows, less a day for zones.
 LAST_SECOND = 253_402_214_400
 
@@ -269,13 +273,13 @@ class Errors(HarborObject):
 
 
 def read(model: type[HarborObject], raw: bytes) -> dict[str, Any]:
-    """One object. Raises ValidationError."""
-    return model.model_validate_json(raw).model_dump(exclude_unset=True)
+    """One object. Raises UnreadableError."""
+    return read_document(model.model_validate_json, raw, MAX_VALUES).model_dump(exclude_unset=True)
 
 
 def read_list(model: type[HarborObject], raw: bytes) -> list[dict[str, Any]]:
-    """A list of objects; null is an empty one. Raises ValidationError."""
-    found: list[HarborObject] = _list_of(model).validate_json(raw) or []
+    """A list of objects; null is an empty one. Raises UnreadableError."""
+    found: list[HarborObject] = read_document(_list_of(model).validate_json, raw, MAX_VALUES) or []
     return [one.model_dump(exclude_unset=True) for one in found]
 
 

@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import Errors, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.oci import exchange
-from clusterctl.registry.oci.answers import reason
+from clusterctl.registry.oci.answers import UnreadableError
 from clusterctl.registry.oci.deadline import with_deadlines, within
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
 # Of one answer, and of all pages of a list. Sites have thousands of robots at most, of some kilobytes each.
-ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 16 << 20, 64 << 20, 200
+ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 # Worth another try: too many requests, and a core that is just starting behind its proxy.
@@ -272,7 +272,7 @@ class Client:
             method, path, params=query, json=body, headers=HEADERS, extensions=self._extensions
         )
         with within():
-            answer = self._http.send(request, auth=auth or self._auth, stream=True)
+            answer = exchange.open_answer(self._http, request, auth or self._auth)
             return exchange.read(answer, ANSWER_BYTES if answer.is_success else exchange.SHORT_BYTES)
 
     def _rest(self, seconds: float) -> None:
@@ -339,7 +339,7 @@ def _content(what: str, answer: httpx.Response, model: type[HarborObject]) -> di
     _require_size(what, answer)
     try:
         return read(model, answer.content)
-    except ValidationError as error:
+    except UnreadableError as error:
         raise _broken(what, answer, error) from None
 
 
@@ -347,7 +347,7 @@ def _list(what: str, answer: httpx.Response, model: type[HarborObject]) -> list[
     _require_size(what, answer)
     try:
         return read_list(model, answer.content) if _has_content(answer) else []
-    except ValidationError as error:
+    except UnreadableError as error:
         raise _broken(what, answer, error) from None
 
 
@@ -364,11 +364,10 @@ def _require_size(what: str, answer: httpx.Response) -> None:
         raise BrokenAnswer(what, answer.status_code, f"the answer has more than {ANSWER_BYTES} bytes")
 
 
-def _broken(what: str, answer: httpx.Response, error: ValidationError) -> BrokenAnswer:
-    is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
+def _broken(what: str, answer: httpx.Response, error: UnreadableError) -> BrokenAnswer:
     because = (
-        f"the answer is not as Harbor's API describes it: {reason(error)}"
-        if is_json
+        f"the answer is not as Harbor's API describes it: {error}"
+        if error.is_json
         else "the answer is not JSON; is this Harbor's address?"
     )
     return BrokenAnswer(what, answer.status_code, because)
@@ -378,7 +377,7 @@ def _message(answer: httpx.Response) -> str:
     """Harbor's own words, from its list of errors; else the beginning of whatever came."""
     try:
         words = "; ".join(error["message"] for error in read(Errors, answer.content)["errors"])
-    except ValidationError:
+    except UnreadableError:
         text = answer.content.decode(errors="replace")
         words = " ".join(TAG.sub(" ", text).split())[:200]
     return one_line(words) or answer.reason_phrase

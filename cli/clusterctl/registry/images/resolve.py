@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
-
 from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.compatibility import needs
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage
-from clusterctl.registry.oci.answers import reason
+from clusterctl.registry.oci.answers import UnreadableError, read_document
 from clusterctl.registry.oci.client import Registry
 from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.errors import RegistryError
@@ -71,10 +69,10 @@ def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfi
     Raises RegistryError, and ClusterctlError (``images.manifest``) for what is none.
     """
     try:
-        return ImageConfiguration.model_validate_json(registry.small_blob(repository, blob))
-    except ValidationError as error:
+        return read_document(ImageConfiguration.model_validate_json, registry.small_blob(repository, blob))
+    except UnreadableError as error:
         raise ClusterctlError(
-            f"the configuration of an image cannot be read: {reason(error)}",
+            f"the configuration of an image cannot be read: {error}",
             code="images.manifest",
             where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
             hint="What the registry holds under that name is not an image; have it pushed again.",

@@ -247,7 +247,7 @@ class Registry:
 
     def _joined(self, location: str) -> httpx.URL:
         base = httpx.URL(self.endpoint.base)
-        joined = self.endpoint.resolve_redirect(errors.place(location, self.endpoint.host, base))
+        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_redirect)
         exchange.require_no_downgrade(base, joined)
         return joined
 

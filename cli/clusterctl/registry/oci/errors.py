@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 
 import httpx
-from pydantic import ValidationError
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.answers import Answer, Word
+from clusterctl.registry.oci.answers import Answer, UnreadableError, Word, read_document
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
+# Signed addresses of storage have some thousand characters.
+LONGEST_ADDRESS = 8192
 # Errors of one answer that are told.
 SOME = 10
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
+
+Resolve = Callable[[httpx.URL], httpx.URL]
 
 
 class RegistryError(ClusterctlError):
@@ -101,10 +105,10 @@ class _ErrorAnswer(Answer):
     errors: tuple[_ErrorEntry, ...]
 
 
-def place(text: str, host: str, base: httpx.URL | None = None) -> httpx.URL:
+def place(text: str, host: str, base: httpx.URL | None, resolve: Resolve) -> httpx.URL:
     """Where a registry sends us, from ``base`` on. Raises RegistryError where that is not an address."""
     try:
-        return httpx.URL(text) if base is None else base.join(text)
+        return resolve(_address(text, base))
     except httpx.InvalidURL as error:
         raise RegistryError(
             f"{host} sends us to a place that is none: {one_line(str(error))}", code="images.registry-fails",
@@ -113,11 +117,20 @@ def place(text: str, host: str, base: httpx.URL | None = None) -> httpx.URL:
         ) from None  # fmt: skip
 
 
+def _address(text: str, base: httpx.URL | None) -> httpx.URL:
+    if len(text) > LONGEST_ADDRESS:
+        raise httpx.InvalidURL(f"an address of {len(text)} characters")
+    found = httpx.URL(text) if base is None else base.join(text)
+    if not (found.scheme in ("http", "https") and found.host):
+        raise httpx.InvalidURL("neither http:// nor https:// with a host")
+    return found
+
+
 def message(response: httpx.Response) -> str:
     """The registry's own words, cut to a line."""
     try:
-        errors = _ErrorAnswer.model_validate_json(response.content).errors
-    except ValidationError:
+        errors = read_document(_ErrorAnswer.model_validate_json, response.content).errors
+    except UnreadableError:
         errors = ()
     words = "; ".join(f"{entry.code or ''} {entry.message or ''}".strip() for entry in errors[:SOME])
     return one_line(words) or f"HTTP {response.status_code}"

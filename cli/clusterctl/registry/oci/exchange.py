@@ -7,8 +7,9 @@ from http import HTTPStatus
 
 import httpx
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci.deadline import remaining
-from clusterctl.registry.oci.errors import RegistryError, place
+from clusterctl.registry.oci.errors import RegistryError, Resolve, place
 
 # As many as Go's client follows, and with it Docker's and containerd's.
 MAX_REDIRECTS = 10
@@ -16,9 +17,10 @@ MAX_REDIRECTS = 10
 SHORT_BYTES = 64 << 10
 SAME_METHOD = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.PERMANENT_REDIRECT)
 ANY_READ = (*SAME_METHOD, HTTPStatus.MOVED_PERMANENTLY, HTTPStatus.FOUND, HTTPStatus.SEE_OTHER)
+# What a body that was read says no longer of itself.
+OF_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 Content = Callable[[], Iterator[bytes]]
-Resolve = Callable[[httpx.URL], httpx.URL]
 
 
 def send(
@@ -45,18 +47,29 @@ def send(
             method, url, headers=sent, content=content() if callable(content) else content,
             timeout=timeout or client.timeout,
         )  # fmt: skip
-        response = client.send(request, stream=True, follow_redirects=False)
+        response = open_answer(client, request)
         follows = ANY_READ if method in ("GET", "HEAD") else SAME_METHOD
         if response.status_code not in follows or not response.headers.get("location"):
             return response
         # Read, so that the connection can be used again.
         read(response, SHORT_BYTES)
-        target = resolve(place(response.headers["location"], first.host, url))
+        target = place(response.headers["location"], first.host, url, resolve)
         require_no_downgrade(url, target)
         url = target
     raise _refusal(
         f"{first.host} redirects more than {MAX_REDIRECTS} times", str(first.copy_with(query=None))
     )
+
+
+def open_answer(
+    client: httpx.Client, request: httpx.Request, auth: httpx.Auth | None = None
+) -> httpx.Response:
+    """The answer to one request, whose body is still to be read. Raises httpx.TransportError."""
+    try:
+        return client.send(request, auth=auth, stream=True, follow_redirects=False)
+    except httpx.InvalidURL as error:
+        # httpx reads the address of a redirect also where it does not follow it.
+        raise httpx.RemoteProtocolError(f"a redirect to no address: {error}", request=request) from None
 
 
 def read(response: httpx.Response, most: int) -> httpx.Response:
@@ -73,7 +86,7 @@ def read(response: httpx.Response, most: int) -> httpx.Response:
             remaining()
     finally:
         response.close()
-    headers = [(name, value) for name, value in response.headers.multi_items() if not _is_of_body(name)]
+    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in OF_BODY]
     return httpx.Response(
         response.status_code, headers=headers, content=bytes(found), request=response.request
     )
@@ -84,7 +97,8 @@ def require_no_downgrade(origin: httpx.URL, target: httpx.URL) -> None:
     if target.scheme == "https" or (origin.scheme == target.scheme == "http"):
         return
     raise _refusal(
-        f"{origin.host} redirects to an address without TLS", str(target.copy_with(query=None, userinfo=b""))
+        f"{one_line(origin.host)} redirects to an address without TLS",
+        str(target.copy_with(query=None, userinfo=b"")),
     )
 
 
@@ -95,12 +109,8 @@ def has_same_origin(one: httpx.URL, other: httpx.URL) -> bool:
     )  # fmt: skip
 
 
-def _is_of_body(name: str) -> bool:
-    return name.lower() in ("content-encoding", "content-length", "transfer-encoding")
-
-
 def _refusal(what: str, where: str) -> RegistryError:
     return RegistryError(
-        what, code="images.redirect", where=where,
+        what, code="images.redirect", where=one_line(where),
         hint="Fix the address that the registry or its storage names (https://), and proxies before it.",
     )  # fmt: skip

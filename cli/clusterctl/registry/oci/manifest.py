@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import Answer, Digest, Size, Word, reason
+from clusterctl.registry.oci.answers import Answer, Digest, Size, UnreadableError, Word, read_document
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -121,19 +121,19 @@ def read(raw: bytes, media_type: str, where: str) -> Manifest:
     if len(raw) > LARGEST:
         raise _refusal(f"is too large to be one: more than {LARGEST} bytes", where)
     try:
-        kind = _Kind.model_validate_json(raw).mediaType or media_type.partition(";")[0].strip()
+        kind = read_document(_Kind.model_validate_json, raw).mediaType or media_type.partition(";")[0].strip()
         if kind in INDEXES:
-            found = _Index.model_validate_json(raw)
+            found = read_document(_Index.model_validate_json, raw)
             children = tuple(
                 Child(one.digest, one.size, (one.platform or Platform()).words) for one in found.manifests
             )
             return Manifest(digest_of(raw), kind, raw, children=children)
         if kind in MANIFESTS:
-            image = _Image.model_validate_json(raw)
+            image = read_document(_Image.model_validate_json, raw)
             layers = tuple(layer.blob for layer in image.layers if not layer.is_elsewhere)
             return Manifest(digest_of(raw), kind, raw, config=image.config.blob, layers=layers)
-    except ValidationError as error:
-        raise _refusal(f"cannot be read: {reason(error)}", where) from None
+    except UnreadableError as error:
+        raise _refusal(f"cannot be read: {error}", where) from None
     raise _refusal(f"is of a kind that is not known: {one_line(kind, 80) or 'none'}", where)
 
 

@@ -10,11 +10,11 @@ from http import HTTPStatus
 from typing import Annotated
 
 import httpx
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci import exchange
-from clusterctl.registry.oci.answers import Answer, reason
+from clusterctl.registry.oci.answers import Answer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
@@ -96,7 +96,7 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = self._resolve_redirect(place(asked.realm, self._host))
+        realm = place(asked.realm, self._host, None, self._resolve_redirect)
         if not self._is_safe(realm):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
@@ -107,7 +107,8 @@ class Tokens:
         parameters: dict[str, str | list[str]] = {"scope": scope.split()}
         if asked.service:
             parameters["service"] = asked.service
-        where = str(realm.copy_with(query=None, userinfo=b""))
+        host = one_line(realm.host)
+        where = one_line(str(realm.copy_with(query=None, userinfo=b"")))
         try:
             with within():
                 response = exchange.send(
@@ -117,30 +118,30 @@ class Tokens:
                 )  # fmt: skip
                 response = exchange.read(response, TOKEN_BYTES)
         except httpx.HTTPError as error:
-            raise not_reached(error, realm.host, "asking for a token") from None
+            raise not_reached(error, host, "asking for a token") from None
         if response.status_code != HTTPStatus.OK:
-            raise refused(response, realm.host, "asking for a token")
+            raise refused(response, host, "asking for a token")
         if len(response.content) > TOKEN_BYTES:
-            raise _unreadable(realm, f"it has more than {TOKEN_BYTES} bytes", where)
+            raise _unreadable(host, f"it has more than {TOKEN_BYTES} bytes", where)
         try:
-            found = _TokenAnswer.model_validate_json(response.content)
-        except ValidationError as error:
-            raise _unreadable(realm, reason(error), where) from None
+            found = read_document(_TokenAnswer.model_validate_json, response.content)
+        except UnreadableError as error:
+            raise _unreadable(host, str(error), where) from None
         token = found.token or found.access_token
         if token is None:
-            raise _unreadable(realm, "it holds none", where)
+            raise _unreadable(host, "it holds none", where)
         return token
 
     def _is_safe(self, realm: httpx.URL) -> bool:
         """Whether credentials may go there: over TLS; of a registry without it also to itself or loopback."""
-        if realm.scheme == "https" and realm.host:
+        if realm.scheme == "https":
             return True
         host = f"[{realm.host}]" if ":" in realm.host else realm.host
         is_near = is_this_machine(host) or host == httpx.URL(f"http://{self._host}").host
         return self._plain and realm.scheme == "http" and is_near
 
 
-def _unreadable(realm: httpx.URL, because: str, where: str) -> RegistryError:
+def _unreadable(host: str, because: str, where: str) -> RegistryError:
     return RegistryError(
-        f"{realm.host} gives a token that cannot be read: {because}", code="images.login-refused", where=where
+        f"{host} gives a token that cannot be read: {because}", code="images.login-refused", where=where
     )

@@ -340,9 +340,7 @@ def test_an_upload_that_is_redirected_is_sent_there_as_a_whole(played):
     assert got == [b"xyz", b"xyz"]
 
 
-@pytest.mark.parametrize(
-    "realm", ["http://auth.example/token", "http://10.0.0.7/token", "ftp://127.0.0.1/t", "/t"]
-)
+@pytest.mark.parametrize("realm", ["http://auth.example/token", "http://10.0.0.7/token"])
 def test_credentials_go_in_clear_to_loopback_alone(realm: str):
     def answer(_: str) -> Iterator[bytes]:
         return whole(b"", f'WWW-Authenticate: Bearer realm="{realm}"', status="401 Unauthorized")
