@@ -25,6 +25,7 @@ from clusterctl.registry.images.bundle import (
     MAX_FILES,
     MAX_INDEX_BYTES,
     MAX_INDEX_VALUES,
+    MAX_PARTS,
     PARTS,
     Bundle,
     BundledFile,
@@ -142,6 +143,13 @@ class Bundler:
         """Cut a file, and note it; a file that is one part, and ours, is only renamed."""
         parts = self.directory / PARTS
         size = path.stat().st_size
+        if size > most * MAX_PARTS:
+            raise ClusterctlError(
+                f"{size} bytes in parts of {most} would be more than {MAX_PARTS} parts",
+                code="images.bundle-tree",
+                where=str(path),
+                hint="Raise --part-size.",
+            )
         if move and size <= most:
             parts.mkdir(exist_ok=True)
             name = path.name

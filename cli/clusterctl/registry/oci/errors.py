@@ -110,8 +110,9 @@ def place(text: str, host: str, base: httpx.URL | None, resolve: Resolve) -> htt
     try:
         return resolve(_address(text, base))
     except httpx.InvalidURL as error:
+        because = one_line(str(error))
         raise RegistryError(
-            f"{host} sends us to a place that is none: {one_line(str(error))}", code="images.registry-fails",
+            f"{one_line(host)} sends us to a place that is none: {because}", code="images.registry-fails",
             where=one_line(text),
             hint="See the registry's own address (Harbor: hostname, external_url), and proxies before it.",
         ) from None  # fmt: skip
@@ -123,7 +124,8 @@ def _address(text: str, base: httpx.URL | None) -> httpx.URL:
     found = httpx.URL(text) if base is None else base.join(text)
     if not (found.scheme in ("http", "https") and found.host):
         raise httpx.InvalidURL("neither http:// nor https:// with a host")
-    return found
+    # Who we are is not for it to say.
+    return found.copy_with(userinfo=b"")
 
 
 def message(response: httpx.Response) -> str:

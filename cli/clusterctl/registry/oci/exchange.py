@@ -57,7 +57,7 @@ def send(
         require_no_downgrade(url, target)
         url = target
     raise _refusal(
-        f"{first.host} redirects more than {MAX_REDIRECTS} times", str(first.copy_with(query=None))
+        f"{one_line(first.host)} redirects more than {MAX_REDIRECTS} times", str(first.copy_with(query=None))
     )
 
 
@@ -98,7 +98,7 @@ def require_no_downgrade(origin: httpx.URL, target: httpx.URL) -> None:
         return
     raise _refusal(
         f"{one_line(origin.host)} redirects to an address without TLS",
-        str(target.copy_with(query=None, userinfo=b"")),
+        str(target.copy_with(query=None)),
     )
 
 

@@ -108,7 +108,7 @@ class Tokens:
         if asked.service:
             parameters["service"] = asked.service
         host = one_line(realm.host)
-        where = one_line(str(realm.copy_with(query=None, userinfo=b"")))
+        where = one_line(str(realm.copy_with(query=None)))
         try:
             with within():
                 response = exchange.send(

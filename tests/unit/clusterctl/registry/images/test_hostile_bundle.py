@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,10 @@ def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
         monkeypatch.setattr(bundling, "MAX_INDEX_BYTES", 100)
         assert refusal(lambda: bundler.make(recipe)).code == "images.bundle-tree"
         assert not (bundler.directory / INDEX).exists()
+        monkeypatch.undo()
+        monkeypatch.setattr(bundling, "MAX_PARTS", 2)
+        (source / "d").write_bytes(b"x" * 30)
+        assert "--part-size" in refusal(lambda: bundler.make(replace(recipe, part_size=10))).hint
         monkeypatch.undo()
         assert bundler.make(recipe) == []
     assert isinstance(Media([bundler.directory]).index(), Bundle)
