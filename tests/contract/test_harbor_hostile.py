@@ -118,7 +118,7 @@ def test_a_list_that_is_none_is_said_with_its_call(
     raw = body.encode(errors="surrogatepass").decode("latin-1")
     twisted(lambda asked, given: Answer(200, raw, given.headers) if "/projects" in asked.target else given)
     with site_of(harbor.url, tmp_path) as site, pytest.raises(BrokenAnswer) as refused:
-        site.client.every("projects", "/projects", answers.Project, key="project_id")
+        site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
     assert refused.value.what == "projects"
     failed = reconcile.failed(site, refused.value)
     assert (failed.code, failed.exit_code) == ("registry.api-refused", 1)
@@ -131,7 +131,7 @@ def test_a_count_that_is_none_is_said(
 ) -> None:
     twisted(lambda _, given: Answer(given.status, given.body, {**given.headers, "X-Total-Count": total}))
     with site_of(harbor.url, tmp_path) as site, pytest.raises(BrokenAnswer, match="how many there are"):
-        site.client.every("projects", "/projects", answers.Project, key="project_id")
+        site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
 
 
 def test_a_list_without_end_is_left_after_so_many_pages(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path
         site_of(f"http://{server.host}", tmp_path) as site,
     ):
         with pytest.raises(ClusterctlError, match="changed while they were read"):
-            site.client.every("robots", "/robots", answers.Robot)
+            site.client.every("robots", "/robots", answers.RobotAnswer)
         assert len(server.asked) == client.READS_OF_A_LIST
 
 

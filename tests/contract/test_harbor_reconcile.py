@@ -345,7 +345,7 @@ def test_a_list_that_shifts_while_it_is_read_is_read_again(harbor: StandIn, tmp_
 
         hooks.append(shift)
         site.client._http.event_hooks = {"response": hooks}
-        found = site.client.every("projects", "/projects", answers.Project, key="project_id")
+        found = site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
         assert [one["name"] for one in found] == [one["name"] for one in harbor.store.all("project")]
 
 
@@ -353,6 +353,6 @@ def test_a_list_of_many_pages_is_read_whole_and_each_object_once(harbor: StandIn
     raw = {"registry_projects": [{"name": f"p{n}"} for n in range(230)]}
     applied(harbor.url, tmp_path, raw)
     with site_of(harbor.url, tmp_path) as site:
-        assert len(site.client.every("projects", "/projects", answers.Project, key="project_id")) == 231
+        assert len(site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")) == 231
         with pytest.raises(Refused, match="less than or equal to 100"):
             site.client.get("projects", "/projects", page_size=101)

@@ -1,6 +1,6 @@
 """What is read of Harbor's answers: objects with the fields that we rely on, of the kinds that we rely on.
 
-Other fields stay as they came: an object of Harbor's is given back with them.
+Other fields stay as they came: an object of Harbor's is returned to it with them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Name = Annotated[str, Field(min_length=1, max_length=1024)]
 Time = Annotated[str, Field(max_length=100), AfterValidator(_time)]
 
 
-class Metadata(HarborObject):
+class MetadataAnswer(HarborObject):
     """A project's, whose values are all texts. Two of them are numbers, one of which is put into paths."""
 
     severity: str | None = None
@@ -67,13 +67,13 @@ class Metadata(HarborObject):
     max_upstream_conn: Annotated[str, Field(pattern=r"^(-?[0-9]{1,9})?$")] | None = None
 
 
-class Project(HarborObject):
+class ProjectAnswer(HarborObject):
     """A project."""
 
     project_id: Number
     name: Name
     registry_id: Number | None = None
-    metadata: Metadata | None = None
+    metadata: MetadataAnswer | None = None
 
 
 class _Hard(HarborObject):
@@ -84,7 +84,7 @@ class _Reference(HarborObject):
     id: Number
 
 
-class Quota(HarborObject):
+class QuotaAnswer(HarborObject):
     """A project's quota."""
 
     id: Number
@@ -92,7 +92,7 @@ class Quota(HarborObject):
     hard: _Hard | None = None
 
 
-class Selector(HarborObject):
+class SelectorAnswer(HarborObject):
     """A pattern of tags or repositories."""
 
     kind: str | None = None
@@ -101,11 +101,11 @@ class Selector(HarborObject):
 
 
 class _Rule(HarborObject):
-    tag_selectors: list[Selector] | None = None
-    scope_selectors: dict[str, list[Selector]] | None = None
+    tag_selectors: list[SelectorAnswer] | None = None
+    scope_selectors: dict[str, list[SelectorAnswer]] | None = None
 
 
-class RetentionRule(_Rule):
+class RetentionRuleAnswer(_Rule):
     """Which tags are kept."""
 
     template: str
@@ -116,14 +116,14 @@ class _RetentionTrigger(HarborObject):
     settings: dict[str, Any] | None = None
 
 
-class Retention(HarborObject):
+class RetentionAnswer(HarborObject):
     """A project's retention policy."""
 
-    rules: list[RetentionRule] | None = None
+    rules: list[RetentionRuleAnswer] | None = None
     trigger: _RetentionTrigger | None = None
 
 
-class ImmutableRule(_Rule):
+class ImmutableRuleAnswer(_Rule):
     """Which tags cannot be changed."""
 
     id: Number
@@ -141,7 +141,7 @@ class _Permission(HarborObject):
     access: list[_Access] | None = None
 
 
-class CreatedRobot(HarborObject):
+class CreatedRobotAnswer(HarborObject):
     """A robot as it is told once."""
 
     id: Number
@@ -149,7 +149,7 @@ class CreatedRobot(HarborObject):
     creation_time: Time
 
 
-class Robot(CreatedRobot):
+class RobotAnswer(CreatedRobotAnswer):
     """A robot account."""
 
     level: str
@@ -165,7 +165,7 @@ class _Credential(HarborObject):
     access_secret: str | None = None
 
 
-class Endpoint(HarborObject):
+class EndpointAnswer(HarborObject):
     """An upstream registry."""
 
     id: Number
@@ -195,7 +195,7 @@ class _EndReference(HarborObject):
     id: Number | None = None
 
 
-class Replication(HarborObject):
+class ReplicationAnswer(HarborObject):
     """A replication policy."""
 
     id: Number
@@ -206,7 +206,7 @@ class Replication(HarborObject):
     filters: list[_ReplicationFilter] | None = None
 
 
-class PreheatInstance(HarborObject):
+class PreheatInstanceAnswer(HarborObject):
     """A network for preheating."""
 
     id: Number
@@ -224,7 +224,7 @@ class _PreheatTrigger(HarborObject):
     trigger_setting: dict[str, Any] | None = None
 
 
-class PreheatPolicy(HarborObject):
+class PreheatPolicyAnswer(HarborObject):
     """What is preheated. Its filters and trigger are JSON within JSON."""
 
     id: Number
@@ -239,7 +239,7 @@ class _Cron(HarborObject):
     cron: str | None = None
 
 
-class Schedule(HarborObject):
+class ScheduleAnswer(HarborObject):
     """When something is done; ``job_parameters`` is JSON within JSON."""
 
     schedule: _Cron | None = None
@@ -254,7 +254,7 @@ class _Text(HarborObject):
     value: str | None = None
 
 
-class Configuration(HarborObject):
+class ConfigurationAnswer(HarborObject):
     """How Harbor is configured, as far as it matters here."""
 
     robot_name_prefix: _Text | None = None
@@ -266,7 +266,7 @@ class _ErrorEntry(HarborObject):
     message: str
 
 
-class Errors(HarborObject):
+class ErrorsAnswer(HarborObject):
     """Why a request was not served."""
 
     errors: list[_ErrorEntry]

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.harbor.answers import Errors, HarborObject, read, read_count, read_list
+from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
 from clusterctl.registry.oci import exchange
 from clusterctl.registry.oci.answers import UnreadableError
@@ -376,7 +376,7 @@ def _broken(what: str, answer: httpx.Response, error: UnreadableError) -> Broken
 def _message(answer: httpx.Response) -> str:
     """Harbor's own words, from its list of errors; else the beginning of whatever came."""
     try:
-        words = "; ".join(error["message"] for error in read(Errors, answer.content)["errors"])
+        words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
     except UnreadableError:
         text = answer.content.decode(errors="replace")
         words = " ".join(TAG.sub(" ", text).split())[:200]

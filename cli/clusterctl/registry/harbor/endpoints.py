@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 def look(site: Site) -> dict[str, Found]:
     """All there are, by name."""
-    found = by_name(site.client.every("endpoints", PATH, answers.Endpoint))
+    found = by_name(site.client.every("endpoints", PATH, answers.EndpointAnswer))
     site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
     return found
 
@@ -152,7 +152,7 @@ def _update(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number:
 
 
 def _remember(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number: int) -> None:
-    found = site.client.get(_key(one), f"{PATH}/{number}", answers.Endpoint) if secret else {}
+    found = site.client.get(_key(one), f"{PATH}/{number}", answers.EndpointAnswer) if secret else {}
     site.vault.given(_key(one), secret, _stamp(found))
 
 

@@ -92,7 +92,7 @@ def _enable(site: Site, project: str, rule: Found) -> None:
 
 
 def _rules(site: Site, project: str) -> list[Found]:
-    return site.client.every(f"immutable tags of {project}", _path(project), answers.ImmutableRule)
+    return site.client.every(f"immutable tags of {project}", _path(project), answers.ImmutableRuleAnswer)
 
 
 def _path(project: str) -> str:

@@ -25,7 +25,7 @@ PATH = "/p2p/preheat/instances"
 
 def look(site: Site) -> dict[str, Found]:
     """All networks, by name."""
-    found = by_name(site.client.every("preheat instances", PATH, answers.PreheatInstance))
+    found = by_name(site.client.every("preheat instances", PATH, answers.PreheatInstanceAnswer))
     site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
     return found
 
@@ -44,7 +44,7 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
 
 
 def _policies(site: Site, project: str) -> list[Found]:
-    return site.client.every(f"preheat policies of {project}", _path(project), answers.PreheatPolicy)
+    return site.client.every(f"preheat policies of {project}", _path(project), answers.PreheatPolicyAnswer)
 
 
 def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -204,7 +204,9 @@ def _create(site: Site, one: Instance, secret: SecretStr | None) -> None:
     def create() -> None:
         site.client.post(_key(one), PATH, _instance_body(one, secret))
         # Its location holds the name; policies want the number.
-        found = site.client.get(_key(one), f"{PATH}/{quote(one.name, safe='')}", answers.PreheatInstance)
+        found = site.client.get(
+            _key(one), f"{PATH}/{quote(one.name, safe='')}", answers.PreheatInstanceAnswer
+        )
         site.ids[KIND, one.name] = found["id"]
         site.vault.given(_key(one), secret, _stamp(one, found))
 

@@ -17,7 +17,7 @@ PATH = "/replication/policies"
 
 def look(site: Site) -> dict[str, Found]:
     """All there are, by name."""
-    return by_name(site.client.every("replications", PATH, answers.Replication))
+    return by_name(site.client.every("replications", PATH, answers.ReplicationAnswer))
 
 
 def findings(site: Site, declared: tuple[Replication, ...], found: dict[str, Found]) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ def look(site: Site, project: Found) -> Found | None:
         return None
     try:
         return site.client.find(
-            f"retention of project {project['name']}", f"{PATH}/{number}", answers.Retention
+            f"retention of project {project['name']}", f"{PATH}/{number}", answers.RetentionAnswer
         )
     except Refused:
         if _is_gone(site, project, number):

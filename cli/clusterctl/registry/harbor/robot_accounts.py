@@ -68,7 +68,7 @@ def create(site: Site, one: Robot, find: Callable[[], Found | None]) -> None:
 
     def write() -> None:
         body = _body(one, one.name, one.days)
-        made = site.client.post(f"{KIND} {one.key}", PATH, body, model=answers.CreatedRobot).content
+        made = site.client.post(f"{KIND} {one.key}", PATH, body, model=answers.CreatedRobotAnswer).content
         if one.disabled:
             # Nobody is born disabled.
             _put(site, one, made["id"], _body(one, made["name"], one.days))

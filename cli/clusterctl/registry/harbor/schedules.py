@@ -25,7 +25,7 @@ def look(site: Site, declared: Schedules) -> dict[str, Found | str]:
     for name, path in PATHS.items():
         if getattr(declared, name) is not None:
             try:
-                found[name] = site.client.find(f"{KIND} {name}", path, answers.Schedule) or {}
+                found[name] = site.client.find(f"{KIND} {name}", path, answers.ScheduleAnswer) or {}
             except Refused as refused:
                 if refused.status != NO_SCANNER:
                     raise

@@ -1,6 +1,6 @@
 """How long one exchange may take in all: each read and write gets what is left of it.
 
-A read timeout alone starts anew with every byte, also within an answer's headers.
+A read timeout alone starts again with every byte, also within an answer's headers.
 """
 
 from __future__ import annotations
