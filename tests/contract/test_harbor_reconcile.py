@@ -12,7 +12,7 @@ import pytest
 from tests.support.harbor_play import NOTHING, applied, ask, changes, everything, site_of, states
 
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.harbor import reconcile
+from clusterctl.registry.harbor import answers, reconcile
 from clusterctl.registry.harbor.client import Refused
 from clusterlab.simulated.harbor.api import system
 from clusterlab.simulated.harbor.api.server import StandIn
@@ -336,16 +336,16 @@ def test_a_read_only_harbor_is_refused_before_anything_is_tried(harbor: StandIn,
 def test_a_list_that_shifts_while_it_is_read_is_read_again(harbor: StandIn, tmp_path: Path) -> None:
     applied(harbor.url, tmp_path, {"registry_projects": [{"name": f"p{n}"} for n in range(150)]})
     with site_of(harbor.url, tmp_path) as site:
-        answers = site.client._http.event_hooks["response"]
+        hooks = site.client._http.event_hooks["response"]
 
         def shift(_: httpx.Response) -> None:
             """Someone deletes one of the first page: the next page starts one too late."""
-            answers.clear()
+            hooks.clear()
             harbor.store.remove("project", 2)
 
-        answers.append(shift)
-        site.client._http.event_hooks = {"response": answers}
-        found = site.client.every("projects", "/projects", key="project_id")
+        hooks.append(shift)
+        site.client._http.event_hooks = {"response": hooks}
+        found = site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
         assert [one["name"] for one in found] == [one["name"] for one in harbor.store.all("project")]
 
 
@@ -353,6 +353,6 @@ def test_a_list_of_many_pages_is_read_whole_and_each_object_once(harbor: StandIn
     raw = {"registry_projects": [{"name": f"p{n}"} for n in range(230)]}
     applied(harbor.url, tmp_path, raw)
     with site_of(harbor.url, tmp_path) as site:
-        assert len(site.client.every("projects", "/projects", key="project_id")) == 231
+        assert len(site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")) == 231
         with pytest.raises(Refused, match="less than or equal to 100"):
             site.client.get("projects", "/projects", page_size=101)

@@ -55,15 +55,14 @@ KNOWN: dict[str, tuple[str, str, str, str]] = {
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str, str]]:
     """Every violation of every request of the client; Prism serves the API without its base."""
     found: list[tuple[str, str, str, str]] = []
-    usual = httpx.Client.request
+    usual = httpx.Client.send
 
-    def request(self: httpx.Client, method: str, url: Any, **options: Any) -> httpx.Response:
-        answer = usual(self, method, url, **options)
-        path = httpx.URL(answer.request.url).path
-        found.extend((method, path, *one) for one in violations(answer))
+    def send(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
+        answer = usual(self, request, **options)
+        found.extend((request.method, request.url.path, *one) for one in violations(answer))
         return answer
 
-    monkeypatch.setattr(httpx.Client, "request", request)
+    monkeypatch.setattr(httpx.Client, "send", send)
     monkeypatch.setattr(client, "PATH", "")
     return found
 

@@ -148,11 +148,12 @@ def test_a_source_that_gives_next_to_nothing_is_left(
     tmp_path: Path, source: Running, before_source: Proxy, destination: Running, monkeypatch
 ) -> None:
     from clusterctl.registry.images import spool
+    from clusterctl.registry.oci import rate
 
     made = put_image(source.host, "t/one", "1", [bytes_of(1, MB)])
     directory = locked_site(tmp_path, before_source.host, "one")
-    monkeypatch.setattr(spool, "RATE_SEEN_S", 0.1)
-    monkeypatch.setattr(spool, "LEAST_RATE", 100e6)
+    monkeypatch.setattr(rate, "RATE_SEEN_S", 0.1)
+    monkeypatch.setattr(rate, "LEAST_RATE", 100e6)
     monkeypatch.setattr(spool, "LEAST_PROGRESS", MB)
     before_source.fault = lambda _m, path, _n: (
         Fault(slow_bytes_s=MB / 4) if made.layers[0].digest in path else None

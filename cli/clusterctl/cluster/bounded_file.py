@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
@@ -21,11 +22,8 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     Raises UnusableFileError (another kind of file, too large, not private), and OSError as ``open`` does. A
     FIFO or a device is never waited for.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    with open(descriptor, "rb") as stream:  # noqa: PTH123 - the very file whose state was read
-        state = os.fstat(descriptor)
-        if not stat.S_ISREG(state.st_mode):
-            raise UnusableFileError("is not a regular file")
+    with open_regular(path) as stream:
+        state = os.fstat(stream.fileno())
         if private and state.st_mode & OTHERS_MAY_READ:
             raise UnusableFileError(f"has mode {stat.S_IMODE(state.st_mode):04o}: others may read it")
         if private and state.st_uid not in (0, os.geteuid()):
@@ -36,6 +34,17 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     if len(content) > max_bytes:
         raise UnusableFileError(f"has more than {max_bytes} bytes")
     return content
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    # The very file whose kind is looked at.
+    stream = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        stream.close()
+        raise UnusableFileError("is not a regular file")
+    return stream
 
 
 def read_bounded_text(path: Path, max_bytes: int, *, private: bool = False) -> str:

@@ -59,7 +59,8 @@ class Needs:
 
 def version(text: str) -> Version:
     """Numbers to compare by; what is not a number ends them."""
-    found = re.match(r"[0-9]+(\.[0-9]+)*", text.strip())
+    # No version has longer numbers, and Python reads none of thousands of digits.
+    found = re.match(r"[0-9]{1,18}(\.[0-9]{1,18}){0,20}", text.strip())
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import StringConstraints, ValidationError
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.record import Record
@@ -100,12 +101,12 @@ def parse(text: str, file: Path) -> Lock:
         if not isinstance(answer, dict):
             raise _unreadable(file, "it holds no mapping")
         return Lock.model_validate({"schema_": answer.pop("schema", None), **answer})
-    except yaml.YAMLError as error:
-        raise _unreadable(file, " ".join(str(error).split())) from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise _unreadable(file, f"{where}: {first['msg']}") from None
+        raise _unreadable(file, one_line(f"{where}: {first['msg']}")) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(file, one_line(str(error))) from None
 
 
 def write(directory: ClusterDirectory, lock: Lock) -> None:

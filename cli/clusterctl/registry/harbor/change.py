@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from clustercheck.parse.plain_text import plain_text
+
 # Values of fields that say nothing of an object that is to be made.
 NOTHING: tuple[object, ...] = (False, "", [])
 # A kind and a name: how objects are distinguished, and what one waits for.
@@ -138,4 +140,4 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if value in (None, ""):
         return "none"
-    return str(value)
+    return plain_text(str(value))

@@ -15,12 +15,19 @@ from typing import Any
 import httpx
 from pydantic import SecretStr
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
+from clusterctl.registry.oci import exchange
+from clusterctl.registry.oci.answers import UnreadableError
+from clusterctl.registry.oci.deadline import with_deadlines, within
 from clusterctl.registry.oci.retry import retry_after
 
 PATH = "/api/v2.0"
 PAGE = 100
+# Of one answer, and of all pages of a list. Sites have thousands of robots at most, of some kilobytes each.
+ANSWER_BYTES, LIST_BYTES, MAX_PAGES = 8 << 20, 64 << 20, 200
 CONNECTIONS = 8
 TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 # Worth another try: too many requests, and a core that is just starting behind its proxy.
@@ -30,9 +37,9 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 # A page may shift under a reader while someone else makes objects.
 READS_OF_A_LIST = 3
 # A project may be named 2026, which is not a number then.
-HEADERS = {"X-Is-Resource-Name": "true"}
+HEADERS = {"X-Is-Resource-Name": "true", "Accept-Encoding": "identity"}
 # The proxy in front of Harbor answers with a page.
-TAG = re.compile(r"<[^>]*>")
+TAG = re.compile(r"<[^<>]*>")
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,10 @@ class Refused(Exception):
         return f"{self.message} (HTTP {self.status})"
 
 
+class BrokenAnswer(Refused):
+    """An answer that is not as Harbor's API describes it."""
+
+
 class Stopped(Exception):
     """Nobody wants the answer any more: it ends a call, and is told to nobody."""
 
@@ -88,9 +99,8 @@ class Client:
         self._auth = httpx.BasicAuth(access.user, access.password.get_secret_value())
         self._http = httpx.Client(
             base_url=access.url.rstrip("/") + PATH,
-            verify=_trust(access),
+            transport=transport(access),
             timeout=TIMEOUT,
-            limits=httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS),
             # Harbor asks those who bring its session back for a CSRF token.
             cookies=http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[])),
             trust_env=False,
@@ -102,14 +112,42 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def get(self, what: str, path: str, **query: Any) -> Any:
-        """The JSON of one object; None where the answer is empty, as Harbor's is for no schedule."""
-        return _content(what, self._served("GET", what, path, query=query))
+    def get(
+        self, what: str, path: str, model: type[HarborObject] = HarborObject, **query: Any
+    ) -> dict[str, Any]:
+        """One object. Raises Refused."""
+        found = self.find(what, path, model, **query)
+        if found is None:
+            raise BrokenAnswer(what, httpx.codes.OK, "the answer is empty")
+        return found
 
-    def post(self, what: str, path: str, body: Mapping[str, Any], *, timeouts: int = TRIES) -> Created:
-        """Make an object. ``timeouts``: after so many tries of a minute without an answer it is given up."""
+    def find(
+        self, what: str, path: str, model: type[HarborObject] = HarborObject, **query: Any
+    ) -> dict[str, Any] | None:
+        """One object; None where the answer is empty, as Harbor's is for no schedule."""
+        answer = self._served("GET", what, path, query=query)
+        return _content(what, answer, model) if _has_content(answer) else None
+
+    def ask(self, what: str, path: str, **query: Any) -> None:
+        """Ask for something that need not be read. Raises Refused."""
+        self._served("GET", what, path, query=query)
+
+    def post(
+        self,
+        what: str,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        model: type[HarborObject] | None = None,
+        timeouts: int = TRIES,
+    ) -> Created:
+        """Make an object, of which Harbor says what ``model`` reads.
+
+        ``timeouts``: after so many tries of a minute without an answer it is given up.
+        """
         answer = self._served("POST", what, path, body=body, timeouts=timeouts)
-        return Created(answer.headers.get("location", ""), _content(what, answer))
+        content = _content(what, answer, model) if model else {}
+        return Created(what, answer.headers.get("location", ""), content)
 
     def put(self, what: str, path: str, body: Mapping[str, Any], *, timeouts: int = TRIES) -> None:
         """Replace an object; ``timeouts`` as with ``post``."""
@@ -140,18 +178,25 @@ class Client:
         """Whether Harbor still takes our own user and password. Raises Refused."""
         return self.knows(self.access.user, self.access.password)
 
-    def every(self, what: str, path: str, key: str = "id", **query: Any) -> list[dict[str, Any]]:
+    def every(
+        self, what: str, path: str, model: type[HarborObject], key: str = "id", **query: Any
+    ) -> list[dict[str, Any]]:
         """All objects of a list, over all its pages. ``key`` is the field that tells them apart."""
         found: dict[Any, dict[str, Any]] = {}
         totals: list[int] = []
         for _ in range(READS_OF_A_LIST):
-            found, totals = {}, []
+            found, totals, size = {}, [], 0
             while not totals or len(totals) * PAGE < totals[-1]:
+                if len(totals) == MAX_PAGES or size > LIST_BYTES:
+                    raise BrokenAnswer(what, httpx.codes.OK, f"the list has no end: {len(found)} were read")
                 asked = {**query, "page": len(totals) + 1, "page_size": PAGE}
                 answer = self._served("GET", what, path, query=asked)
-                items = _content(what, answer) or []
+                items = _list(what, answer, model)
                 found |= {item[key]: item for item in items}
-                totals.append(int(answer.headers.get("x-total-count", len(found))))
+                size += len(answer.content)
+                totals.append(_total(what, answer, len(found)))
+                if not items:
+                    break
             if set(totals) == {len(found)}:
                 return list(found.values())
         raise ClusterctlError(
@@ -203,15 +248,7 @@ class Client:
             with self._counting:
                 self.calls += 1
             try:
-                answer = self._http.request(
-                    method,
-                    path,
-                    params=query,
-                    json=body,
-                    headers=HEADERS,
-                    auth=auth or self._auth,
-                    extensions=self._extensions,
-                )
+                answer = self._sent(method, path, query, body, auth)
             except httpx.TransportError as error:
                 mute += isinstance(error, httpx.ReadTimeout)
                 if of_certificate(error) or not left or mute >= timeouts:
@@ -221,6 +258,22 @@ class Client:
             if answer.status_code not in TRY_AGAIN or not left:
                 return answer
             self._rest(_pause(TRIES - left, answer.headers.get("retry-after", "")))
+
+    def _sent(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | None,
+        auth: httpx.BasicAuth | None,
+    ) -> httpx.Response:
+        """The answer to one request, read to its bound. Raises httpx.TransportError."""
+        request = self._http.build_request(
+            method, path, params=query, json=body, headers=HEADERS, extensions=self._extensions
+        )
+        with within():
+            answer = exchange.open_answer(self._http, request, auth or self._auth)
+            return exchange.read(answer, ANSWER_BYTES if answer.is_success else exchange.SHORT_BYTES)
 
     def _rest(self, seconds: float) -> None:
         """Wait until the next try. Raises Stopped."""
@@ -233,13 +286,24 @@ class Client:
 class Created:
     """What Harbor says of an object that it has made."""
 
+    what: str
     location: str
-    content: Any = None
+    content: dict[str, Any]
 
     @property
     def id(self) -> int:
-        """The number at the end of its location, by which Harbor knows it."""
-        return int(self.location.rstrip("/").rpartition("/")[2])
+        """The number at the end of its location, by which Harbor knows it. Raises Refused."""
+        number = read_count(self.location.rstrip("/").rpartition("/")[2])
+        if number is None:
+            raise BrokenAnswer(self.what, httpx.codes.CREATED, "its location has no number")
+        return number
+
+
+def transport(access: Access) -> httpx.BaseTransport:
+    """Connections to it. Raises ClusterctlError (``registry.api-certificate``)."""
+    limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+    made = httpx.HTTPTransport(verify=_trust(access), limits=limits, trust_env=False)
+    return with_deadlines(made)
 
 
 def _trust(access: Access) -> ssl.SSLContext:
@@ -267,19 +331,53 @@ def _pause(failed: int, asked: str = "") -> float:
     return random.uniform(ceiling / 2, ceiling)  # noqa: S311 - spreads load, guards nothing
 
 
-def _content(what: str, answer: httpx.Response) -> Any:
-    if not answer.content.strip():
-        return None
+def _has_content(answer: httpx.Response) -> bool:
+    return bool(answer.content.strip())
+
+
+def _content(what: str, answer: httpx.Response, model: type[HarborObject]) -> dict[str, Any]:
+    _require_size(what, answer)
     try:
-        return answer.json()
-    except ValueError:
-        raise Refused(what, answer.status_code, "the answer is not JSON; is this Harbor's address?") from None
+        return read(model, answer.content)
+    except UnreadableError as error:
+        raise _broken(what, answer, error) from None
+
+
+def _list(what: str, answer: httpx.Response, model: type[HarborObject]) -> list[dict[str, Any]]:
+    _require_size(what, answer)
+    try:
+        return read_list(model, answer.content) if _has_content(answer) else []
+    except UnreadableError as error:
+        raise _broken(what, answer, error) from None
+
+
+def _total(what: str, answer: httpx.Response, seen: int) -> int:
+    text = answer.headers.get("x-total-count")
+    total = seen if text is None else read_count(text)
+    if total is None:
+        raise BrokenAnswer(what, answer.status_code, "the answer does not say how many there are")
+    return total
+
+
+def _require_size(what: str, answer: httpx.Response) -> None:
+    if len(answer.content) > ANSWER_BYTES:
+        raise BrokenAnswer(what, answer.status_code, f"the answer has more than {ANSWER_BYTES} bytes")
+
+
+def _broken(what: str, answer: httpx.Response, error: UnreadableError) -> BrokenAnswer:
+    because = (
+        f"the answer is not as Harbor's API describes it: {error}"
+        if error.is_json
+        else "the answer is not JSON; is this Harbor's address?"
+    )
+    return BrokenAnswer(what, answer.status_code, because)
 
 
 def _message(answer: httpx.Response) -> str:
     """Harbor's own words, from its list of errors; else the beginning of whatever came."""
     try:
-        errors = answer.json()["errors"]
-        return "; ".join(str(error["message"]) for error in errors)
-    except (ValueError, KeyError, TypeError):
-        return " ".join(TAG.sub(" ", answer.text).split())[:200] or answer.reason_phrase
+        words = "; ".join(error["message"] for error in read(ErrorsAnswer, answer.content)["errors"])
+    except UnreadableError:
+        text = answer.content.decode(errors="replace")
+        words = " ".join(TAG.sub(" ", text).split())[:200]
+    return one_line(words) or answer.reason_phrase

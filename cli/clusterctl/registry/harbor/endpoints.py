@@ -10,6 +10,7 @@ import httpx
 from pydantic import SecretStr
 
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor import answers
 from clusterctl.registry.harbor.change import (
     Action,
     Deferred,
@@ -18,7 +19,7 @@ from clusterctl.registry.harbor.change import (
     creation,
     differences,
 )
-from clusterctl.registry.harbor.client import Refused
+from clusterctl.registry.harbor.client import BrokenAnswer, Refused
 from clusterctl.registry.harbor.declared import UpstreamEndpoint
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
 
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 def look(site: Site) -> dict[str, Found]:
     """All there are, by name."""
-    found = by_name(site.client.every("endpoints", PATH))
+    found = by_name(site.client.every("endpoints", PATH, answers.EndpointAnswer))
     site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
     return found
 
@@ -151,7 +152,7 @@ def _update(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number:
 
 
 def _remember(site: Site, one: UpstreamEndpoint, secret: SecretStr | None, number: int) -> None:
-    found = site.client.get(f"{KIND} {one.name}", f"{PATH}/{number}") if secret else {}
+    found = site.client.get(_key(one), f"{PATH}/{number}", answers.EndpointAnswer) if secret else {}
     site.vault.given(_key(one), secret, _stamp(found))
 
 
@@ -168,6 +169,8 @@ def _patiently(site: Site, ask: Callable[[], T]) -> T:
     """Harbor writes no upstream down that it cannot reach, or that refuses it; what it hears, it repeats."""
     try:
         return ask()
+    except BrokenAnswer:
+        raise
     except Refused as refused:
         if refused.status in OF_THE_REQUEST and UNHEALTHY not in refused.message:
             raise

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from clusterctl.registry.harbor import projects
+from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange
 from clusterctl.registry.harbor.declared import ImmutableTags, Project
 from clusterctl.registry.harbor.selectors import of_repositories, of_tags, pattern
@@ -92,7 +92,7 @@ def _enable(site: Site, project: str, rule: Found) -> None:
 
 
 def _rules(site: Site, project: str) -> list[Found]:
-    return site.client.every(f"immutable tags of {project}", _path(project))
+    return site.client.every(f"immutable tags of {project}", _path(project), answers.ImmutableRuleAnswer)
 
 
 def _path(project: str) -> str:

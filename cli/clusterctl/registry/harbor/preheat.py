@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from clusterctl.registry.harbor import projects
+from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Action, FieldDifference, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Instance, PreheatPolicy
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, each, make, surplus
@@ -25,7 +25,7 @@ PATH = "/p2p/preheat/instances"
 
 def look(site: Site) -> dict[str, Found]:
     """All networks, by name."""
-    found = by_name(site.client.every("preheat instances", PATH))
+    found = by_name(site.client.every("preheat instances", PATH, answers.PreheatInstanceAnswer))
     site.ids |= {(KIND, name): one["id"] for name, one in found.items()}
     return found
 
@@ -35,12 +35,16 @@ def look_policies(site: Site, of_projects: tuple[str, ...]) -> dict[str, Found]:
     if not site.has_any(KIND):
         return {}
     there = [name for name in dict.fromkeys(of_projects) if (projects.KIND, name) in site.ids]
-    lists = each(site, lambda name: site.client.every(f"preheat policies of {name}", _path(name)), there)
+    lists = each(site, lambda name: _policies(site, name), there)
     return {
         f"{project}/{one['name']}": one
         for project, policies in zip(there, lists, strict=True)
         for one in policies
     }
+
+
+def _policies(site: Site, project: str) -> list[Found]:
+    return site.client.every(f"preheat policies of {project}", _path(project), answers.PreheatPolicyAnswer)
 
 
 def findings(site: Site, declared: tuple[Instance, ...], found: dict[str, Found]) -> Iterator[Finding]:
@@ -200,7 +204,9 @@ def _create(site: Site, one: Instance, secret: SecretStr | None) -> None:
     def create() -> None:
         site.client.post(_key(one), PATH, _instance_body(one, secret))
         # Its location holds the name; policies want the number.
-        found = site.client.get(_key(one), f"{PATH}/{quote(one.name, safe='')}")
+        found = site.client.get(
+            _key(one), f"{PATH}/{quote(one.name, safe='')}", answers.PreheatInstanceAnswer
+        )
         site.ids[KIND, one.name] = found["id"]
         site.vault.given(_key(one), secret, _stamp(one, found))
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from clusterctl.registry.harbor import endpoints, retention
+from clusterctl.registry.harbor import answers, endpoints, retention
 from clusterctl.registry.harbor.change import (
     Action,
     FieldDifference,
@@ -31,7 +31,7 @@ SEVERITIES = ("low", "medium", "high", "critical")
 
 def look(site: Site, declared: tuple[Project, ...]) -> dict[str, Found]:
     """All there are, by name; those that are declared with quota and retention."""
-    found = by_name(site.client.every("projects", PATH, key="project_id"))
+    found = by_name(site.client.every("projects", PATH, answers.ProjectAnswer, key="project_id"))
     site.ids |= {(KIND, name): one["project_id"] for name, one in found.items()}
     quotas = _quotas(site) if any(one.name in found for one in declared) else {}
 
@@ -82,7 +82,7 @@ def path(name: str) -> str:
 
 
 def _quotas(site: Site) -> dict[int, Found]:
-    found = site.client.every("quotas", "/quotas", reference="project")
+    found = site.client.every("quotas", "/quotas", answers.QuotaAnswer, reference="project")
     return {one["ref"]["id"]: one for one in found if one.get("ref")}
 
 
@@ -134,7 +134,7 @@ def _canonical(one: Project, found: Found) -> dict[str, Any]:
         "sbom_on_push": is_on("auto_sbom_generation"),
         "refuse_vulnerable": (metadata.get("severity") or "low").lower() if is_on("prevent_vul") else "never",
         "signature": " and ".join(signatures) or "none",
-        QUOTA: size_words((found["_quota"] or {}).get("hard", {}).get("storage", UNLIMITED)),
+        QUOTA: size_words(((found["_quota"] or {}).get("hard") or {}).get("storage", UNLIMITED)),
         **retention.canonical(found["_retention"]),
     }
     if one.proxy_of:
@@ -203,14 +203,16 @@ def _update(site: Site, one: Project, found: Found, differing: tuple[FieldDiffer
 
 def _find(site: Site, one: Project) -> Found | None:
     """One project by its exact name, with all that is compared."""
-    found: Found = site.client.get(f"project {one.name}", path(one.name))
+    found = site.client.get(f"project {one.name}", path(one.name), answers.ProjectAnswer)
     number = found["project_id"]
     site.ids[KIND, one.name] = number
-    quotas = site.client.every("quotas", "/quotas", reference="project", reference_id=str(number))
+    quotas = site.client.every(
+        "quotas", "/quotas", answers.QuotaAnswer, reference="project", reference_id=str(number)
+    )
     return {**found, "_quota": next(iter(quotas), None), "_retention": retention.look(site, found)}
 
 
 def _retention_id(site: Site, one: Project) -> str:
     """The policy that Harbor has just made for a proxy: it drops what was not pulled for seven days."""
-    found = site.client.get(f"project {one.name}", path(one.name))
+    found = site.client.get(f"project {one.name}", path(one.name), answers.ProjectAnswer)
     return (found.get("metadata") or {}).get("retention_id") or ""

@@ -10,6 +10,7 @@ from typing import Any
 
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
 from clusterctl.registry.harbor import (
+    answers,
     endpoints,
     immutables,
     preheat,
@@ -92,7 +93,7 @@ def configure(site: Site, *, reading: bool = False) -> None:
 
     Raises ClusterctlError (``registry.read-only``), except those who are only ``reading``.
     """
-    configuration = site.client.get("configuration", "/configurations") or {}
+    configuration = site.client.find("configuration", "/configurations", answers.ConfigurationAnswer) or {}
     site.robot_prefix = _value(configuration, "robot_name_prefix", "robot$")
     site.quotas = bool(_value(configuration, "quota_per_project_enable", True))
     if _value(configuration, "read_only", False) and not reading:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from clusterctl.registry.harbor import endpoints
+from clusterctl.registry.harbor import answers, endpoints
 from clusterctl.registry.harbor.change import Action, HarborChange, creation, differences
 from clusterctl.registry.harbor.declared import Replication, ReplicationFilter
 from clusterctl.registry.harbor.site import Finding, Found, Site, by_name, make, surplus
@@ -17,7 +17,7 @@ PATH = "/replication/policies"
 
 def look(site: Site) -> dict[str, Found]:
     """All there are, by name."""
-    return by_name(site.client.every("replications", PATH))
+    return by_name(site.client.every("replications", PATH, answers.ReplicationAnswer))
 
 
 def findings(site: Site, declared: tuple[Replication, ...], found: dict[str, Found]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from clusterctl.registry.harbor import answers
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Project, RetentionRule
 from clusterctl.registry.harbor.selectors import keeps_untagged, of_repositories, of_tags, pattern
@@ -29,18 +30,19 @@ def look(site: Site, project: Found) -> Found | None:
     if not number:
         return None
     try:
-        policy: Found | None = site.client.get(f"retention of project {project['name']}", f"{PATH}/{number}")
+        return site.client.find(
+            f"retention of project {project['name']}", f"{PATH}/{number}", answers.RetentionAnswer
+        )
     except Refused:
         if _is_gone(site, project, number):
             return None
         raise
-    return policy
 
 
 def _is_gone(site: Site, project: Found, number: str) -> bool:
     """Harbor calls it an internal error to ask for a policy that is gone; asked what it did, it says so."""
     try:
-        site.client.get(f"retention of project {project['name']}", f"{PATH}/{number}/executions", page_size=1)
+        site.client.ask(f"retention of project {project['name']}", f"{PATH}/{number}/executions", page_size=1)
     except Refused as refused:
         return NONE_SUCH in refused.message
     return False
@@ -76,7 +78,7 @@ def write(site: Site, project: Project, number: int, policy_id: str) -> None:
             site.client.post(what, PATH, body)
         except Refused as refused:
             # Harbor's word for a conflict here; ours, where the answer to a first try was lost.
-            there = re.search(r"already has retention policy (\d+)", refused.message)
+            there = re.search(r"already has retention policy ([0-9]{1,18})", refused.message)
             if there is None:
                 raise
             site.client.put(what, f"{PATH}/{there[1]}", {"id": int(there[1]), **body})

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from clusterctl.registry.harbor import projects
+from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import Subject
 from clusterctl.registry.harbor.declared import ALL_PROJECTS, SYSTEM, Robot
 from clusterctl.registry.harbor.secret_text import new_secret
@@ -67,7 +67,8 @@ def create(site: Site, one: Robot, find: Callable[[], Found | None]) -> None:
     site.may_hand_over()
 
     def write() -> None:
-        made = site.client.post(f"{KIND} {one.key}", PATH, _body(one, one.name, one.days)).content
+        body = _body(one, one.name, one.days)
+        made = site.client.post(f"{KIND} {one.key}", PATH, body, model=answers.CreatedRobotAnswer).content
         if one.disabled:
             # Nobody is born disabled.
             _put(site, one, made["id"], _body(one, made["name"], one.days))
@@ -149,7 +150,7 @@ def _own(found: Found) -> dict[str, Any]:
         "level": found["level"],
         "disable": bool(found.get("disable")),
         "permissions": [
-            {key: part[key] for key in ("kind", "namespace", "access")}
+            {"kind": part["kind"], "namespace": part["namespace"], "access": part.get("access") or []}
             for part in found.get("permissions") or []
         ],
     }

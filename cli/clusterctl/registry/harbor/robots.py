@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from clusterctl.registry.harbor import projects
+from clusterctl.registry.harbor import answers, projects
 from clusterctl.registry.harbor.change import (
     Action,
     Deferred,
@@ -43,7 +43,7 @@ FOREIGN = "was not made here: a new secret shuts out whoever uses it. To take it
 
 def look(site: Site, declared: tuple[Robot, ...], of_projects: Iterable[str]) -> dict[str, Found]:
     """The robots of the system and of these projects, by their names without Harbor's prefix."""
-    robots = site.client.every("robots", PATH, q="Level=system")
+    robots = site.client.every("robots", PATH, answers.RobotAnswer, q="Level=system")
     names = dict.fromkeys([*of_projects, *(one.project for one in declared if one.project)])
     there = [name for name in names if (projects.KIND, name) in site.ids]
     for found in each(site, lambda name: _of_project(site, name), there):
@@ -197,7 +197,8 @@ def _canonical(found: Found) -> dict[str, Any]:
 
 def _of_project(site: Site, name: str) -> Sequence[Found]:
     number = site.ids[projects.KIND, name]
-    return site.client.every(f"robots of project {name}", PATH, q=f"Level=project,ProjectID={number}")
+    query = f"Level=project,ProjectID={number}"
+    return site.client.every(f"robots of project {name}", PATH, answers.RobotAnswer, q=query)
 
 
 def _find(site: Site, one: Robot) -> Found | None:

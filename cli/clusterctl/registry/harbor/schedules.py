@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from clusterctl.registry.harbor import answers
 from clusterctl.registry.harbor.change import Action, HarborChange, Remark, differences
 from clusterctl.registry.harbor.client import Refused
 from clusterctl.registry.harbor.declared import Collection, Scan, Schedules
@@ -24,7 +25,7 @@ def look(site: Site, declared: Schedules) -> dict[str, Found | str]:
     for name, path in PATHS.items():
         if getattr(declared, name) is not None:
             try:
-                found[name] = site.client.get(f"{KIND} {name}", path) or {}
+                found[name] = site.client.find(f"{KIND} {name}", path, answers.ScheduleAnswer) or {}
             except Refused as refused:
                 if refused.status != NO_SCANNER:
                     raise

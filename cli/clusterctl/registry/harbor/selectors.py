@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pydantic_core import from_json
+
 
 def selector(pattern: str, matches: str, excludes: str, extras: str = "") -> dict[str, Any]:
     """A pattern in Harbor's words; one that starts with ``!`` excludes."""
@@ -33,13 +35,13 @@ def pattern(selectors: Any) -> str:
     if not isinstance(selectors, list) or len(selectors) != 1 or selectors[0].get("kind") != "doublestar":
         return json.dumps(selectors, sort_keys=True)
     one = selectors[0]
-    return ("!" if "xcludes" in one.get("decoration", "") else "") + str(one.get("pattern", ""))
+    return ("!" if "xcludes" in (one.get("decoration") or "") else "") + str(one.get("pattern", ""))
 
 
 def keeps_untagged(selectors: Any) -> bool:
     """Whether a selector of tags means untagged artifacts, too; the default depends on the decoration."""
     one = selectors[0] if selectors else {}
     try:
-        return bool(json.loads(one.get("extras") or "")["untagged"])
+        return bool(from_json(one.get("extras") or "")["untagged"])
     except (ValueError, KeyError, TypeError):
         return one.get("decoration") != "excludes"

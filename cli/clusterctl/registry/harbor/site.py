@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.harbor.change import Action, Deferred, HarborChange, Remark, Subject
@@ -129,6 +130,7 @@ def surplus(
 
     ``spared`` is the reason why it is not even then.
     """
+    name = one_line(name)
     if spared:
         yield Remark(kind, name, f"is not declared; it is kept ({spared})")
     elif site.prune:

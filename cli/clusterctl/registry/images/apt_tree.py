@@ -11,11 +11,14 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.content import shared_module
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
@@ -24,7 +27,13 @@ from clusterctl.registry.images.bundle import require_inside
 LONGEST_S = 7200.0
 STALLED_S = 60
 CONFIGURATION = "apt.conf"
-_URI = re.compile(r"'([^']+)' (\S+) ([0-9]+)")
+# apt takes a source's Release file up to this size, and its other indexes as long as that one says.
+MAX_RELEASE_BYTES = 10_000_000
+# Of what apt says: a line of some 200 bytes for each package or index.
+MAX_OUTPUT_BYTES = 32 << 20
+# What is asked of each index: its address, its key in the signed list, and its file here.
+FORMAT = "$(URI)\t$(METAKEY)\t$(FILENAME)"
+_URI = re.compile(r"'([^'\n]+)' (\S+) ([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -60,28 +69,46 @@ def _tree(wanted: PackageRequest, work: Path) -> Path:
     install = ["--yes", "install", "--", *wanted.names]
     # Asked as if nothing had come yet: apt leaves out what it has.
     nowhere = f"-oDir::Cache::archives={work / 'none' / 'archives'}"
-    listed = _URI.findall(_apt([nowhere, "--print-uris", *install], wanted, work))
+    listed = listed_packages(_apt([nowhere, "--print-uris", *install], wanted, work))
     _apt(["--download-only", *install], wanted, work)
     root = work / "tree"
     shutil.rmtree(root, ignore_errors=True)
-    for uri, name, _ in listed:
+    for uri, name in listed:
         _place(work / "cache" / "archives" / name, root, uri)
-    for uri, file in _indexes(wanted, work):
+    lists = work / "state" / "lists"
+    for uri, file in listed_indexes(_apt(["indextargets", "--format", FORMAT], wanted, work), lists):
         _place(file, root, uri)
         if not uri.endswith(("InRelease", "Release", "Release.gpg")):
-            found = hashlib.sha256(file.read_bytes()).hexdigest()
+            with file.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
             _place(file, root, f"{uri.rpartition('/')[0]}/by-hash/SHA256/{found}")
     return root
 
 
-def _indexes(wanted: PackageRequest, work: Path) -> Iterator[tuple[str, Path]]:
-    """Each index that apt has, and the signed list that it belongs to, with the address that it came from."""
-    asked = _apt(["indextargets", "--format", "$(URI)\t$(METAKEY)\t$(FILENAME)"], wanted, work)
+def listed_packages(text: str) -> list[tuple[str, str]]:
+    """Address and file name of each package in what `apt-get --print-uris` prints.
+
+    Raises ClusterctlError (``images.packages``) for a name that is a path.
+    """
+    found = [(uri, name) for uri, name, _ in _URI.findall(text)]
+    for uri, name in found:
+        if "/" in name or name in (".", ".."):
+            raise _unexpected(f"apt names a package's file {one_line(name)}", uri)
+    return found
+
+
+def listed_indexes(text: str, lists: Path) -> Iterator[tuple[str, Path]]:
+    """Each index that apt has in ``lists``, and the signed list that it belongs to, with their addresses.
+
+    ``text`` is what `apt-get indextargets` prints. Raises ClusterctlError (``images.packages``).
+    """
     done = set()
-    for line in asked.splitlines():
-        uri, key, name = line.split("\t")
+    for line in text.splitlines():
+        uri, key, name = (*line.split("\t"), "", "")[:3]
         file, mangled = Path(name), key.replace("/", "_")
-        if not file.is_file() or not uri.endswith(key) or not file.name.endswith(mangled):
+        if not key or not _is_in(file, lists):
+            continue
+        if not uri.endswith(key) or not file.name.endswith(mangled):
             continue
         yield uri, file
         for signed in ("InRelease", "Release", "Release.gpg"):
@@ -92,10 +119,30 @@ def _indexes(wanted: PackageRequest, work: Path) -> Iterator[tuple[str, Path]]:
                 yield address, beside
 
 
+def _is_in(file: Path, directory: Path) -> bool:
+    """Whether a file lies there, in no directory below."""
+    try:
+        return file.parent.resolve() == directory.resolve() and file.is_file()
+    except (OSError, ValueError):
+        return False  # no name of a file at all
+
+
+def place_of(uri: str) -> PurePosixPath:
+    """Where the file of an address lies in a tree: below its host.
+
+    Raises ClusterctlError (``images.packages``, ``images.bundle``).
+    """
+    try:
+        address = urlsplit(uri)
+        host = address.hostname or "local"
+    except ValueError as error:
+        raise _unexpected(f"an address of a source cannot be read: {error}", uri) from None
+    return require_inside(f"{host}/{unquote(address.path).lstrip('/')}")
+
+
 def _place(file: Path, root: Path, uri: str) -> None:
     """Put a file where its address says, below its host."""
-    address = urlsplit(uri)
-    target = root / require_inside(f"{address.hostname or 'local'}/{unquote(address.path).lstrip('/')}")
+    target = root / place_of(uri)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
@@ -138,6 +185,7 @@ def _configure(wanted: PackageRequest, work: Path) -> None:
         "Acquire::Languages": "none",
         "Acquire::GzipIndexes": "false",
         "Acquire::Retries": 3,
+        "Acquire::MaxReleaseFileSize": MAX_RELEASE_BYTES,
         "Acquire::http::Timeout": STALLED_S,
         "Acquire::https::Timeout": STALLED_S,
         "Debug::NoLocking": "true",
@@ -161,21 +209,39 @@ def _apt(arguments: Sequence[str], wanted: PackageRequest, work: Path) -> str:
     ours |= {"no_proxy": wanted.no_proxy} if wanted.no_proxy else {}
     environment = {**{k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}, **ours}
     try:
-        done = subprocess.run(
-            ["apt-get", "-q", *arguments], capture_output=True, text=True, errors="replace",
-            timeout=LONGEST_S, stdin=subprocess.DEVNULL, env=environment, check=False,
-        )  # fmt: skip
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            done = subprocess.run(
+                ["apt-get", "-q", *arguments], stdout=output, stderr=errors,
+                timeout=LONGEST_S, stdin=subprocess.DEVNULL, env=environment, check=False,
+            )  # fmt: skip
+            said, complaints = _text_of(output, wanted), _text_of(errors, wanted)
     except FileNotFoundError:
         raise _refusal("this machine has no apt-get", wanted) from None
     except subprocess.TimeoutExpired:
         raise _refusal(f"apt did not end within {LONGEST_S / 3600:.0f} h", wanted) from None
-    lines = [
-        line for line in (done.stderr + done.stdout).splitlines() if line.startswith(("E:", "W:", "Err:"))
-    ]
+    lines = [line for line in (complaints + said).splitlines() if line.startswith(("E:", "W:", "Err:"))]
     # `apt-get update` ends with 0 where it could fetch nothing, and warns.
     if done.returncode != 0 or any("Failed to fetch" in line for line in lines):
-        raise _refusal(" ".join(lines[-2:])[:600] or f"apt ended with {done.returncode}", wanted)
-    return done.stdout
+        raise _refusal(one_line(" ".join(lines[-2:]), 600) or f"apt ended with {done.returncode}", wanted)
+    return said
+
+
+def _text_of(stream: IO[bytes], wanted: PackageRequest) -> str:
+    stream.seek(0)
+    found = stream.read(MAX_OUTPUT_BYTES + 1)
+    if len(found) > MAX_OUTPUT_BYTES:
+        raise _refusal(f"apt says more than {MAX_OUTPUT_BYTES} bytes", wanted)
+    return found.decode(errors="replace")
+
+
+def _unexpected(because: str, uri: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the packages for the bundle cannot be had: {because}",
+        code="images.packages",
+        where=one_line(uri),
+        hint="Is that source what it should be?",
+        exit_code=EXIT_CLUSTER_BAD,
+    )
 
 
 def _refusal(because: str, wanted: PackageRequest) -> ClusterctlError:

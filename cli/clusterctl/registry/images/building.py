@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from clustercheck.parse.plain_text import one_line, plain_text
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images import saved
@@ -31,6 +32,8 @@ from clusterctl.registry.oci.reference import parse
 LIMIT_S = 4 * 3600.0
 LOOK_S = 60.0
 LAST_LINES = 12
+# Of what an engine says; the last lines of a log are in its last bytes.
+MAX_WORDS = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ class Engine:
                 [self.program, "version", "--format", "{{.Server.Version}}"],
                 capture_output=True, text=True, timeout=LOOK_S, check=False,
             )  # fmt: skip
-            because = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            words = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            because = "" if done.returncode == 0 else one_line(words)
         except (OSError, subprocess.TimeoutExpired) as error:
             because = str(error)
         if because:
@@ -93,7 +97,7 @@ class Engine:
             with os.fdopen(descriptor, "ab") as log:
                 code = _ended([self.program, "build", "--force-rm", "--tag", tag, place], log, self.limit_s)
         if code != 0:
-            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = plain_text(_end_of(self.log)).splitlines()
             raise ClusterctlError(
                 f"the build of {tag} failed (exit code {code}):\n  " + "\n  ".join(lines[-LAST_LINES:]),
                 code="images.build",
@@ -125,8 +129,9 @@ class Engine:
                 process.wait(LOOK_S)
             if code != 0:
                 errors.seek(0)
+                words = one_line(errors.read(MAX_WORDS).decode(errors="replace"))
                 raise ClusterctlError(
-                    f"the engine did not save {tag}: {errors.read().decode(errors='replace').strip()}",
+                    f"the engine did not save {tag}: {words}",
                     code="images.build-archive",
                     where=f"{self.program} save",
                     hint="Run the same command again.",
@@ -145,7 +150,7 @@ def there_already(order: Order, registry: Registry) -> bool:
     if found.config is None:
         return False
     config = configuration(registry, order.recipe.repository, found.config)
-    return ((config.get("config") or {}).get("Labels") or {}).get(RECIPE_LABEL) == recipe_of(order.context)
+    return config.labels.get(RECIPE_LABEL) == recipe_of(order.context)
 
 
 def make(
@@ -164,8 +169,8 @@ def make(
         raise ClusterctlError(
             f"the base {base.name} is a list, and no image", code="images.manifest", where=base.target
         )
-    rootfs = configuration(registry, base.target, described.config).get("rootfs") or {}
-    known = {*map(str, rootfs.get("diff_ids") or ()), *(layer.digest for layer in described.layers)}
+    diff_ids = configuration(registry, base.target, described.config).diff_ids
+    known = {*diff_ids, *(layer.digest for layer in described.layers)}
     with tempfile.TemporaryDirectory(prefix="clusterctl-saved-") as place:
         with engine.saved(order.tag) as stream:
             image = saved.read(stream, Path(place), known)
@@ -219,6 +224,12 @@ def as_declared(recipe: BuildRecipe, name: str) -> DeclaredImage:
 def _again(registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
     with registry.blob(repository, blob.digest) as (_, pieces):
         yield from pieces
+
+
+def _end_of(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - MAX_WORDS))
+        return stream.read(MAX_WORDS).decode(errors="replace")
 
 
 def _ended(command: Sequence[str], log: IO[bytes], limit_s: float) -> int:

@@ -12,66 +12,99 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints
 
+from clustercheck.parse.plain_text import one_line, plain_text
+from clusterctl.cluster.bounded_file import UnusableFileError, open_regular, read_bounded
 from clusterctl.cluster.record import Record
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.images.resolve import MAX_MANIFESTS
+from clusterctl.registry.oci.answers import MAX_BLOB_BYTES, UnreadableError, read_document
 from clusterctl.registry.oci.client import PIECE
+from clusterctl.registry.oci.manifest import LARGEST, MAX_LAYERS
 
 INDEX = "bundle.json"
 PARTS = "parts"
 SCHEMA: Literal[1] = 1
 
+# An index says of a file about 300 bytes. What is larger or has more is neither made nor read.
+MAX_INDEX_BYTES, MAX_INDEX_VALUES = 32 << 20, 1_500_000
+MAX_FILES = 100_000
+MAX_IMAGES = 1000
+# Of some hundred images.
+MAX_LOCK = 4 << 20
+# Of one thing: a blob of 1 TB in the smallest parts.
+MAX_PARTS = 100_000
+MAX_PATH, MAX_NAME_BYTES, MAX_DEPTH = 1024, 255, 64
+
+
+def is_plain(text: str) -> bool:
+    """Whether a name has nothing in it that acts on a terminal, or ends a line."""
+    return plain_text(text) == text and not any(one in text for one in "\n\t")
+
+
+def _plain(text: str) -> str:
+    if not is_plain(text):
+        raise ValueError("it has control characters")
+    return text
+
+
 Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Bytes = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
+Word = Annotated[str, StringConstraints(max_length=300), AfterValidator(_plain)]
 
 
-class BundlePart(Record):
+class BundleRecord(Record, extra="ignore"):
+    """A part of the index. Fields that are not known are passed over, at no cost however many they are."""
+
+
+class BundlePart(BundleRecord):
     """A piece: the name of its file, which is its digest, and its size."""
 
     sha256: Hex
-    size: Annotated[int, Field(ge=0)]
+    size: Bytes
 
 
-class Item(Record):
+class Item(BundleRecord):
     """A thing that was cut into parts, with the digest of the whole."""
 
     sha256: Hex
-    size: Annotated[int, Field(ge=0)]
-    parts: tuple[BundlePart, ...]
+    size: Bytes
+    parts: Annotated[tuple[BundlePart, ...], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
-class BundledManifest(Record):
+class BundledManifest(BundleRecord):
     """A manifest of an image."""
 
-    media_type: str
+    media_type: Word
     item: Item
 
 
-class BundledImage(Record):
+class BundledImage(BundleRecord):
     """An image of the lock: its manifests, children first."""
 
-    name: str
-    manifests: tuple[BundledManifest, ...]
+    name: Word
+    manifests: Annotated[tuple[BundledManifest, ...], Field(max_length=MAX_MANIFESTS, fail_fast=True)]
 
 
-class BundledFile(Record):
+class BundledFile(BundleRecord):
     """A file of a tree, by its path below the directory that files are put into."""
 
-    path: str
+    path: Annotated[str, StringConstraints(min_length=1, max_length=MAX_PATH), AfterValidator(_plain)]
     executable: bool = False
     item: Item
 
 
-class Bundle(Record):
+class Bundle(BundleRecord):
     """The whole index."""
 
     schema_version: Literal[1] = SCHEMA
-    made: str
-    cluster: str
-    lock: str
-    images: tuple[BundledImage, ...] = ()
-    blobs: tuple[Item, ...] = ()
-    files: tuple[BundledFile, ...] = ()
+    made: Word
+    cluster: Word
+    lock: Annotated[str, StringConstraints(max_length=MAX_LOCK)]
+    images: Annotated[tuple[BundledImage, ...], Field(max_length=MAX_IMAGES, fail_fast=True)] = ()
+    blobs: Annotated[tuple[Item, ...], Field(max_length=MAX_IMAGES * MAX_LAYERS, fail_fast=True)] = ()
+    files: Annotated[tuple[BundledFile, ...], Field(max_length=MAX_FILES, fail_fast=True)] = ()
 
     @property
     def items(self) -> Iterator[Item]:
@@ -99,16 +132,14 @@ class Media:
         """
         for directory in self._directories:
             file = directory / INDEX
-            if file.is_file():
+            if file.exists():
                 try:
-                    raw = file.read_bytes()
+                    raw = read_bounded(file, MAX_INDEX_BYTES)
                     if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
                         raise _changed(file, hashlib.sha256(raw).hexdigest())
-                    return Bundle.model_validate_json(raw)
-                except (OSError, ValidationError) as error:
-                    raise _refusal(
-                        f"its {INDEX} cannot be read: {str(error).splitlines()[0]}", file
-                    ) from None
+                    return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
+                except (OSError, UnusableFileError, UnreadableError) as error:
+                    raise _refusal(f"its {INDEX} cannot be read: {one_line(str(error))}", file) from None
         raise _refusal(
             f"there is no {INDEX} in it: it was not finished, or is not all here", self._directories[0]
         )
@@ -122,10 +153,11 @@ class Media:
         return None
 
     def require(self, bundle: Bundle) -> None:
-        """See that every part is here, and that things are as large as their parts.
+        """See that every part is here, and that things are as large as their parts, and files lie apart.
 
         Raises ClusterctlError (``images.bundle``) with those missing.
         """
+        _require_apart([require_inside(file.path) for file in bundle.files])
         if any(item.size != sum(part.size for part in item.parts) for item in bundle.items):
             raise _refusal(f"its {INDEX} contradicts itself: a thing is not as large as its parts",
                            self._directories[0])  # fmt: skip
@@ -148,13 +180,19 @@ class Media:
                 raise _damaged(self._directories[0] / PARTS / part.sha256, "it is missing")
             found = hashlib.sha256()
             try:
-                with path.open("rb") as stream:
+                with open_regular(path) as stream:
+                    size = 0
                     while piece := stream.read(PIECE):
+                        size += len(piece)
+                        if size > part.size:
+                            raise _damaged(path, f"it has more than {part.size} bytes")
                         found.update(piece)
                         whole.update(piece)
                         yield piece
             except OSError as error:
                 raise _damaged(path, str(error.strerror)) from None
+            except UnusableFileError as error:
+                raise _damaged(path, f"it {error}") from None
             if found.hexdigest() != part.sha256:
                 raise _damaged(path, "its bytes are not those that it was written with")
         if whole.hexdigest() != item.sha256:
@@ -162,7 +200,9 @@ class Media:
                            self._directories[0] / INDEX)  # fmt: skip
 
     def read(self, item: Item) -> bytes:
-        """A small thing as a whole."""
+        """A manifest as a whole. Raises ClusterctlError (``images.bundle``) where it is too large."""
+        if item.size > LARGEST:
+            raise _refusal(f"a manifest in it has {item.size} bytes", self._directories[0] / INDEX)
         return b"".join(self.pieces(item))
 
 
@@ -170,8 +210,24 @@ def require_inside(path: str) -> PurePosixPath:
     """A file's path, if it stays below its directory. Raises ClusterctlError (``images.bundle``)."""
     found = PurePosixPath(path)
     if found.is_absolute() or ".." in found.parts or not found.parts or "\0" in path:
-        raise _refusal("a file in it would be put elsewhere", Path(path))
+        raise _refusal("a file in it would be put elsewhere", Path(one_line(path)))
+    if not is_portable(found):
+        raise _refusal("a file in it has a path that is no path", Path(one_line(path)))
     return found
+
+
+def is_portable(path: PurePosixPath) -> bool:
+    """Whether each part of a path can be a file's name wherever a bundle is put."""
+    names = path.parts
+    is_short = len(str(path)) <= MAX_PATH and len(names) <= MAX_DEPTH
+    return is_short and is_plain(str(path)) and all(len(os.fsencode(one)) <= MAX_NAME_BYTES for one in names)
+
+
+def _require_apart(paths: Sequence[PurePosixPath]) -> None:
+    """No file twice, and none where another needs a directory. Raises ClusterctlError (``images.bundle``)."""
+    names = set(paths)
+    if len(names) < len(paths) or any(parent in names for path in paths for parent in path.parents):
+        raise _refusal("two files in it would be put to the same place", Path(INDEX))
 
 
 def cut(source: Path, directory: Path, most: int) -> Item:

@@ -6,7 +6,6 @@ Each thing that is finished has a note in `incoming/`; whoever is killed continu
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import threading
@@ -15,14 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
+from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.bundle import (
     INDEX,
+    MAX_FILES,
+    MAX_INDEX_BYTES,
+    MAX_INDEX_VALUES,
+    MAX_PARTS,
     PARTS,
     Bundle,
     BundledFile,
@@ -35,8 +38,9 @@ from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool, disk, require_room
-from clusterctl.registry.images.trees import Tree
+from clusterctl.registry.images.trees import Tree, refusal
 from clusterctl.registry.images.unbundling import digest_of_file
+from clusterctl.registry.oci.answers import UnreadableError, count_values, read_document
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
 from clusterctl.runs.store import now
@@ -77,6 +81,8 @@ class Bundler:
         outcome.
         """
         files = [entry for tree in recipe.trees for entry in tree.files()]
+        if len(files) > MAX_FILES:
+            raise refusal(f"{len(files)} files are too many, at most {MAX_FILES} go along", self.directory)
         self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
         listed = self._each(self._listed, recipe.images)
@@ -102,8 +108,9 @@ class Bundler:
     def _recall(self) -> None:
         """Note the blobs of a bundle that was finished here: they need not come again."""
         try:
-            earlier = Bundle.model_validate_json((self.directory / INDEX).read_bytes())
-        except (OSError, ValidationError):
+            raw = read_bounded(self.directory / INDEX, MAX_INDEX_BYTES)
+            earlier = read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
+        except (OSError, UnusableFileError, UnreadableError):
             return
         for item in earlier.blobs:
             replace_file(self._note(f"sha256:{item.sha256}"), item.model_dump_json() + "\n")
@@ -136,6 +143,13 @@ class Bundler:
         """Cut a file, and note it; a file that is one part, and ours, is only renamed."""
         parts = self.directory / PARTS
         size = path.stat().st_size
+        if size > most * MAX_PARTS:
+            raise ClusterctlError(
+                f"{size} bytes in parts of {most} would be more than {MAX_PARTS} parts",
+                code="images.bundle-tree",
+                where=str(path),
+                hint="Raise --part-size.",
+            )
         if move and size <= most:
             parts.mkdir(exist_ok=True)
             name = path.name
@@ -166,11 +180,15 @@ class Bundler:
                 images.append(BundledImage(name=image.name, manifests=tuple(written)))
             carried = [self._file(name, path, recipe.part_size) for name, path in files]
             bundle = Bundle(
-                made=now(), cluster=recipe.cluster, lock=recipe.lock, images=tuple(images),
+                made=now(), cluster=one_line(recipe.cluster), lock=recipe.lock, images=tuple(images),
                 blobs=tuple(blobs), files=tuple(carried),
             )  # fmt: skip
             self._sweep(bundle)
-            replace_file(self.directory / INDEX, bundle.model_dump_json(indent=1) + "\n", mode=0o644)
+            text = bundle.model_dump_json(indent=1) + "\n"
+            raw = text.encode()
+            if len(raw) > MAX_INDEX_BYTES or count_values(raw) > MAX_INDEX_VALUES:
+                raise refusal("their names and parts make an index that is too large", self.directory / INDEX)
+            replace_file(self.directory / INDEX, text, mode=0o644)
             # What lay here on its way is not a part of a bundle that is finished.
             shutil.rmtree(self.spool.root)
 
@@ -201,8 +219,9 @@ class Bundler:
         They are read: the index is to vouch for them, and media lose bytes without a word.
         """
         try:
-            item = Item.model_validate(json.loads(self._note(key).read_text(encoding="utf-8")))
-        except (OSError, ValueError, ValidationError):
+            raw = read_bounded(self._note(key), MAX_INDEX_BYTES)
+            item = read_document(Item.model_validate_json, raw, MAX_INDEX_VALUES)
+        except (OSError, UnusableFileError, UnreadableError):
             return None
         for part in item.parts:
             path = self.directory / PARTS / part.sha256

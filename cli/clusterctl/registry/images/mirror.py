@@ -14,7 +14,8 @@ from clusterctl.parallel import parallel_map
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.verify import damage, mistagged
-from clusterctl.registry.oci.client import Content, Registry
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 Opened = Callable[[LockedImage], Registry]

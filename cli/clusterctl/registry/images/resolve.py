@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.compatibility import needs
 from clusterctl.cluster.lock import LockedBlob, LockedImage
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.images.declared import DeclaredImage
+from clusterctl.registry.oci.answers import UnreadableError, read_document
 from clusterctl.registry.oci.client import Registry
-from clusterctl.registry.oci.manifest import Blob, Manifest, platform_of
+from clusterctl.registry.oci.configuration import ImageConfiguration
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob, Manifest
 
 # Signatures and attestations that builders put next to the images of a list.
 NO_PLATFORM = "unknown/unknown"
+# Lists within lists, and manifests of one image; no known image comes near.
+MAX_DEPTH = 4
+MAX_MANIFESTS = 1000
+LONGEST_VERSION = 100
 
 
 def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
@@ -36,9 +41,8 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
     if chosen.config is None:
         raise _refusal(image, "its list holds another list, and no image")
     config = configuration(registry, source.repository, chosen.config)
-    platforms = platforms or (platform_of(config),)
-    inside = config.get("config") or {}
-    found = needs(inside.get("Labels") or {}, inside.get("Env") or (), source.tag or image.tag)
+    platforms = platforms or (config.words,)
+    found = needs(config.labels, config.environment, source.tag or image.tag)
     return LockedImage(
         name=image.name,
         source=str(source),
@@ -50,44 +54,59 @@ def resolve(image: DeclaredImage, registry: Registry) -> LockedImage:
         manifest=chosen.digest,
         config=LockedBlob(digest=chosen.config.digest, size=chosen.config.size),
         layers=tuple(LockedBlob(digest=layer.digest, size=layer.size) for layer in chosen.layers),
-        cuda=found.cuda,
-        cudnn=found.cudnn,
-        nccl=found.nccl,
+        cuda=one_line(found.cuda, LONGEST_VERSION),
+        cudnn=one_line(found.cudnn, LONGEST_VERSION),
+        nccl=one_line(found.nccl, LONGEST_VERSION),
         minimum_driver=found.minimum_driver,
         drivers=tuple((one.least, one.below) for one in found.drivers),
         minimum_driver_from=found.source,
     )
 
 
-def configuration(registry: Registry, repository: str, blob: Blob) -> dict[str, Any]:
+def configuration(registry: Registry, repository: str, blob: Blob) -> ImageConfiguration:
     """An image's configuration, as its registry gives it.
 
     Raises RegistryError, and ClusterctlError (``images.manifest``) for what is none.
     """
     try:
-        config = json.loads(registry.small_blob(repository, blob))
-        inside = (config.get("config") or {}, config.get("rootfs") or {})
-        labels, environment = inside[0].get("Labels") or {}, inside[0].get("Env") or []
-        layers = inside[1].get("diff_ids") or []
-        good = isinstance(labels, dict) and isinstance(environment, list) and isinstance(layers, list)
-        because = "" if good else "its parts are of other kinds"
-    except (ValueError, AttributeError) as error:
-        because = str(error)
-    if because:
+        return read_document(ImageConfiguration.model_validate_json, registry.small_blob(repository, blob))
+    except UnreadableError as error:
         raise ClusterctlError(
-            f"the configuration of an image cannot be read: {because}",
+            f"the configuration of an image cannot be read: {error}",
             code="images.manifest",
             where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
             hint="What the registry holds under that name is not an image; have it pushed again.",
             exit_code=EXIT_CLUSTER_BAD,
-        )
-    return dict(config)
+        ) from None
 
 
 def closure(registry: Registry, repository: str, digest: str) -> list[Manifest]:
-    """The manifest of a digest with all that it lists, children first: as they must be written."""
-    top = registry.manifest(repository, digest)
-    return [*(m for child in top.children for m in closure(registry, repository, child.digest)), top]
+    """The manifest of a digest with all that it lists, each once, children first: as they must be written.
+
+    Raises RegistryError, also (``images.manifest``) where there are too many, or lists within lists.
+    """
+    asked: set[str] = set()
+    found: dict[str, Manifest] = {}
+
+    def add(digest: str, depth: int) -> None:
+        if digest in asked:
+            return
+        if depth > MAX_DEPTH or len(asked) >= MAX_MANIFESTS:
+            many = f"{MAX_DEPTH} levels of lists" if depth > MAX_DEPTH else f"{MAX_MANIFESTS} manifests"
+            raise RegistryError(
+                f"the image has more than {many}",
+                code="images.manifest",
+                where=f"{registry.endpoint.host}: manifest {repository}@{digest}",
+                hint="What the registry holds under that name is not an image; have it pushed again.",
+            )
+        asked.add(digest)
+        top = registry.manifest(repository, digest)
+        for child in top.children:
+            add(child.digest, depth + 1)
+        found[digest] = top
+
+    add(digest, 1)
+    return list(found.values())
 
 
 def _picked(image: DeclaredImage, index: Manifest) -> list[tuple[str, str]]:

@@ -8,18 +8,35 @@ import json
 import posixpath
 import shutil
 import tarfile
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+from pydantic import Field, TypeAdapter
+
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
+from clusterctl.registry.oci.answers import Answer, UnreadableError, read_document
 from clusterctl.registry.oci.client import PIECE
-from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.manifest import MAX_LAYERS, Blob
 
 GZIP = b"\x1f\x8b"
 # Descriptions are smaller than this; a small layer is kept next to them.
 SMALL = 1 << 22
+MAX_MEMBERS = 10_000
+# Of one layer, unpacked: more than any image of the field has, less than a disk that a mistake fills.
+MAX_LAYER_BYTES = 1 << 38
+# What the tar format lets one member say of itself (long names, PAX fields); read into memory as a whole.
+MAX_HEADER_BYTES = 1 << 20
+HEADER_TYPES = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 LEVEL = 6
 
 
@@ -46,6 +63,37 @@ class SavedImage:
     new: tuple[NewLayer, ...]
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose headers are no larger than they need be."""
+
+    @classmethod
+    def frombuf(cls, *words: Any, **more: Any) -> _Member:
+        found = super().frombuf(*words, **more)
+        if found.type == tarfile.GNUTYPE_SPARSE or (
+            found.type in HEADER_TYPES and found.size > MAX_HEADER_BYTES
+        ):
+            raise ValueError(f"a member of type {found.type!r} with {found.size} bytes")
+        return found
+
+
+class _SavedManifest(Answer):
+    """The one entry of an archive's manifest.json."""
+
+    Config: str
+    Layers: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
+
+
+class _RootFs(Answer):
+    diff_ids: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
+
+
+class _Configuration(Answer):
+    rootfs: _RootFs
+
+
+_MANIFESTS = TypeAdapter(Annotated[tuple[_SavedManifest], Field()])
+
+
 def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
     """Read all of an archive. ``known``: digests of the base's layers, unpacked and packed.
 
@@ -55,8 +103,9 @@ def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
     links: dict[str, str] = {}
     skipped: set[str] = set()
     try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
+        with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Member) as archive:
             for number, member in enumerate(archive):
+                _require_few(number, member)
                 name = posixpath.normpath(member.name)
                 if member.issym() or member.islnk():
                     base = posixpath.dirname(name) if member.issym() else ""
@@ -74,14 +123,28 @@ def read(stream: IO[bytes], place: Path, known: Collection[str]) -> SavedImage:
                     else:
                         found[name] = path
         return _image(found, links, skipped, place, known)
-    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, IndexError, TypeError) as error:
-        raise ClusterctlError(
-            f"what the engine saved cannot be read: {type(error).__name__}: {error}",
-            code="images.build-archive",
-            where="docker save",
-            hint="Is its disk full? Run the same command again.",
-            exit_code=EXIT_CLUSTER_BAD,
-        ) from None
+    except UnreadableError as error:
+        raise _unreadable(str(error)) from None
+    except (tarfile.TarError, OSError, EOFError, ValueError, KeyError, OverflowError, zlib.error) as error:
+        raise _unreadable(f"{type(error).__name__}: {error}") from None
+
+
+def _require_few(number: int, member: tarfile.TarInfo) -> None:
+    """Raises ValueError where an archive has too many members, or one that is too large."""
+    if number >= MAX_MEMBERS:
+        raise ValueError(f"it has more than {MAX_MEMBERS} members")
+    if member.size > MAX_LAYER_BYTES:
+        raise ValueError(f"a member has {member.size} bytes")
+
+
+def _unreadable(because: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"what the engine saved cannot be read: {one_line(because)}",
+        code="images.build-archive",
+        where="docker save",
+        hint="Is its disk full? Run the same command again.",
+        exit_code=EXIT_CLUSTER_BAD,
+    )
 
 
 def _spooled(content: IO[bytes], path: Path) -> str:
@@ -96,10 +159,10 @@ def _spooled(content: IO[bytes], path: Path) -> str:
 def _image(
     found: dict[str, Path], links: dict[str, str], skipped: set[str], place: Path, known: Collection[str]
 ) -> SavedImage:
-    (output,) = json.loads(_small(found["manifest.json"]))
-    config = _small(found[posixpath.normpath(output["Config"])])
-    diff_ids = tuple(str(one) for one in json.loads(config)["rootfs"]["diff_ids"])
-    layers = [links.get(name, name) for name in map(posixpath.normpath, output["Layers"])]
+    (output,) = read_document(_MANIFESTS.validate_json, _small(found["manifest.json"]))
+    config = _small(found[posixpath.normpath(output.Config)])
+    diff_ids = read_document(_Configuration.model_validate_json, config).rootfs.diff_ids
+    layers = [links.get(name, name) for name in map(posixpath.normpath, output.Layers)]
     if len(layers) != len(diff_ids):
         raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")
     shared = 0
@@ -132,12 +195,23 @@ def _packed(path: Path, target: Path, diff_id: str) -> NewLayer:
         ) as stream:  # fmt: skip
             shutil.copyfileobj(source, stream, PIECE)
     with gzip.open(target) if packed else path.open("rb") as content:
-        unpacked = hashlib.file_digest(content, "sha256").hexdigest()
-    if f"sha256:{unpacked}" != diff_id:
+        unpacked = _digest_of(content)
+    if unpacked != diff_id:
         raise ValueError(f"the layer {diff_id} has other bytes")
     with target.open("rb") as stream_of_target:
         digest = hashlib.file_digest(stream_of_target, "sha256").hexdigest()
     return NewLayer(Blob(f"sha256:{digest}", target.stat().st_size), target)
+
+
+def _digest_of(content: IO[bytes] | gzip.GzipFile) -> str:
+    """Of bytes that may be packed: no further than a layer can be long."""
+    digest, size = hashlib.sha256(), 0
+    while piece := content.read(PIECE):
+        digest.update(piece)
+        size += len(piece)
+        if size > MAX_LAYER_BYTES:
+            raise ValueError(f"a layer has more than {MAX_LAYER_BYTES} bytes, unpacked")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
@@ -147,12 +221,20 @@ def manifest_of(image: SavedImage, base: dict[str, Any]) -> bytes:
         "application/vnd.oci.image.layer.v1.tar+gzip" if oci
         else "application/vnd.docker.image.rootfs.diff.tar.gzip"
     )  # fmt: skip
+    configuration = (
+        "application/vnd.oci.image.config.v1+json" if oci
+        else "application/vnd.docker.container.image.v1+json"
+    )  # fmt: skip
     shared = base["layers"][: len(image.diff_ids) - len(image.new)]
     config = Blob(f"sha256:{hashlib.sha256(image.config).hexdigest()}", len(image.config))
     record = {
         "schemaVersion": 2,
         "mediaType": base["mediaType"],
-        "config": {"mediaType": base["config"]["mediaType"], "size": config.size, "digest": config.digest},
+        "config": {
+            "mediaType": base["config"].get("mediaType") or configuration,
+            "size": config.size,
+            "digest": config.digest,
+        },
         "layers": [
             *shared,
             *({"mediaType": packed, "size": one.blob.size, "digest": one.blob.digest} for one in image.new),

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ JOURNAL = "journal.jsonl"
 PART = ".part"
 # An attempt that brings less counts as one that failed: who drips a byte a connection is not asked for ever.
 LEAST_PROGRESS = 64 << 10
-# Bytes a second that a source must give, seen over this long of waiting for it alone.
-LEAST_RATE, RATE_SEEN_S = 1000.0, 60.0
 
 
 class Spool:
@@ -207,7 +204,7 @@ class Spool:
             before = size
             try:
                 with registry.blob(repository, blob.digest, size) as (start, pieces):
-                    for piece in _from(_fast_enough(pieces, registry, repository, blob), size - start):
+                    for piece in _from(pieces, size - start):
                         self._go_on()
                         size += len(piece)
                         # More than there should be is as wrong as other bytes.
@@ -225,28 +222,6 @@ class Spool:
     def _go_on(self) -> None:
         if self.stop.is_set():
             raise stopped(str(self.root))
-
-
-def _fast_enough(pieces: Iterator[bytes], registry: Registry, repository: str, blob: Blob) -> Iterator[bytes]:
-    """The pieces, while they come at the least rate; how long who takes them needs does not count."""
-    waited, got = 0.0, 0
-    while True:
-        began = time.monotonic()
-        piece = next(pieces, None)
-        if piece is None:
-            return
-        waited, got = waited + time.monotonic() - began, got + len(piece)
-        if waited >= RATE_SEEN_S:
-            if got < LEAST_RATE * waited:
-                raise RegistryError(
-                    f"{registry.endpoint.host} gives {got / waited:.0f} bytes a second",
-                    code="images.unreachable",
-                    where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
-                    hint="Is the way to it broken, or does it hold us back? Run it again: what came is kept.",
-                    lasting=False,
-                )
-            waited, got = 0.0, 0
-        yield piece
 
 
 def _from(pieces: Iterator[bytes], passed_over: int) -> Iterator[bytes]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.bundle import MAX_DEPTH, MAX_FILES, is_portable
 
 Directory = tuple[int, int]
 
@@ -25,10 +27,17 @@ class Tree:
         """
         if self.root.is_file():
             return [(f"{self.name}/{self.root.name}", self.root)]
+        found: list[tuple[str, Path]] = []
         try:
-            return [(f"{self.name}/{path.relative_to(self.root).as_posix()}", path) for path in self._below()]
+            for path in self._below():
+                name = f"{self.name}/{path.relative_to(self.root).as_posix()}"
+                if len(found) >= MAX_FILES or not is_portable(PurePosixPath(name)):
+                    many = f"it has more than {MAX_FILES} files"
+                    raise refusal(many if len(found) >= MAX_FILES else "its name cannot go along", path)
+                found.append((name, path))
         except OSError as error:
-            raise _refusal(f"it cannot be read: {error.strerror}", error.filename or self.root) from None
+            raise refusal(f"it cannot be read: {error.strerror}", error.filename or self.root) from None
+        return found
 
     def loops(self) -> list[Path]:
         """Links to a directory that they lie in: left out, and nothing but a repetition with them."""
@@ -41,12 +50,14 @@ class Tree:
                 yield path
             elif not path.is_dir():
                 nowhere = path.is_symlink() and not path.exists()
-                raise _refusal("it leads nowhere" if nowhere else "it is neither file nor directory", path)
+                raise refusal("it leads nowhere" if nowhere else "it is neither file nor directory", path)
 
 
 def _walk(directory: Path, around: tuple[Directory, ...]) -> Iterator[tuple[Path, tuple[Directory, ...]]]:
     """All that lies below, in order, each with the directories that it lies in. Raises OSError."""
     around = (*around, _identity(directory))
+    if len(around) > MAX_DEPTH:
+        raise refusal(f"it has more than {MAX_DEPTH} directories within each other", directory)
     for path in sorted(directory.iterdir()):
         yield path, around
         if path.is_dir() and not _is_loop(path, around):
@@ -62,10 +73,11 @@ def _identity(directory: Path) -> Directory:
     return about.st_dev, about.st_ino
 
 
-def _refusal(because: str, path: object) -> ClusterctlError:
+def refusal(because: str, path: object) -> ClusterctlError:
+    """Why something does not go along."""
     return ClusterctlError(
         f"what --include names cannot go along: {because}",
         code="images.bundle-tree",
-        where=str(path),
+        where=one_line(str(path)),
         hint="Fix or remove it; nothing was written.",
     )

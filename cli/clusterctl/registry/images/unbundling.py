@@ -13,7 +13,7 @@ from clusterctl.registry.images.bundle import Bundle, BundledFile, Item, Media, 
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError
 from clusterctl.registry.images.spool import disk, require_room
 from clusterctl.registry.oci import manifest
-from clusterctl.registry.oci.client import Content
+from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 
 
@@ -70,8 +70,10 @@ def put_files(media: Media, bundle: Bundle, directory: Path) -> int:
 
 def _put(media: Media, file: BundledFile, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.part")
-    with temporary.open("wb") as stream:
+    temporary = target.with_name(f".{hashlib.sha256(target.name.encode()).hexdigest()[:16]}.part")
+    # What lies there under that name is not written into: it may be a link to elsewhere.
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as stream:
         for piece in media.pieces(file.item):
             stream.write(piece)
     temporary.chmod(0o755 if file.executable else 0o644)

@@ -11,7 +11,7 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.mirror import BlobTransfer, BrokenOriginError, Opened, PlannedImage
 from clusterctl.registry.images.resolve import closure
 from clusterctl.registry.images.spool import Spool
-from clusterctl.registry.oci.client import Content
+from clusterctl.registry.oci.exchange import Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import parse
 

@@ -76,13 +76,14 @@ def mistagged(image: LockedImage, registry: Registry) -> RegistryError | None:
 def damage(registry: Registry, repository: str, blob: Blob) -> ExplainedError | None:
     """Read all of a blob: what is wrong with it, or None."""
     try:
-        found, size = registry.hash_blob(repository, blob.digest)
+        found, size = registry.hash_blob(repository, blob)
     except ExplainedError as error:
         return error
     if found == blob.digest:
         return None
+    said = f"more than {blob.size}" if size > blob.size else f"{size} of {blob.size}"
     return RegistryError(
-        f"a blob of it is damaged: {size} of {blob.size} bytes, and their digest is {found}",
+        f"a blob of it is damaged: {said} bytes, and their digest is {found}",
         code="images.corrupt",
         where=f"{registry.endpoint.host}: blob {repository}@{blob.digest}",
         hint=f"No registry replaces a blob that it has. Remove {stored(blob.digest)} from its storage "

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from clusterctl.registry.oci import errors, manifest
+from clustercheck.parse.plain_text import one_line
+from clusterctl.registry.oci import errors, exchange, manifest, rate
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.endpoint import TAKING_S, RegistryEndpoint, transport
 from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.exchange import SHORT_BYTES, Content
 from clusterctl.registry.oci.manifest import Blob, Manifest
 from clusterctl.registry.oci.reference import DIGEST
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -29,8 +32,6 @@ GOOD = 300
 
 # What httpx calls a connection that has been made.
 CONNECTED = (".connect_tcp.complete", ".connect_unix_socket.complete", ".start_tls.complete")
-
-Content = Callable[[], Iterator[bytes]]
 
 
 class Registry:
@@ -52,7 +53,6 @@ class Registry:
             transport=transport(endpoint),
             # The proxy is the one that the settings name, for the hosts that they name.
             trust_env=False,
-            follow_redirects=True,
             timeout=httpx.Timeout(SILENCE_S, connect=CONNECT_S, pool=None),
             # Bytes as they lie there: a blob in a proxy's own compression would be none of its digest.
             headers={"User-Agent": "clusterctl", "Accept-Encoding": "identity"},
@@ -89,11 +89,11 @@ class Registry:
         what = f"manifest {repository}{'@' if DIGEST.fullmatch(wanted) else ':'}{wanted}"
         response = self._ask(
             "GET", f"{repository}/manifests/{wanted}", _pull(repository), what,
-            headers={"Accept": manifest.ACCEPTED},
+            headers={"Accept": manifest.ACCEPTED}, most=manifest.LARGEST,
         )  # fmt: skip
         where = f"{self.endpoint.host}: {what}"
         if len(response.content) > manifest.LARGEST:
-            raise RegistryError("the manifest is too large to be one", code="images.manifest", where=where)
+            raise _too_large("manifest", where)
         if DIGEST.fullmatch(wanted) and manifest.digest_of(response.content) != wanted:
             raise RegistryError(
                 "the manifest is not that of its digest", code="images.corrupt", where=where,
@@ -113,7 +113,10 @@ class Registry:
     def small_blob(self, repository: str, blob: Blob) -> bytes:
         """A blob that fits the memory (an image's configuration), verified."""
         what = f"blob {repository}@{blob.digest}"
-        content = self._ask("GET", f"{repository}/blobs/{blob.digest}", _pull(repository), what).content
+        if blob.size > manifest.LARGEST:
+            raise _too_large("configuration", f"{self.endpoint.host}: {what}")
+        path = f"{repository}/blobs/{blob.digest}"
+        content = self._ask("GET", path, _pull(repository), what, most=blob.size).content
         if manifest.digest_of(content) != blob.digest:
             raise RegistryError(
                 "the blob is not that of its digest", code="images.corrupt",
@@ -125,7 +128,7 @@ class Registry:
     def blob(self, repository: str, digest: str, offset: int = 0) -> Iterator[tuple[int, Iterator[bytes]]]:
         """A blob's bytes from ``offset``, asked for once: where they really start, and the pieces.
 
-        A registry that knows no ranges starts at 0.
+        A registry that knows no ranges starts at 0. One that is too slow is an error (`rate.fast_enough`).
         """
         what = f"blob {repository}@{digest}"
         headers = {"Range": f"bytes={offset}-"} if offset else {}
@@ -134,24 +137,28 @@ class Registry:
             with contextlib.ExitStack() as opened:
                 response = self._once("GET", url, _pull(repository), opened=opened, headers=headers)
                 if response.status_code >= GOOD:
-                    response.read()
                     raise errors.refused(response, self.endpoint.host, what)
                 start = offset if response.status_code == HTTPStatus.PARTIAL_CONTENT else 0
                 # As they come: a piece that were filled up first would be lost with a connection that is cut.
-                yield start, response.iter_raw()
+                yield start, rate.fast_enough(response.iter_raw(), self.endpoint.host, what)
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
 
-    def hash_blob(self, repository: str, digest: str) -> tuple[str, int]:
-        """Read all of a blob: the digest and size of what came. Asked again where it was interrupted."""
+    def hash_blob(self, repository: str, blob: Blob) -> tuple[str, int]:
+        """Read all of a blob: the digest and size of what came. Asked again where it was interrupted.
+
+        More than its own size is not read: a larger size that is returned says that there is more.
+        """
         attempt = 1
         while True:
             found, size = hashlib.sha256(), 0
             try:
-                with self.blob(repository, digest) as (_, pieces):
+                with self.blob(repository, blob.digest) as (_, pieces):
                     for piece in pieces:
                         found.update(piece)
                         size += len(piece)
+                        if size > blob.size:
+                            break
             except RegistryError as error:
                 if error.lasting or attempt >= self.retry.attempts:
                     raise
@@ -199,7 +206,7 @@ class Registry:
         got = response.headers.get("docker-content-digest", found.digest)
         if got != found.digest:
             raise RegistryError(
-                f"the registry keeps it as {got}",
+                f"the registry keeps it as {one_line(got)}",
                 code="images.corrupt",
                 where=f"{self.endpoint.host}: {what}",
             )
@@ -230,6 +237,8 @@ class Registry:
                 "PUT", location.copy_merge_params({"digest": blob.digest}), scope, headers=headers,
                 content=content,
                 timeout=httpx.Timeout(COMMIT_S, write=TAKING_S, connect=CONNECT_S, pool=None),
+                # Twice: the source may give it as slowly as we may send it.
+                seconds=COMMIT_S + 2 * blob.size / rate.LEAST_RATE,
             )  # fmt: skip
         except httpx.HTTPError as error:
             raise errors.not_reached(error, self.endpoint.host, what) from None
@@ -237,9 +246,10 @@ class Registry:
             raise errors.refused(response, self.endpoint.host, what)
 
     def _joined(self, location: str) -> httpx.URL:
-        return self.endpoint.resolve_redirect(
-            httpx.URL(self.endpoint.base).join(errors.place(location, self.endpoint.host))
-        )
+        base = httpx.URL(self.endpoint.base)
+        joined = errors.place(location, self.endpoint.host, base, self.endpoint.resolve_redirect)
+        exchange.require_no_downgrade(base, joined)
+        return joined
 
     def _ask(
         self,
@@ -251,12 +261,13 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
         also: tuple[int, ...] = (),
+        most: int = SHORT_BYTES,
     ) -> httpx.Response:
         """Ask until there is an answer that will not change, or retries end."""
         for attempt in range(1, self.retry.attempts + 1):
             try:
                 response = self._once(
-                    method, self.endpoint.base + path, scope, headers=headers, content=content
+                    method, self.endpoint.base + path, scope, headers=headers, content=content, most=most
                 )
             except httpx.HTTPError as error:
                 failure = errors.not_reached(error, self.endpoint.host, what)
@@ -281,33 +292,44 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         content: bytes | Content | None = None,
         timeout: httpx.Timeout | None = None,
+        seconds: float | None = None,
+        most: int = SHORT_BYTES,
         opened: contextlib.ExitStack | None = None,
     ) -> httpx.Response:
-        """Ask once, and once more where it wants to know who we are.
+        """Ask once, and once more where it wants to know who we are; of an answer ``most`` bytes are read.
 
-        Raises httpx.HTTPError, RegistryError of who gives tokens, and ClusterctlError (``images.stopped``).
+        Of one that is ``opened`` the body is still to be read. Raises httpx.HTTPError, RegistryError of who
+        gives tokens, and ClusterctlError (``images.stopped``).
         """
-        ours = httpx.URL(url).copy_with(path="/", query=None) == httpx.URL(self.endpoint.base).copy_with(
-            path="/"
-        )
+        base, url = httpx.URL(self.endpoint.base), httpx.URL(url)
         for _ in range(2):
             if self.retry.stop.is_set():
                 raise errors.stopped(self.endpoint.host)
-            used = self._tokens.header(scope) if ours else ""
-            sent = {**(headers or {}), **({"Authorization": used} if used else {})}
-            request = self._client.build_request(
-                method, url, headers=sent, content=content() if callable(content) else content,
-                timeout=timeout or self._client.timeout,
-            )  # fmt: skip
-            response = self._client.send(request, stream=opened is not None)
-            if opened is not None:
-                opened.callback(response.close)
-            if response.status_code != HTTPStatus.UNAUTHORIZED or not ours:
+            used = self._tokens.header(scope) if exchange.has_same_origin(url, base) else ""
+            with within(seconds):
+                response = exchange.send(
+                    self._client, method, url, authorization=used, headers=headers, content=content,
+                    timeout=timeout, resolve=self.endpoint.resolve_redirect,
+                )  # fmt: skip
+                is_good = response.status_code < GOOD
+                if opened is not None and is_good:
+                    opened.callback(response.close)
+                    return response
+                response = exchange.read(response, most if is_good else SHORT_BYTES)
+            # Who is asked by a redirect learns nothing of us.
+            asks_us = exchange.has_same_origin(response.request.url, base)
+            if response.status_code != HTTPStatus.UNAUTHORIZED or not asks_us:
                 break
-            response.read()
             if not self._tokens.renew(self._client, response, scope, used):
                 break
         return response
+
+
+def _too_large(kind: str, where: str) -> RegistryError:
+    return RegistryError(
+        f"the {kind} is too large to be one: more than {manifest.LARGEST} bytes",
+        code="images.manifest", where=where,
+    )  # fmt: skip
 
 
 def _pull(repository: str) -> str:

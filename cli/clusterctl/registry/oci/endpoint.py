@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
 
 CONNECTIONS = 64
@@ -52,7 +53,7 @@ class RegistryEndpoint:
 
 def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
     """Connections to that endpoint. Raises RegistryError (``images.certificate``)."""
-    return httpx.HTTPTransport(
+    made = httpx.HTTPTransport(
         uds=None if endpoint.socket is None else str(endpoint.socket),
         verify=trust(endpoint.authorities),
         proxy=(endpoint.proxy or None) if endpoint.socket is None else None,
@@ -60,6 +61,7 @@ def transport(endpoint: RegistryEndpoint) -> httpx.HTTPTransport:
         socket_options=NOTICED if endpoint.socket is None else (),
         trust_env=False,
     )
+    return with_deadlines(made)
 
 
 def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from http import HTTPStatus
 
 import httpx
 
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
+from clusterctl.registry.oci.answers import Answer, UnreadableError, Word, read_document
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
-LONGEST_MESSAGE = 300
+# Signed addresses of storage have some thousand characters.
+LONGEST_ADDRESS = 8192
+# Errors of one answer that are told.
+SOME = 10
 # https://github.com/opencontainers/distribution-spec/blob/main/spec.md#error-codes
 WRONG_BYTES = ("DIGEST_INVALID", "SIZE_INVALID")
+
+Resolve = Callable[[httpx.URL], httpx.URL]
 
 
 class RegistryError(ClusterctlError):
@@ -91,31 +97,51 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     )  # fmt: skip
 
 
-def place(text: str, host: str) -> httpx.URL:
-    """Where a registry sends us. Raises RegistryError where that is not an address."""
+class _ErrorEntry(Answer):
+    code: Word | None = None
+    message: Word | None = None
+
+
+class _ErrorAnswer(Answer):
+    errors: tuple[_ErrorEntry, ...]
+
+
+def place(text: str, host: str, base: httpx.URL | None, resolve: Resolve) -> httpx.URL:
+    """Where a registry sends us, from ``base`` on. Raises RegistryError where that is not an address."""
     try:
-        return httpx.URL(text)
+        return resolve(_address(text, base))
     except httpx.InvalidURL as error:
+        because = one_line(str(error))
         raise RegistryError(
-            f"{host} sends us to a place that is none: {error}", code="images.registry-fails",
-            where=plain_text(text)[:LONGEST_MESSAGE],
+            f"{one_line(host)} sends us to a place that is none: {because}", code="images.registry-fails",
+            where=one_line(text),
             hint="See the registry's own address (Harbor: hostname, external_url), and proxies before it.",
         ) from None  # fmt: skip
+
+
+def _address(text: str, base: httpx.URL | None) -> httpx.URL:
+    if len(text) > LONGEST_ADDRESS:
+        raise httpx.InvalidURL(f"an address of {len(text)} characters")
+    found = httpx.URL(text) if base is None else base.join(text)
+    if not (found.scheme in ("http", "https") and found.host):
+        raise httpx.InvalidURL("neither http:// nor https:// with a host")
+    # Who we are is not for it to say.
+    return found.copy_with(userinfo=b"")
 
 
 def message(response: httpx.Response) -> str:
     """The registry's own words, cut to a line."""
     try:
-        errors = json.loads(response.content)["errors"]
-        words = "; ".join(f"{e.get('code', '')} {e.get('message', '')}".strip() for e in errors)
-    except (ValueError, LookupError, TypeError, AttributeError, httpx.ResponseNotRead, httpx.StreamError):
-        words = ""
-    return plain_text(" ".join(words.split()))[:LONGEST_MESSAGE] or f"HTTP {response.status_code}"
+        errors = read_document(_ErrorAnswer.model_validate_json, response.content).errors
+    except UnreadableError:
+        errors = ()
+    words = "; ".join(f"{entry.code or ''} {entry.message or ''}".strip() for entry in errors[:SOME])
+    return one_line(words) or f"HTTP {response.status_code}"
 
 
 def not_reached(error: httpx.HTTPError, host: str, what: str) -> RegistryError:
     """The error for a registry that gave no whole answer."""
-    answer = plain_text(" ".join(str(error).split()))[:LONGEST_MESSAGE] or type(error).__name__
+    answer = one_line(str(error)) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in answer:
         return RegistryError(
             f"the certificate of {host} is not one that we trust: {answer}", code="images.certificate",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
+from pydantic import Field
+
+from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.reference import DIGEST
+from clusterctl.registry.oci.answers import Answer, Digest, Size, UnreadableError, Word, read_document
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -20,7 +21,12 @@ MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
 ACCEPTED = ", ".join((*INDEXES, *MANIFESTS))
 # Layers that registries do not hold (Windows' base images).
 ELSEWHERE = ("foreign", "nondistributable")
-LARGEST = 8 << 20
+# What a registry must take at least, and none of the known ones exceeds:
+# https://github.com/opencontainers/distribution-spec/blob/main/spec.md#pushing-manifests
+LARGEST = 4 << 20
+MAX_CHILDREN = 1000
+# Docker makes no image of more than 127.
+MAX_LAYERS = 1000
 
 
 @dataclass(frozen=True)
@@ -68,44 +74,67 @@ def digest_of(raw: bytes) -> str:
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
+class Platform(Answer):
+    """What an image runs on."""
+
+    os: Word | None = "unknown"
+    architecture: Word | None = "unknown"
+    variant: Word | None = None
+
+    @property
+    def words(self) -> str:
+        """``os/architecture`` with a variant, in the words of `--platform`."""
+        return "/".join(word for word in (self.os, self.architecture, self.variant) if word)
+
+
+class _Descriptor(Answer):
+    mediaType: Word | None = None
+    # It becomes the name of a file: nothing else may pass here.
+    digest: Digest
+    size: Size
+    platform: Platform | None = None
+
+    @property
+    def blob(self) -> Blob:
+        return Blob(self.digest, self.size)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return any(word in (self.mediaType or "") for word in ELSEWHERE)
+
+
+class _Kind(Answer):
+    mediaType: Word | None = None
+
+
+class _Index(Answer):
+    manifests: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_CHILDREN, fail_fast=True)]
+
+
+class _Image(Answer):
+    config: _Descriptor
+    layers: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
+
+
 def read(raw: bytes, media_type: str, where: str) -> Manifest:
     """Read a manifest. Raises ClusterctlError (``images.manifest``) where it is none that we know."""
+    if len(raw) > LARGEST:
+        raise _refusal(f"is too large to be one: more than {LARGEST} bytes", where)
     try:
-        reply = json.loads(raw)
-        kind = str(reply.get("mediaType") or media_type.partition(";")[0].strip())
+        kind = read_document(_Kind.model_validate_json, raw).mediaType or media_type.partition(";")[0].strip()
         if kind in INDEXES:
-            return Manifest(digest_of(raw), kind, raw, children=tuple(map(_child, reply["manifests"])))
+            found = read_document(_Index.model_validate_json, raw)
+            children = tuple(
+                Child(one.digest, one.size, (one.platform or Platform()).words) for one in found.manifests
+            )
+            return Manifest(digest_of(raw), kind, raw, children=children)
         if kind in MANIFESTS:
-            layers = tuple(_blob(layer) for layer in reply["layers"] if not _is_elsewhere(layer))
-            return Manifest(digest_of(raw), kind, raw, config=_blob(reply["config"]), layers=layers)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refusal(f"cannot be read: {type(error).__name__}: {error}", where) from None
-    raise _refusal(f"is of a kind that is not known: {kind[:80] or 'none'}", where)
-
-
-def platform_of(record: Mapping[str, Any]) -> str:
-    """``os/architecture`` with a variant, in the words of `--platform`."""
-    words = (record.get("os", "unknown"), record.get("architecture", "unknown"), record.get("variant"))
-    return "/".join(str(word) for word in words if word)
-
-
-def _child(record: Mapping[str, Any]) -> Child:
-    blob = _blob(record)
-    return Child(blob.digest, blob.size, platform_of(record.get("platform") or {}))
-
-
-def _blob(record: Mapping[str, Any]) -> Blob:
-    digest, size = record["digest"], record["size"]
-    # A digest becomes the name of a file: nothing else may pass here.
-    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ValueError(f"{str(digest)[:80]!r} is not a sha256 digest")
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"{str(size)[:80]!r} is not a size")
-    return Blob(digest, size)
-
-
-def _is_elsewhere(layer: Mapping[str, Any]) -> bool:
-    return any(word in str(layer.get("mediaType", "")) for word in ELSEWHERE)
+            image = read_document(_Image.model_validate_json, raw)
+            layers = tuple(layer.blob for layer in image.layers if not layer.is_elsewhere)
+            return Manifest(digest_of(raw), kind, raw, config=image.config.blob, layers=layers)
+    except UnreadableError as error:
+        raise _refusal(f"cannot be read: {error}", where) from None
+    raise _refusal(f"is of a kind that is not known: {one_line(kind, 80) or 'none'}", where)
 
 
 def _refusal(because: str, where: str) -> ClusterctlError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import socket
 import threading
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+
+# A number or a date is shorter.
+LONGEST_HEADER = 100
 
 
 class CancelEvent(threading.Event):
@@ -74,11 +78,12 @@ def may_pass(status: int) -> bool:
 
 def retry_after(header: str, now: Callable[[], float] = time.time) -> float | None:
     """Seconds to wait, from a number or a date; None where it says neither."""
+    header = header[:LONGEST_HEADER]
     try:
-        return max(0.0, float(header))
+        seconds = float(header)
     except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(header).timestamp() - now())
-    except (ValueError, TypeError):
-        return None
+        try:
+            seconds = parsedate_to_datetime(header).timestamp() - now()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return None if math.isnan(seconds) else max(0.0, seconds)

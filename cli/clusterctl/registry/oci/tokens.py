@@ -7,15 +7,25 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated
 
 import httpx
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
+from clustercheck.parse.plain_text import one_line
+from clusterctl.registry.oci import exchange
+from clusterctl.registry.oci.answers import Answer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
+from clusterctl.registry.oci.reference import is_this_machine
 
-_PARAMETER = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+LONGEST_CHALLENGE = 8192
+TOKEN_BYTES = 1 << 20
+# A name is looked at once, from its start: time in proportion to the header's length.
+_PARAMETER = re.compile(r'(?<!\w)(\w++)="((?:[^"\\]|\\.)*+)"')
+# As it may stand in a header; servers take no larger headers.
+_Token = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,65536}$")]
 
 
 @dataclass(frozen=True)
@@ -28,10 +38,17 @@ class Challenge:
 
 
 def challenge(header: str) -> Challenge:
-    """Read the header; an unknown scheme is its own name."""
+    """Read the header; an unknown scheme is its own name, one that is too long is none."""
+    if len(header) > LONGEST_CHALLENGE:
+        return Challenge("")
     scheme, _, rest = header.strip().partition(" ")
     found = dict(_PARAMETER.findall(rest))
     return Challenge(scheme.lower(), found.get("realm", ""), found.get("service", ""))
+
+
+class _TokenAnswer(Answer):
+    token: _Token | None = None
+    access_token: _Token | None = None
 
 
 class Tokens:
@@ -79,30 +96,52 @@ class Tokens:
         return kept.get_secret_value() if kept else ""
 
     def _token(self, client: httpx.Client, asked: Challenge, scope: str) -> str:
-        realm = self._resolve_redirect(place(asked.realm, self._host))
-        if realm.scheme != "https" and not (self._plain and realm.scheme == "http"):
+        realm = place(asked.realm, self._host, None, self._resolve_redirect)
+        if not self._is_safe(realm):
             raise RegistryError(
                 f"{self._host} sends us for a token to a place without TLS",
                 code="images.login-refused",
-                where=asked.realm,
+                where=one_line(asked.realm),
                 hint="Credentials are sent only over TLS; fix the registry's realm.",
             )
-        headers = {"Authorization": self._credentials.basic} if self._credentials else {}
         parameters: dict[str, str | list[str]] = {"scope": scope.split()}
         if asked.service:
             parameters["service"] = asked.service
+        host = one_line(realm.host)
+        where = one_line(str(realm.copy_with(query=None)))
         try:
-            response = client.get(realm, params=parameters, headers=headers)
+            with within():
+                response = exchange.send(
+                    client, "GET", realm.copy_merge_params(parameters),
+                    authorization=self._credentials.basic if self._credentials else "",
+                    resolve=self._resolve_redirect,
+                )  # fmt: skip
+                response = exchange.read(response, TOKEN_BYTES)
         except httpx.HTTPError as error:
-            raise not_reached(error, realm.host, "asking for a token") from None
+            raise not_reached(error, host, "asking for a token") from None
         if response.status_code != HTTPStatus.OK:
-            raise refused(response, realm.host, "asking for a token")
+            raise refused(response, host, "asking for a token")
+        if len(response.content) > TOKEN_BYTES:
+            raise _unreadable(host, f"it has more than {TOKEN_BYTES} bytes", where)
         try:
-            record: dict[str, Any] = response.json()
-            return str(record.get("token") or record["access_token"])
-        except (ValueError, LookupError, AttributeError):
-            raise RegistryError(
-                f"{realm.host} gives a token that cannot be read",
-                code="images.login-refused",
-                where=str(realm.copy_with(query=None)),
-            ) from None
+            found = read_document(_TokenAnswer.model_validate_json, response.content)
+        except UnreadableError as error:
+            raise _unreadable(host, str(error), where) from None
+        token = found.token or found.access_token
+        if token is None:
+            raise _unreadable(host, "it holds none", where)
+        return token
+
+    def _is_safe(self, realm: httpx.URL) -> bool:
+        """Whether credentials may go there: over TLS; of a registry without it also to itself or loopback."""
+        if realm.scheme == "https":
+            return True
+        host = f"[{realm.host}]" if ":" in realm.host else realm.host
+        is_near = is_this_machine(host) or host == httpx.URL(f"http://{self._host}").host
+        return self._plain and realm.scheme == "http" and is_near
+
+
+def _unreadable(host: str, because: str, where: str) -> RegistryError:
+    return RegistryError(
+        f"{host} gives a token that cannot be read: {because}", code="images.login-refused", where=where
+    )

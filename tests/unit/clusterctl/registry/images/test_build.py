@@ -196,6 +196,68 @@ def test_an_archive_that_was_cut_off_is_refused(cut: int, tmp_path: Path) -> Non
     assert refused.value.code == "images.build-archive"
 
 
+def tar_of(*members: tuple[tarfile.TarInfo, bytes]) -> io.BytesIO:
+    """An archive whose members say of themselves what they want."""
+    out = b""
+    for member, content in members:
+        member.size = member.size or len(content)
+        out += member.tobuf(tarfile.GNU_FORMAT) + content + b"\0" * (-len(content) % 512)
+    return io.BytesIO(out + b"\0" * 1024)
+
+
+def named(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member
+
+
+DEEP = b"[" * 20_000
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        # A name of 8 GB, which tarfile would read into memory; the other forms of the same.
+        [(named("x", kind, 8 << 30), b"x" * 512) for kind in (tarfile.GNUTYPE_LONGNAME,)],
+        [(named("x", tarfile.XHDTYPE, 8 << 30), b"x" * 512)],
+        [(named("x", tarfile.GNUTYPE_SPARSE, 512), b"x" * 512)],
+        [(named(str(number)), b"") for number in range(60)],
+        [(named("large"), b"x" * 20_000)],
+        [(named("manifest.json"), DEEP)],
+        [(named("manifest.json"), b'[{"Config": "c", "Layers": [7]}]')],
+        [(named("manifest.json"), b'[{"Config": "../../c", "Layers": []}]')],
+        [(named("c"), DEEP), (named("manifest.json"), b'[{"Config": "c", "Layers": []}]')],
+        [(named("c"), b'{"rootfs": {"diff_ids": []}}'), (named("manifest.json"), b"[]")],
+    ],
+)
+def test_an_archive_with_a_trap_is_refused_and_read_no_further(
+    members: list[tuple[tarfile.TarInfo, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved, "MAX_MEMBERS", 50)
+    monkeypatch.setattr(
+        saved, "MAX_LAYER_BYTES", 30_000 if members[-1][0].name == "manifest.json" else 10_000
+    )
+    with pytest.raises(ClusterctlError) as refused:
+        saved.read(tar_of(*members), tmp_path, set())
+    assert refused.value.code == "images.build-archive"
+    assert refused.value.what.isprintable()
+
+
+def test_a_layer_that_unpacks_without_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = b"\0" * (4 << 20)
+    monkeypatch.setattr(saved, "MAX_LAYER_BYTES", 1 << 20)
+    with pytest.raises(ClusterctlError, match="unpacked") as refused:
+        saved.read(archive([bomb], "packed"), tmp_path, set())
+    assert refused.value.code == "images.build-archive"
+
+
+def test_the_manifest_of_a_base_that_does_not_say_what_its_configuration_is_serves(tmp_path: Path) -> None:
+    image = saved.read(archive([layer("a")], "classic"), tmp_path, set())
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    raw = saved.manifest_of(image, {"mediaType": kind, "config": {}, "layers": []})
+    assert json.loads(raw)["config"]["mediaType"] == "application/vnd.oci.image.config.v1+json"
+
+
 def test_a_build_is_remembered_before_its_manifest_is_there(tmp_path: Path) -> None:
     (one,) = recipe.declared_recipes(inventory_of(tmp_path, NOTEBOOK))
     layers = [layer("base"), layer("new")]

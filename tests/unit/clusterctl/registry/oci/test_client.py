@@ -232,7 +232,7 @@ def test_bytes_are_asked_for_as_they_lie_there():
         return 200, {"Content-Type": manifest.OCI_MANIFEST}, b"{}"
 
     with server(answer) as (host, _), client(host, None) as registry:
-        registry.hash_blob("a/b", "sha256:" + "a" * 64)
+        registry.hash_blob("a/b", Blob("sha256:" + "a" * 64, 2))
         registry.has_manifest("a/b", "sha256:" + "a" * 64)
     assert asked == ["identity", "identity"]
 

@@ -1,0 +1,56 @@
+"""What registries answer in JSON: models with bounds, and why a document is none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from clustercheck.parse.plain_text import one_line
+
+MAX_BLOB_BYTES = 1 << 50
+LONG_TEXT = 8192
+# Of a manifest or a configuration; those of thousands of layers have some ten thousand.
+MAX_VALUES = 100_000
+
+T = TypeVar("T")
+
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Size = Annotated[int, Field(ge=0, le=MAX_BLOB_BYTES)]
+# Cleaned on arrival: it may be shown, or written into a file of ours.
+Word = Annotated[str, AfterValidator(lambda text: one_line(text, 300))]
+LongText = Annotated[str, AfterValidator(lambda text: one_line(text, LONG_TEXT))]
+
+
+class Answer(BaseModel):
+    """A document of others: what is not read of it may be anything, and nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
+
+
+class UnreadableError(Exception):
+    """A document is not what it must be: where it differs from its model, and how; not what stands there."""
+
+    def __init__(self, reason: str, *, is_json: bool = True) -> None:
+        super().__init__(reason)
+        self.is_json = is_json
+
+
+def count_values(raw: bytes) -> int:
+    """At least as many as the values in JSON, without reading it."""
+    return sum(map(raw.count, (b",", b"[", b"{")))
+
+
+def read_document(validate: Callable[[bytes], T], raw: bytes, max_values: int = MAX_VALUES) -> T:
+    """What ``validate`` (a model's, from JSON) makes of it. Raises UnreadableError."""
+    # Before they are read: a value of two bytes takes some hundred in memory.
+    if count_values(raw) > max_values:
+        raise UnreadableError(f"it has more than {max_values} values")
+    try:
+        return validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = one_line(".".join(map(str, first["loc"])), 100)
+        reason = one_line(f"{place}: {first['msg']}" if place else first["msg"])
+        raise UnreadableError(reason, is_json=first["type"] != "json_invalid") from None

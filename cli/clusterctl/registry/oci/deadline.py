@@ -1,0 +1,100 @@
+"""How long one exchange may take in all: each read and write gets what is left of it.
+
+A read timeout alone starts again with every byte, also within an answer's headers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import httpx
+
+# A small document: a manifest, a configuration, a token, a page of a list, or the start of a blob.
+ANSWER_S = 120.0
+# Between two looks at the clock while much is sent.
+WRITE_BYTES = 64 << 10
+
+_end: ContextVar[float] = ContextVar("end of an exchange", default=math.inf)
+
+
+@contextlib.contextmanager
+def within(seconds: float | None = None) -> Iterator[None]:
+    """What this thread reads and writes meanwhile raises httpx.ReadTimeout after this time (ANSWER_S)."""
+    token = _end.set(now() + (ANSWER_S if seconds is None else seconds))
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def remaining() -> float:
+    """Seconds that are left. Raises httpx.ReadTimeout where none are."""
+    left = _end.get() - now()
+    if left <= 0:
+        raise httpx.ReadTimeout("the answer was not complete in time")
+    return left
+
+
+def now() -> float:
+    """The clock of all deadlines and rates."""
+    return time.monotonic()
+
+
+def with_deadlines(transport: httpx.HTTPTransport) -> httpx.HTTPTransport:
+    """The same transport, whose connections keep deadlines."""
+    # httpx has no argument for the backend of its pool.
+    pool: Any = transport._pool
+    pool._network_backend = _Backend(pool._network_backend)
+    return transport
+
+
+class _Backend:
+    """httpcore's network backend, whose connections know the deadline of the thread that uses them."""
+
+    def __init__(self, usual: Any) -> None:
+        self._usual = usual
+
+    def connect_tcp(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
+        return _Stream(self._usual.connect_tcp(*place, timeout=_least(timeout), **more))
+
+    def connect_unix_socket(self, *place: Any, timeout: float | None = None, **more: Any) -> _Stream:
+        return _Stream(self._usual.connect_unix_socket(*place, timeout=_least(timeout), **more))
+
+    def sleep(self, seconds: float) -> None:
+        self._usual.sleep(seconds)
+
+
+class _Stream:
+    """One connection of it."""
+
+    def __init__(self, usual: Any) -> None:
+        self._usual = usual
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        found: bytes = self._usual.read(max_bytes, timeout=_least(timeout))
+        return found
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), WRITE_BYTES):
+            self._usual.write(buffer[start : start + WRITE_BYTES], timeout=_least(timeout))
+
+    def start_tls(self, *words: Any, timeout: float | None = None, **more: Any) -> _Stream:
+        return _Stream(self._usual.start_tls(*words, timeout=_least(timeout), **more))
+
+    def close(self) -> None:
+        self._usual.close()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._usual.get_extra_info(info)
+
+
+def _least(timeout: float | None) -> float | None:
+    left = remaining()
+    if math.isinf(left):
+        return timeout
+    return left if timeout is None else min(timeout, left)

@@ -1,0 +1,238 @@
+"""A Harbor whose answers are not as its API describes them: one error that names the call, soon."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.harbor_play import applied, everything, site_of
+from tests.support.hostile_server import endless, hostile, whole
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.harbor import answers, client, reconcile
+from clusterctl.registry.harbor.client import BrokenAnswer, Refused
+from clusterctl.registry.harbor.declared import DeclaredHarbor
+from clusterctl.registry.oci import deadline
+from clusterlab.simulated.harbor.api import server as stand_in
+from clusterlab.simulated.harbor.api.asked import Answer, Asked
+from clusterlab.simulated.harbor.api.server import StandIn
+
+# How often each answer is replaced, at random with this seed.
+MUTANTS = 40
+
+
+@pytest.fixture
+def twisted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Asked, Answer], Answer]], None]:
+    """Have a function change what the stand-in answers."""
+    usual = stand_in._Handler._answer
+
+    def twist(function: Callable[[Asked, Answer], Answer]) -> None:
+        monkeypatch.setattr(
+            stand_in._Handler, "_answer", lambda handler, asked: function(asked, usual(handler, asked))
+        )
+
+    return twist
+
+
+def mutated(body: Any, draw: random.Random) -> Any:
+    """A document with one value somewhere in it replaced, or one key lost."""
+    others = (None, [], {}, [1], {"a": 1}, "", "\x1b[31m", -1, 2**70, 1.5, True, "x" * 100_000, "not a date")
+    places: list[tuple[Any, Any]] = []
+
+    def walk(value: Any) -> None:
+        pairs = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
+        for key, inner in pairs:
+            places.append((value, key))
+            walk(inner)
+
+    copy = json.loads(json.dumps(body))
+    walk(copy)
+    if not places or draw.random() < 0.1:
+        return draw.choice(others)
+    holder, key = draw.choice(places)
+    if draw.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = draw.choice(others)
+    return copy
+
+
+def test_mutated_answers_end_in_an_error_that_names_the_call(
+    harbor: StandIn, upstream: str, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    raw = everything(upstream)
+    applied(harbor.url, tmp_path, raw)
+    draw, broken = random.Random(7), 0  # noqa: S311 - no secret
+    calls = len(asked_of(harbor, tmp_path, raw))
+    for number in range(MUTANTS):
+        at, seen = number % calls, itertools.count()
+
+        def twist(asked: Asked, given: Answer, at: int = at, seen: Iterator[int] = seen) -> Answer:
+            if asked.method != "GET" or next(seen) != at:
+                return given
+            return Answer(given.status, mutated(given.body, draw), given.headers)
+
+        twisted(twist)
+        try:
+            plan_of(harbor, tmp_path, raw)
+        except ClusterctlError as error:
+            cause = error.__cause__
+            assert isinstance(cause, Refused)
+            assert (error.code, cause.what in error.what) == ("registry.api-refused", True)
+            assert error.what.isprintable()
+            broken += isinstance(cause, BrokenAnswer)
+    # Some do no harm: they lie in fields that nobody reads.
+    assert broken > MUTANTS / 10
+
+
+def plan_of(harbor: StandIn, directory: Path, raw: dict[str, Any]) -> reconcile.ReconcilePlan:
+    with site_of(harbor.url, directory, prune=True) as site:
+        try:
+            reconcile.configure(site)
+        except Refused as refused:
+            raise reconcile.failed(site, refused) from refused
+        return reconcile.plan(site, DeclaredHarbor.model_validate(raw))
+
+
+def asked_of(harbor: StandIn, directory: Path, raw: dict[str, Any]) -> range:
+    before = harbor.calls["GET"]
+    plan_of(harbor, directory, raw)
+    return range(harbor.calls["GET"] - before)
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[" * 10_000, '{"id":' * 10_000, "[1]", "[null]", '[{"id": "7"}]', '[{"id": -7}]', "{}", "7",
+     '[{"project_id": true, "name": "x"}]', '[{"project_id": 7}]', f"[{'{},' * 100_000}{{}}]", "\ud800"],
+)  # fmt: skip
+def test_a_list_that_is_none_is_said_with_its_call(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None], body: str
+) -> None:
+    raw = body.encode(errors="surrogatepass").decode("latin-1")
+    twisted(lambda asked, given: Answer(200, raw, given.headers) if "/projects" in asked.target else given)
+    with site_of(harbor.url, tmp_path) as site, pytest.raises(BrokenAnswer) as refused:
+        site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
+    assert refused.value.what == "projects"
+    failed = reconcile.failed(site, refused.value)
+    assert (failed.code, failed.exit_code) == ("registry.api-refused", 1)
+    assert "projects" in failed.what
+
+
+@pytest.mark.parametrize("total", ["ten", "-1", "1e9", "9" * 5000, ""])
+def test_a_count_that_is_none_is_said(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None], total: str
+) -> None:
+    twisted(lambda _, given: Answer(given.status, given.body, {**given.headers, "X-Total-Count": total}))
+    with site_of(harbor.url, tmp_path) as site, pytest.raises(BrokenAnswer, match="how many there are"):
+        site.client.every("projects", "/projects", answers.ProjectAnswer, key="project_id")
+
+
+def test_a_list_without_end_is_left_after_so_many_pages(tmp_path: Path) -> None:
+    numbers = itertools.count(1)
+
+    def answer(_: str) -> Iterator[bytes]:
+        page = [{"id": next(numbers)} for _ in range(100)]
+        return whole(json.dumps(page).encode(), "X-Total-Count: 999999999")
+
+    with hostile(answer) as server, site_of(f"http://{server.host}", tmp_path) as site:
+        with pytest.raises(BrokenAnswer, match="has no end: 20000 were read"):
+            site.client.every("robots", "/robots", answers.HarborObject)
+        assert len(server.asked) == client.MAX_PAGES
+
+
+def test_empty_pages_are_not_asked_for_until_the_count_is_reached(tmp_path: Path) -> None:
+    with (
+        hostile(lambda _: whole(b"[]", "X-Total-Count: 999999999")) as server,
+        site_of(f"http://{server.host}", tmp_path) as site,
+    ):
+        with pytest.raises(ClusterctlError, match="changed while they were read"):
+            site.client.every("robots", "/robots", answers.RobotAnswer)
+        assert len(server.asked) == client.READS_OF_A_LIST
+
+
+def test_an_answer_without_end_is_read_to_its_bound(tmp_path: Path) -> None:
+    for status, most in (("200 OK", client.ANSWER_BYTES), ("500 Broken", 0)):
+        with (
+            hostile(lambda _, status=status: endless(b"<" * 65536, status=status)) as server,
+            site_of(f"http://{server.host}", tmp_path) as site,
+        ):
+            with pytest.raises(Refused) as refused:
+                site.client.get("health", "/health")
+            assert len(refused.value.message) <= 300
+            assert server.sent < most + (16 << 20)
+
+
+def test_an_answer_that_trickles_ends_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadline, "ANSWER_S", 0.1)
+    with (
+        hostile(lambda _: endless(b" "), pause_s=0.02) as server,
+        site_of(f"http://{server.host}", tmp_path) as site,
+    ):
+        with pytest.raises(ClusterctlError) as refused:
+            site.client.get("health", "/health")
+        assert refused.value.code == "registry.api-unreachable"
+        assert len(server.asked) == client.TRIES
+
+
+def test_a_compressed_answer_is_asked_for_by_nobody_and_not_unpacked(tmp_path: Path) -> None:
+    with (
+        hostile(lambda _: whole(b"\x1f\x8b" + b"x" * 100, "Content-Encoding: gzip, gzip")) as server,
+        site_of(f"http://{server.host}", tmp_path) as site,
+    ):
+        with pytest.raises(BrokenAnswer, match="not JSON"):
+            site.client.get("health", "/health")
+        assert "accept-encoding: identity" in server.asked[0].lower()
+
+
+@pytest.mark.parametrize("retention", ["../../users/1", "7/../8", "1" * 30, "-1"])
+def test_a_number_of_a_policy_cannot_lead_to_another_path(
+    harbor: StandIn, tmp_path: Path, retention: str
+) -> None:
+    raw = {"registry_projects": [{"name": "gpu", "retention": [{"keep": "always"}]}]}
+    applied(harbor.url, tmp_path, raw)
+    project = harbor.store.named("project", "gpu")[0]
+    project["metadata"]["retention_id"] = retention
+    harbor.store.put("project", project["project_id"], project)
+    with pytest.raises(ClusterctlError, match="retention_id"):
+        plan_of(harbor, tmp_path, raw)
+
+
+def test_a_location_without_a_number_fails_its_object_alone(
+    harbor: StandIn, upstream: str, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    raw: dict[str, Any] = {
+        "registry_endpoints": [{"name": "up", "type": "harbor", "url": upstream}],
+        "registry_projects": [{"name": "a"}, {"name": "b"}],
+    }
+
+    def twist(asked: Asked, given: Answer) -> Answer:
+        is_broken = asked.method == "POST" and asked.target.endswith(("/registries", "/projects"))
+        if is_broken and b'"b"' not in asked.raw:
+            return Answer(given.status, given.body, {**given.headers, "Location": "/nowhere/seven"})
+        return given
+
+    twisted(twist)
+    done = {one.change.name: str(one.state) for one in applied(harbor.url, tmp_path, raw).outcomes}
+    assert done == {"up": "failed", "a": "failed", "b": "done"}
+
+
+def test_names_of_harbor_reach_no_terminal_as_they_are(
+    harbor: StandIn, tmp_path: Path, twisted: Callable[..., None]
+) -> None:
+    evil = {"project_id": 77, "name": "x\x1b]0;title\x07\u202e", "metadata": {}}
+    twisted(
+        lambda asked, given: (
+            Answer(200, [evil], {"X-Total-Count": "1"}) if "/projects?" in asked.target else given
+        )
+    )
+    made = plan_of(harbor, tmp_path, {"registry_projects": []})
+    assert [one.name for one in (*made.remarks, *made.changes)] == ["x"]

@@ -1,0 +1,83 @@
+"""A server on loopback that writes to its connections whatever a test wants, as long as it wants."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+HEAD_END = b"\r\n\r\n"
+
+
+@dataclass
+class Hostile:
+    """Where it answers, the requests it got (their heads), and how many bytes it has sent."""
+
+    port: int = 0
+    asked: list[str] = field(default_factory=list)
+    sent: int = 0
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+Answer = Callable[[str], Iterator[bytes]]
+
+
+@contextmanager
+def hostile(answer: Answer, pause_s: float = 0.0) -> Iterator[Hostile]:
+    """For each request the pieces that ``answer`` makes of its head, ``pause_s`` apart."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    state = Hostile(listener.getsockname()[1])
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while head := _head(connection):
+                state.asked.append(head)
+                for piece in answer(head):
+                    connection.sendall(piece)
+                    state.sent += len(piece)
+                    if pause_s and state.stopped.wait(pause_s):
+                        return
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=serve, args=[connection], daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield state
+    finally:
+        state.stopped.set()
+        listener.close()
+
+
+def _head(connection: socket.socket) -> str:
+    found = b""
+    while HEAD_END not in found:
+        piece = connection.recv(65536)
+        if not piece:
+            return ""
+        found += piece
+    return found.decode("latin-1")
+
+
+def whole(body: bytes, *headers: str, status: str = "200 OK") -> Iterator[bytes]:
+    """An ordinary answer."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
+    yield "\r\n".join(lines).encode("latin-1") + HEAD_END + body
+
+
+def endless(piece: bytes, *headers: str, status: str = "200 OK") -> Iterator[bytes]:
+    """An answer whose body has no end."""
+    lines = [f"HTTP/1.1 {status}", "Connection: close", *headers]
+    yield "\r\n".join(lines).encode() + HEAD_END
+    while True:
+        yield piece

@@ -1,0 +1,238 @@
+"""Bundles that others may have made: indexes, paths and parts with traps are refused, and read to a bound."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusterctl.cluster import lock as lock_file
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images import apt_tree, bundle, bundling, trees
+from clusterctl.registry.images.bundle import INDEX, PARTS, Bundle, Item, Media
+from clusterctl.registry.images.bundling import Bundler, BundleRecipe
+from clusterctl.registry.images.trees import Tree
+from clusterctl.registry.images.unbundling import check, put_files
+from clusterctl.registry.oci.manifest import LARGEST
+
+
+def item(content: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(content).hexdigest()
+    return {"sha256": digest, "size": len(content), "parts": [{"sha256": digest, "size": len(content)}]}
+
+
+def index(**more: Any) -> dict[str, Any]:
+    return {"schema_version": 1, "made": "today", "cluster": "lab", "lock": "", **more}
+
+
+def made(directory: Path, *files: tuple[str, bytes], **more: Any) -> Media:
+    """A bundle of these files."""
+    parts = directory / PARTS
+    parts.mkdir(parents=True, exist_ok=True)
+    for _, content in files:
+        (parts / hashlib.sha256(content).hexdigest()).write_bytes(content)
+    entries = [{"path": path, "item": item(content)} for path, content in files]
+    (directory / INDEX).write_text(json.dumps(index(files=entries, **more)))
+    return Media([directory])
+
+
+def refusal(call: Any) -> ClusterctlError:
+    with pytest.raises(ClusterctlError) as refused:
+        call()
+    assert refused.value.what.isprintable()
+    assert refused.value.where.isprintable()
+    return refused.value
+
+
+@pytest.mark.parametrize("kind", ["fifo", "endless", "directory", "large"])
+def test_an_index_that_is_no_ordinary_file_is_refused_at_once(kind: str, tmp_path: Path):
+    file = tmp_path / INDEX
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "endless":
+        file.symlink_to("/dev/zero")
+    elif kind == "directory":
+        file.mkdir()
+    else:
+        with file.open("wb") as stream:
+            stream.truncate(bundle.MAX_INDEX_BYTES + 1)
+    assert refusal(Media([tmp_path]).index).code == "images.bundle"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 100_000,
+        b'{"images":[' + b"0," * 2_000_000 + b"0]}",
+        b'{"images":[' + b"{}," * 1_000_000 + b"{}]}",
+        json.dumps(index(made="x\x1b[31m")).encode(),
+        json.dumps(index(cluster="x" * 400)).encode(),
+        json.dumps(index(lock="x" * (5 << 20))).encode(),
+        json.dumps(index(files=[{"path": "a\nb", "item": item(b"")}])).encode(),
+        json.dumps(index(blobs=[{**item(b""), "size": 2**60}])).encode(),
+        json.dumps(index(blobs=[{**item(b""), "sha256": "../../etc/passwd"}])).encode(),
+        b"\xff\xfe",
+        b'"\\ud800"',
+    ],
+)
+def test_an_index_with_a_trap_is_refused(raw: bytes, tmp_path: Path):
+    (tmp_path / INDEX).write_bytes(raw)
+    error = refusal(Media([tmp_path]).index)
+    assert error.code == "images.bundle"
+    assert len(error.what) < 500
+
+
+def test_fields_of_a_later_release_are_passed_over(tmp_path: Path):
+    media = made(tmp_path, ("a", b"x"), signed_by="someone")
+    assert [file.path for file in media.index().files] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["/etc/passwd"], ["../x"], ["a/../../x"], [".."], ["."], ["a\0b"], ["x" * 300], ["ä" * 200],
+        ["/".join("d" * 70)], ["a" * 2000],
+        ["same", "same"], ["same", "./same"], ["a", "a/b"], ["a/b/c", "a"],
+    ],
+)  # fmt: skip
+def test_paths_that_lead_elsewhere_or_together_are_refused(paths: list[str], tmp_path: Path):
+    media = made(tmp_path / "bundle", *((path, b"x") for path in paths))
+    target = tmp_path / "target"
+    target.mkdir()
+
+    def load() -> None:
+        found = media.index()
+        media.require(found)
+        put_files(media, found, target)
+
+    assert refusal(load).code == "images.bundle"
+    assert list(target.iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "target"]
+
+
+def test_a_file_is_never_written_through_a_link_that_lay_there(tmp_path: Path):
+    media, target, outside = (
+        made(tmp_path / "bundle", ("a", b"new")),
+        tmp_path / "target",
+        tmp_path / "outside",
+    )
+    target.mkdir()
+    outside.write_text("mine")
+    (target / f".{hashlib.sha256(b'a').hexdigest()[:16]}.part").symlink_to(outside)
+    (target / "a").symlink_to(outside)
+    assert put_files(media, media.index(), target) == 1
+    assert outside.read_text() == "mine"
+    assert ((target / "a").is_symlink(), (target / "a").read_bytes()) == (False, b"new")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "longer", "endless"])
+def test_a_part_is_read_up_to_its_size_and_is_a_file(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    content = b"x" * 10
+    media = made(tmp_path, ("a", content))
+    part = tmp_path / PARTS / hashlib.sha256(content).hexdigest()
+    part.unlink()
+    if kind == "fifo":
+        os.mkfifo(part)
+    elif kind == "longer":
+        part.write_bytes(content * 2)
+    else:
+        part.symlink_to("/dev/zero")
+    # As if it had changed after its size was looked at.
+    monkeypatch.setattr(Media, "path", lambda _, one: tmp_path / PARTS / one.sha256)
+    error = check(media, Item.model_validate(item(content)))
+    assert error is not None
+    assert error.code == "images.bundle-damaged"
+
+
+def test_a_manifest_that_is_too_large_is_not_read_into_memory(tmp_path: Path):
+    media = made(tmp_path)
+    large = Item.model_validate({"sha256": "a" * 64, "size": LARGEST + 1, "parts": []})
+    assert refusal(lambda: media.read(large)).code == "images.bundle"
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 600, "a: " * 5000, "images: 2001-99-99", "? [1]\n: 2", "1: 2", "\x00", "&a [*a]"]
+)
+def test_a_lock_within_a_bundle_that_is_none_is_said(text: str):
+    error = refusal(lambda: lock_file.parse(text, Path("the bundle's lock")))
+    assert error.code == "images.lock-unreadable"
+
+
+@pytest.mark.parametrize("kind", ["deep", "control", "many", "long"])
+def test_what_no_bundle_could_hold_is_refused_where_it_is_made(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if kind == "deep":
+        tmp_path.joinpath(*["d"] * (bundle.MAX_DEPTH + 1)).mkdir(parents=True)
+    elif kind == "control":
+        (tmp_path / "a\x1b[31m").touch()
+    elif kind == "many":
+        monkeypatch.setattr(trees, "MAX_FILES", 2)
+        for name in "abc":
+            (tmp_path / name).touch()
+    else:
+        long = tmp_path.joinpath(*["d" * 200] * 6)
+        long.mkdir(parents=True)
+        (long / "file").touch()
+    assert refusal(Tree("wheels", tmp_path).files).code == "images.bundle-tree"
+
+
+def test_an_index_that_would_be_too_large_to_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in "abc":
+        (source / name).write_text(name)
+    recipe = BundleRecipe("lab", "", [], [Tree("wheels", source)], 1 << 20)
+    bundler = Bundler(tmp_path / "bundle", lambda _: pytest.fail("no image"), threading.Event(), 1)
+    bundler.directory.mkdir()
+    with bundler.spool.held():
+        monkeypatch.setattr(bundling, "MAX_INDEX_BYTES", 100)
+        assert refusal(lambda: bundler.make(recipe)).code == "images.bundle-tree"
+        assert not (bundler.directory / INDEX).exists()
+        monkeypatch.undo()
+        monkeypatch.setattr(bundling, "MAX_PARTS", 2)
+        (source / "d").write_bytes(b"x" * 30)
+        assert "--part-size" in refusal(lambda: bundler.make(replace(recipe, part_size=10))).hint
+        monkeypatch.undo()
+        assert bundler.make(recipe) == []
+    assert isinstance(Media([bundler.directory]).index(), Bundle)
+
+
+def test_words_of_apt_lead_to_no_other_place(tmp_path: Path):
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (tmp_path / "secret_Packages").write_text("x")
+    (lists / "host_Packages").write_text("x")
+    text = "'https://a/b.deb' ../../x_1_amd64.deb 7 SHA256:x\n"
+    assert refusal(lambda: apt_tree.listed_packages(text)).code == "images.packages"
+    good = "'https://a/pool/b%2b1.deb' b_1_amd64.deb 7 SHA256:x\nReading lists...\n"
+    assert apt_tree.listed_packages(good) == [("https://a/pool/b%2b1.deb", "b_1_amd64.deb")]
+    lines = [
+        f"https://a/Packages\tPackages\t{tmp_path}/secret_Packages",
+        f"https://a/Packages\tPackages\t{lists}/../secret_Packages",
+        f"https://a/Packages\tPackages\t{lists}/host_Packages",
+        "one word",
+        "a\tb\tc\td",
+    ]
+    found = list(apt_tree.listed_indexes("\n".join(lines), lists))
+    assert found == [("https://a/Packages", lists / "host_Packages")]
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://[::1/x", "https://a/%2e%2e/%2e%2e/x", "https://a/%00", "https://a/b%1b[31m"]
+)
+def test_an_address_of_a_package_stays_below_its_host(uri: str):
+    assert refusal(lambda: apt_tree.place_of(uri)).code in ("images.packages", "images.bundle")
+    assert (
+        str(apt_tree.place_of("https://a.example/debian/pool/b%2b1.deb")) == "a.example/debian/pool/b+1.deb"
+    )

@@ -1,0 +1,407 @@
+"""Registries that answer without end, too slowly, with traps: read to a bound, and said what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from tests.support.hostile_server import endless, hostile, whole
+
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images import resolve as resolving
+from clusterctl.registry.images.declared import DeclaredImage
+from clusterctl.registry.images.resolve import closure, resolve
+from clusterctl.registry.images.verify import damage
+from clusterctl.registry.oci import client as client_module
+from clusterctl.registry.oci import deadline, manifest, rate
+from clusterctl.registry.oci.client import Registry
+from clusterctl.registry.oci.credentials import Credentials
+from clusterctl.registry.oci.endpoint import RegistryEndpoint
+from clusterctl.registry.oci.errors import RegistryError
+from clusterctl.registry.oci.manifest import Blob
+from clusterctl.registry.oci.reference import parse
+from clusterctl.registry.oci.retry import RetryPolicy, retry_after
+from clusterctl.registry.oci.tokens import LONGEST_CHALLENGE, Challenge, challenge
+
+ONCE = RetryPolicy(attempts=1, first_s=0, most_s=0)
+WHO = Credentials("robot$pull", SecretStr("s3cret"))
+A = f"sha256:{'a' * 64}"
+DEEP = b'{"a":' * 50_000
+# What the sockets of both sides hold, and what was on its way when the reader left.
+ON_THE_WAY = 16 << 20
+
+
+def asking(host: str, **more) -> Registry:
+    return Registry(RegistryEndpoint(host, plain=True, **more), ONCE)
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Registry]]:
+    """A registry behind TLS whose answers a function makes."""
+
+    def made(answer: Callable[[httpx.Request], httpx.Response], **more) -> Registry:
+        def streamed(request: httpx.Request) -> httpx.Response:
+            whole = answer(request)
+            stream = httpx.ByteStream(whole.content)
+            return httpx.Response(whole.status_code, headers=whole.headers, stream=stream)
+
+        monkeypatch.setattr(client_module, "transport", lambda _: httpx.MockTransport(streamed))
+        return Registry(RegistryEndpoint("registry.example", **more), ONCE)
+
+    yield made
+
+
+@pytest.mark.parametrize("status", ["200 OK", "404 Not Found", "503 Slow", "401 Unauthorized"])
+def test_a_manifest_without_end_is_read_to_its_bound(status: str):
+    with (
+        hostile(lambda _: endless(b" " * 65536, status=status)) as server,
+        asking(server.host) as registry,
+        pytest.raises(RegistryError) as refused,
+    ):
+        registry.manifest("a/b", "1")
+    assert server.sent < manifest.LARGEST + ON_THE_WAY
+    assert (refused.value.code == "images.manifest") is status.startswith("200")
+
+
+def test_a_configuration_larger_than_it_says_is_not_read_on():
+    with hostile(lambda _: endless(b"x" * 65536)) as server, asking(server.host) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.small_blob("a/b", Blob(A, 10))
+        assert refused.value.code == "images.corrupt"
+        assert server.sent < ON_THE_WAY
+        with pytest.raises(RegistryError) as refused:
+            registry.small_blob("a/b", Blob(A, manifest.LARGEST + 1))
+        assert refused.value.code == "images.manifest"
+        assert len(server.asked) == 1
+
+
+def test_a_blob_is_hashed_up_to_its_size_and_no_further():
+    with hostile(lambda _: endless(b"x" * 65536)) as server, asking(server.host) as registry:
+        found = damage(registry, "a/b", Blob(A, 1))
+    assert found is not None
+    assert found.code == "images.corrupt"
+    assert "more than 1 bytes" in found.what
+    assert server.sent < ON_THE_WAY
+
+
+def one_byte_bodies() -> Iterator[bytes]:
+    return endless(b" ")
+
+
+def one_byte_headers() -> Iterator[bytes]:
+    return itertools.chain([b"HTTP/1.1 200 OK\r\nX: "], itertools.repeat(b"x"))
+
+
+def one_continue_after_another() -> Iterator[bytes]:
+    return itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+@pytest.mark.parametrize("trickle", [one_byte_bodies, one_byte_headers, one_continue_after_another])
+def test_an_answer_that_trickles_ends_at_the_deadline(
+    trickle: Callable[[], Iterator[bytes]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(deadline, "ANSWER_S", 0.3)
+    with hostile(lambda _: trickle(), pause_s=0.02) as server, asking(server.host) as registry:
+        began = time.monotonic()
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", "1")
+        assert refused.value.code == "images.unreachable"
+        assert 0.2 < time.monotonic() - began < 5
+
+
+def test_who_takes_an_upload_too_slowly_is_left_at_the_deadline(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(client_module, "COMMIT_S", 0.3)
+    monkeypatch.setattr(rate, "LEAST_RATE", 1e9)
+    blob = Blob(A, 1 << 20)
+
+    def answer(head: str) -> Iterator[bytes]:
+        if head.startswith("POST"):
+            return whole(b"", "Location: /v2/a/b/blobs/uploads/1", status="202 Accepted")
+        return itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    with hostile(answer, pause_s=0.02) as server, asking(server.host) as registry:
+        began = time.monotonic()
+        with pytest.raises(RegistryError) as refused:
+            registry.put_blob("a/b", blob, lambda: iter([b"x" * blob.size]))
+        assert refused.value.code == "images.unreachable"
+        assert time.monotonic() - began < 5
+
+
+def test_a_blob_that_trickles_is_left_and_one_at_the_least_rate_is_not(monkeypatch: pytest.MonkeyPatch):
+    clock = itertools.count(0.0, 2.0)
+    monkeypatch.setattr(rate, "now", lambda: next(clock))
+    with pytest.raises(RegistryError, match="gives 0 bytes a second") as refused:
+        list(rate.fast_enough(itertools.repeat(b"x"), "host", "blob"))
+    assert refused.value.lasting is False
+    # Read in one call of two seconds each.
+    enough = int(2 * rate.LEAST_RATE)
+    assert len(list(rate.fast_enough(iter([b"x" * enough] * 100), "host", "blob"))) == 100
+
+
+def test_a_list_that_lists_the_same_again_is_asked_for_once():
+    leaf = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": {"digest": A, "size": 1}, "layers": []})
+    documents = {manifest.digest_of(leaf.encode()): leaf.encode()}
+    top = next(iter(documents))
+    for _ in range(3):
+        entry = {"digest": top, "size": 1}
+        raw = json.dumps({"mediaType": manifest.OCI_INDEX, "manifests": [entry] * 900}).encode()
+        top = manifest.digest_of(raw)
+        documents[top] = raw
+
+    def answer(head: str) -> Iterator[bytes]:
+        return whole(documents[head.split()[1].rpartition("/")[2]])
+
+    with hostile(answer) as server, asking(server.host) as registry:
+        found = closure(registry, "a/b", top)
+        assert [one.digest for one in found] == list(documents)
+        assert len(server.asked) == 4
+
+
+def test_lists_within_lists_and_images_of_too_many_manifests_are_refused(monkeypatch: pytest.MonkeyPatch):
+    def chain(length: int) -> dict[str, bytes]:
+        documents, below = {}, []
+        for _ in range(length):
+            raw = json.dumps({"mediaType": manifest.OCI_INDEX, "manifests": below}).encode()
+            documents[manifest.digest_of(raw)] = raw
+            below = [{"digest": manifest.digest_of(raw), "size": 1}]
+        return documents
+
+    for length, many in ((resolving.MAX_DEPTH + 1, None), (3, 2)):
+        documents = chain(length)
+        if many is not None:
+            monkeypatch.setattr(resolving, "MAX_MANIFESTS", many)
+
+        def answer(head: str, documents: dict[str, bytes] = documents) -> Iterator[bytes]:
+            return whole(documents[head.split()[1].rpartition("/")[2]])
+
+        with hostile(answer) as server, asking(server.host) as registry:
+            with pytest.raises(RegistryError) as refused:
+                closure(registry, "a/b", list(documents)[-1])
+            assert refused.value.code == "images.manifest"
+            assert len(server.asked) == (resolving.MAX_DEPTH if many is None else many)
+
+
+def test_a_challenge_takes_time_in_proportion_to_its_length():
+    # Run with `_PARAMETER` as it was, 60,000 letters took 14 seconds.
+    hostile_ones = ["a" * 60_000, 'a="' * 20_000, 'a="\\' * 15_000, "a=" * 30_000, '\\"' * 30_000]
+    began = time.process_time()
+    for text in hostile_ones:
+        assert challenge(f"Bearer {text}") == Challenge("")
+        assert challenge(f"Bearer {text[: LONGEST_CHALLENGE - 7]}").scheme == "bearer"
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize("raw", [DEEP, b"[" * 50_000, b'{"manifests": [' + DEEP, b"\xff", b'"\\ud800"'])
+def test_deep_documents_are_said_wherever_they_stand(raw: bytes):
+    config = {"digest": manifest.digest_of(raw), "size": len(raw)}
+    good = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": config, "layers": []}).encode()
+    for bad in ("manifest", "config", "error", "token"):
+
+        def answer(head: str, bad: str = bad) -> Iterator[bytes]:
+            if bad == "error":
+                return whole(raw, status="400 Bad Request")
+            if head.startswith("GET /token"):
+                return whole(raw)
+            if bad == "token":
+                realm = f'Bearer realm="http://{head.partition("Host: ")[2].split()[0]}/token"'
+                return whole(b"", f"WWW-Authenticate: {realm}", status="401 Unauthorized")
+            if "/blobs/" in head.split()[1]:
+                return whole(raw)
+            return whole(raw if bad == "manifest" else good, f"Content-Type: {manifest.OCI_INDEX}")
+
+        with (
+            hostile(answer) as server,
+            asking(server.host, credentials=WHO) as registry,
+            pytest.raises(ClusterctlError) as refused,
+        ):
+            resolve(DeclaredImage("one", parse(f"http://{server.host}/a/b:1"), "a/b", "1"), registry)
+        codes = {"error": "images.refused", "token": "images.login-refused"}
+        assert refused.value.code == codes.get(bad, "images.manifest")
+
+
+@pytest.mark.parametrize("inside", [{"Env": [5]}, {"Env": {}}, {"Labels": {"a": 7}}, {"Labels": [1]}])
+def test_a_configuration_of_other_kinds_is_said(inside: dict[str, object]):
+    raw = json.dumps({"os": "linux", "architecture": "amd64", "config": inside}).encode()
+    config = {"digest": manifest.digest_of(raw), "size": len(raw)}
+    good = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": config, "layers": []}).encode()
+    with (
+        hostile(lambda head: whole(raw if "/blobs/" in head else good)) as server,
+        asking(server.host) as registry,
+        pytest.raises(ClusterctlError) as refused,
+    ):
+        resolve(DeclaredImage("one", parse(f"http://{server.host}/a/b:1"), "a/b", "1"), registry)
+    assert refused.value.code == "images.manifest"
+
+
+def test_texts_of_a_registry_are_cleaned_before_they_are_kept():
+    raw = json.dumps(
+        {"os": "linux\x1b]0;x\x07", "architecture": "amd64\u202e", "config": {
+            "Env": [f"NCCL_VERSION=\x1b[31m2.2{'9' * 9000}", f"NVIDIA_REQUIRE_CUDA=driver>={'1' * 5000}"],
+            "Labels": {"org.clusterctl.cuda": "12.9\x1b[0m"}}}
+    ).encode()  # fmt: skip
+    config = {"digest": manifest.digest_of(raw), "size": len(raw)}
+    good = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": config, "layers": []}).encode()
+    with (
+        hostile(lambda head: whole(raw if "/blobs/" in head else good)) as server,
+        asking(server.host) as registry,
+    ):
+        found = resolve(DeclaredImage("one", parse(f"http://{server.host}/a/b:1"), "a/b", "1"), registry)
+    assert (found.platforms, found.cuda) == (("linux/amd64",), "12.9")
+    assert found.nccl.isprintable()
+    assert len(found.nccl) <= resolving.LONGEST_VERSION
+
+
+def test_no_redirect_leads_from_https_to_http(played):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(307, headers={"location": "http://cdn.example/blob"})
+
+    with played(answer, credentials=WHO) as registry:
+        for ask in (lambda: registry.manifest("a/b", "1"), lambda: registry.hash_blob("a/b", Blob(A, 1))):
+            with pytest.raises(RegistryError) as refused:
+                ask()
+            assert (refused.value.code, refused.value.lasting) == ("images.redirect", True)
+    assert all(url.startswith("https://registry.example/") for url in asked)
+
+
+def test_an_upload_is_not_sent_from_https_to_http(played):
+    def answer(request: httpx.Request) -> httpx.Response:
+        assert request.method == "POST"
+        return httpx.Response(202, headers={"location": "http://registry.example/upload"})
+
+    with played(answer) as registry, pytest.raises(RegistryError) as refused:
+        registry.put_blob("a/b", Blob(A, 1), lambda: iter([b"x"]))
+    assert refused.value.code == "images.redirect"
+
+
+def test_redirects_come_to_an_end(played):
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"location": f"https://registry.example/{len(asked)}"})
+
+    with played(answer) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert refused.value.code == "images.redirect"
+    assert len(asked) == 11
+
+
+def test_credentials_stay_with_their_registry_wherever_it_redirects(played):
+    told: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        told.append((str(request.url), request.headers.get("authorization", "")))
+        if request.url.host == "other.example":
+            # It challenges us, and sends us back.
+            challenges = {"www-authenticate": 'Bearer realm="https://other.example/token"'}
+            if request.url.path == "/deny":
+                return httpx.Response(401, headers=challenges)
+            return httpx.Response(307, headers={"location": "https://registry.example/v2/a/b/blobs/back"})
+        if request.url.path.endswith("/back"):
+            return httpx.Response(404)
+        if request.headers.get("authorization") != WHO.basic:
+            return httpx.Response(401, headers={"www-authenticate": 'Basic realm="x"'})
+        where = "deny" if request.url.path.endswith("1") else "on"
+        return httpx.Response(307, headers={"location": f"https://other.example/{where}"})
+
+    with played(answer, credentials=WHO) as registry:
+        for tag in ("1", "2"):
+            with pytest.raises(RegistryError):
+                registry.manifest("a/b", tag)
+    assert [url for url, _ in told if "token" in url] == []
+    assert {who for url, who in told if not url.startswith("https://registry.example/v2/a/b/manifests/")} == {
+        ""
+    }
+    assert WHO.basic in {who for _, who in told}
+
+
+def test_an_upload_that_is_redirected_is_sent_there_as_a_whole(played):
+    got: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(202, headers={"location": "/upload"})
+        got.append(request.read())
+        if request.url.path == "/upload":
+            return httpx.Response(307, headers={"location": "https://store.example/x"})
+        return httpx.Response(201)
+
+    with played(answer) as registry:
+        registry.put_blob("a/b", Blob(A, 3), lambda: iter([b"xyz"]))
+    assert got == [b"xyz", b"xyz"]
+
+
+@pytest.mark.parametrize("realm", ["http://auth.example/token", "http://10.0.0.7/token"])
+def test_credentials_go_in_clear_to_loopback_alone(realm: str):
+    def answer(_: str) -> Iterator[bytes]:
+        return whole(b"", f'WWW-Authenticate: Bearer realm="{realm}"', status="401 Unauthorized")
+
+    with hostile(answer) as server, asking(server.host, credentials=WHO) as registry:
+        with pytest.raises(RegistryError) as refused:
+            registry.manifest("a/b", "1")
+        assert refused.value.code == "images.login-refused"
+        assert "without TLS" in refused.value.what
+        assert len(server.asked) == 1
+
+
+def test_a_realm_that_redirects_gives_no_password_on_and_leads_to_no_http(played):
+    told: list[tuple[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        told.append((request.url.host, request.headers.get("authorization", "")))
+        if request.url.host == "registry.example":
+            realm = 'Bearer realm="https://auth.example/token"'
+            return httpx.Response(401, headers={"www-authenticate": realm})
+        if request.url.host == "auth.example":
+            return httpx.Response(302, headers={"location": "https://elsewhere.example/token"})
+        return httpx.Response(302, headers={"location": "http://elsewhere.example/token"})
+
+    with played(answer, credentials=WHO) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert refused.value.code == "images.redirect"
+    assert told == [("registry.example", ""), ("auth.example", WHO.basic), ("elsewhere.example", "")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b"[]", b"null", b'{"token": 7}', b'{"token": "a\\r\\nX: y"}', '{"token": "ä"}'.encode(),
+     b'{"token": ""}', b'{"token": "' + b"x" * 70_000 + b'"}', b" " * (2 << 20)],
+)  # fmt: skip
+def test_a_token_that_is_none_is_said(body: bytes, played):
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/token":
+            return httpx.Response(200, content=body)
+        realm = 'Bearer realm="https://registry.example/token"'
+        return httpx.Response(401, headers={"www-authenticate": realm})
+
+    with played(answer) as registry, pytest.raises(RegistryError) as refused:
+        registry.manifest("a/b", "1")
+    assert refused.value.code == "images.login-refused"
+    assert "token that cannot be read" in refused.value.what
+
+
+@pytest.mark.parametrize(
+    "header", ["nan", "-nan", "Thu, 01 Jan 0001 00:00:00 +2300", "Z" * 60_000, "9" * 60_000]
+)
+def test_when_to_come_back_is_said_in_a_way_that_cannot_be_waited_for(header: str):
+    found = retry_after(header)
+    assert found is None or found >= 0
+    RetryPolicy(first_s=0, most_s=0).pause(1, found)
+
+
+def test_a_digest_of_another_kind_becomes_no_name_of_a_file():
+    layer = {"digest": f"sha256:{'a' * 64}\n", "size": 1}
+    raw = json.dumps({"mediaType": manifest.OCI_MANIFEST, "config": layer, "layers": []}).encode()
+    with pytest.raises(ClusterctlError) as refused:
+        manifest.read(raw, "", "here")
+    assert refused.value.code == "images.manifest"
+    assert hashlib.sha256(raw).hexdigest() not in refused.value.what
