@@ -159,10 +159,10 @@ def test_another_users_state_is_said_plainly(site, capsys, monkeypatch, words):
     def refused(path, *_arguments, **_options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    for name in ("iterdir", "mkdir", "read_text"):
-        real = getattr(Path, name)
+    for owner, name in ((Path, "iterdir"), (Path, "mkdir"), (Path, "read_text"), (os, "open")):
+        real = getattr(owner, name)
         monkeypatch.setattr(
-            Path,
+            owner,
             name,
             lambda path, *a, real=real, **o: (refused if ".clusterctl" in str(path) else real)(path, *a, **o),
         )
