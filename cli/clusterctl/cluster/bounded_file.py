@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
+
+from clusterctl.cluster.trust import trusted_users
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
@@ -25,16 +26,39 @@ def reason(error: UnusableFileError | OSError) -> str:
 
 
 def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
-    """All of a regular file. ``private``: it must be ours or root's, and no other user may read or write it.
+    """All of a regular file. ``private``: it must be ours or of a trusted user, and no other may read it.
 
     Raises UnusableFileError (another kind of file, too large, not private), and OSError as ``open`` does. A
     FIFO or a device is never waited for.
     """
-    with opened_bounded(path, max_bytes, private=private) as stream:
+    with open_regular(path) as stream:
+        state = os.fstat(stream.fileno())
+        if private:
+            require_private(state)
+        if state.st_size > max_bytes:
+            raise UnusableFileError(f"has {state.st_size} bytes; at most {max_bytes} are read")
         content = stream.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise UnusableFileError(f"has more than {max_bytes} bytes")
     return content
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    # The very file whose kind is looked at. Not fdopen, which leaves a directory open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnusableFileError("is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def require_private(state: os.stat_result) -> None:
+    """Raises UnusableFileError where another user may read or write what has this state, or owns it."""
+    if state.st_mode & OTHERS_MAY_READ:
+        raise UnusableFileError(f"has mode {stat.S_IMODE(state.st_mode):04o}: others may read it")
+    if state.st_uid not in trusted_users():
+        raise UnusableFileError("belongs to another user")
 
 
 def read_bounded_text(path: Path, max_bytes: int, *, private: bool = False) -> str:
@@ -50,8 +74,10 @@ def bounded_lines(path: Path, max_bytes: int, max_line_bytes: int) -> Iterator[b
 
     Raises UnusableFileError and OSError as read_bounded does.
     """
-    with opened_bounded(path, max_bytes) as stream:
+    with open_regular(path) as stream:
         left = max_bytes
+        if os.fstat(stream.fileno()).st_size > max_bytes:
+            raise UnusableFileError(f"has more than {max_bytes} bytes")
         while left > 0 and (line := stream.readline(max_line_bytes + 1)):
             left -= len(line)
             if len(line) <= max_line_bytes:
@@ -59,28 +85,3 @@ def bounded_lines(path: Path, max_bytes: int, max_line_bytes: int) -> Iterator[b
                 continue
             while left > 0 and not line.endswith(b"\n") and (line := stream.readline(CHUNK_BYTES)):
                 left -= len(line)
-
-
-@contextmanager
-def opened_bounded(path: Path, max_bytes: int, *, private: bool = False) -> Iterator[IO[bytes]]:
-    """The file, open for reading. Raises UnusableFileError and OSError as read_bounded does."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    # Not open(): of a directory that raises, and leaves the descriptor open.
-    try:
-        _require_usable(os.fstat(descriptor), max_bytes, private=private)
-    except UnusableFileError:
-        os.close(descriptor)
-        raise
-    with os.fdopen(descriptor, "rb") as stream:
-        yield stream
-
-
-def _require_usable(state: os.stat_result, max_bytes: int, *, private: bool) -> None:
-    if not stat.S_ISREG(state.st_mode):
-        raise UnusableFileError("is not a regular file")
-    if private and state.st_mode & OTHERS_MAY_READ:
-        raise UnusableFileError(f"has mode {stat.S_IMODE(state.st_mode):04o}: others may read it")
-    if private and state.st_uid not in (0, os.geteuid()):
-        raise UnusableFileError("belongs to another user")
-    if state.st_size > max_bytes:
-        raise UnusableFileError(f"has {state.st_size} bytes; at most {max_bytes} are read")
