@@ -17,6 +17,7 @@ from clustercheck.result.document import Document, coverage_json
 from clustercheck.running import session, suites
 from clustercheck.running.suites import Suite
 from clustercheck.spec import ClusterSpec
+from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.access import Passwords
@@ -227,11 +228,14 @@ def summary_of(document: Document) -> dict[str, Any]:
 
 def _ended_with_containers(directory: ClusterDirectory) -> list[str]:
     """Earlier validations from here that were interrupted with containers on nodes: nobody waits for them."""
-    return [
-        run.id
-        for run in RunStore(directory).list()
-        if run.kind == "validate"
-        and state_of(run) is not RunState.RUNNING
-        and open_containers(run.journal)
-        and run.controller == os.uname().nodename
-    ]
+    ended = []
+    for run in RunStore(directory).list():
+        ours = run.kind == "validate" and run.controller == os.uname().nodename
+        if not ours or state_of(run) is RunState.RUNNING:
+            continue
+        try:
+            if open_containers(run.journal):
+                ended.append(run.id)
+        except ClusterctlError as error:  # its containers count as those of others: they are left alone
+            console.say(error.what)
+    return ended

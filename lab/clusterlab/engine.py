@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker
 from clusterlab.cache import cache_root, locked
@@ -152,7 +153,7 @@ def _write_record(pid: int, units: Sequence[str]) -> None:
     """Write down which dockerd is ours, and the units that were started for it, if systemd has them."""
     _record().parent.mkdir(parents=True, exist_ok=True)
     record = {"pid": pid, "birth": _birth(pid), "units": list(units)}
-    _record().write_text(json.dumps(record), encoding="utf-8")
+    replace_file(_record(), json.dumps(record))
 
 
 def _not_started() -> ClusterctlError:

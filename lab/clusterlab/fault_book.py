@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pydantic import TypeAdapter
 
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.state_reading import read_yaml
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker, faults, hardware
 from clusterlab.cache import locked
@@ -211,10 +213,10 @@ def _target(lab: LabDirectory, state: LabState, node: LabNode, record: InjectedF
 
 def _read_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        return read_yaml(path, TypeAdapter(Any))
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the inventory cannot be read: {str(error).splitlines()[0]}",
+            f"the inventory cannot be read: {reason(error)}",
             code="lab.inventory-unreadable",
             where=str(path),
             hint="Name another cluster directory with -C DIR.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from clusterctl.cluster.state_files import replace_file
 from clusterlab.names import DEPOT
 
 # Valid from a while ago: the clocks of nodes may be skewed, by accident or as a fault.
@@ -28,8 +28,8 @@ def ensure_ssh_key(path: Path) -> str:
         line = key.public_key().public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
         )
-        public.write_text(f"{line.decode()} clusterctl-lab\n", encoding="ascii")
-        _write_secret(path, _pem(key, serialization.PrivateFormat.OpenSSH))
+        replace_file(public, f"{line.decode()} clusterctl-lab\n", 0o644)
+        replace_file(path, _pem(key, serialization.PrivateFormat.OpenSSH))
     return public.read_text(encoding="ascii").strip()
 
 
@@ -47,8 +47,8 @@ def ensure_authority(directory: Path) -> tuple[Path, Path]:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, hashes.SHA256())
         )
-        _write_secret(secret, _pem(key, serialization.PrivateFormat.PKCS8))
-        certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        replace_file(secret, _pem(key, serialization.PrivateFormat.PKCS8))
+        _write_certificate(certificate, signed)
     return certificate, secret
 
 
@@ -74,8 +74,8 @@ def ensure_depot_certificate(authority: Path, target: Path, address: str) -> Non
         .sign(issuer_key, hashes.SHA256())
     )
     target.mkdir(parents=True, exist_ok=True)
-    _write_secret(secret, _pem(key, serialization.PrivateFormat.PKCS8))
-    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    replace_file(secret, _pem(key, serialization.PrivateFormat.PKCS8))
+    _write_certificate(certificate, signed)
 
 
 def _certificate(
@@ -113,10 +113,9 @@ def _name(common: str) -> x509.Name:
 
 def _pem(
     key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat
-) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+) -> str:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
 
-def _write_secret(path: Path, content: bytes) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(content)
+def _write_certificate(path: Path, certificate: x509.Certificate) -> None:
+    replace_file(path, certificate.public_bytes(serialization.Encoding.PEM).decode(), 0o644)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterlab import docker
 from clusterlab.cache import cache_root
@@ -44,7 +45,7 @@ def make_room(new_hosts: int, progress: LabProgress) -> None:
         ) from error
     _record().parent.mkdir(parents=True, exist_ok=True)
     if not _record().exists():
-        _record().write_text(f"{before}\n", encoding="ascii")
+        replace_file(_record(), f"{before}\n")
     progress.line(
         f"fs.inotify.max_user_instances raised from {before} to {wanted}, until the last lab is down"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.state_reading import read_json
 from clusterctl.cluster.trust import require_trusted
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab.names import LABEL_LAB, Names
@@ -177,12 +179,12 @@ class LabDirectory:
     def _recorded(self) -> LabState | None:
         """What the state file says, wherever it was written."""
         try:
-            return LabState.model_validate_json(self.state_file.read_text(encoding="utf-8"))
+            return read_json(self.state_file, TypeAdapter(LabState))
         except FileNotFoundError:
             return None
-        except (OSError, ValidationError) as error:
+        except (OSError, UnusableFileError) as error:
             raise ClusterctlError(
-                f"the lab's state cannot be read: {str(error).splitlines()[0]}",
+                f"the lab's state cannot be read: {reason(error)}",
                 code="lab.state-unreadable",
                 where=str(self.state_file),
                 hint="Take the lab down (clusterctl lab down) and bring it up again.",
@@ -203,9 +205,7 @@ class LabDirectory:
     def save(self, state: LabState) -> None:
         """Write the state by rename: a reader never sees half of it."""
         self.root.mkdir(parents=True, exist_ok=True)
-        temporary = self.state_file.with_name(f".state.{os.getpid()}")
-        temporary.write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.state_file)
+        replace_file(self.state_file, state.model_dump_json(indent=2) + "\n", 0o644)
 
 
 def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:

@@ -99,9 +99,12 @@ def put_back(backup: Path, data_dir: Path) -> int:
         place = data_dir / one.path
         _make_parents(place.parent, data_dir, one)
         temporary = place.with_name(f".{place.name}.new")
-        shutil.copyfile(backup / DATA / one.path, temporary)
-        os.chown(temporary, one.uid, one.gid)
-        temporary.chmod(one.mode)
+        # Harbor's containers may write there: what lies there under that name is not written into.
+        temporary.unlink(missing_ok=True)
+        with (backup / DATA / one.path).open("rb") as source, temporary.open("xb") as target:
+            shutil.copyfileobj(source, target, CHUNK)
+            os.fchown(target.fileno(), one.uid, one.gid)
+            os.fchmod(target.fileno(), one.mode)
         temporary.replace(place)
         total += one.size
     return total

@@ -6,25 +6,30 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import yaml
+from pydantic import TypeAdapter, field_validator
 
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.quarantine import operator
+from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked, replace_file
+from clusterctl.cluster.state_reading import WrittenText, read_yaml
 from clusterctl.errors import ClusterctlError
 
 
 def times(directory: ClusterDirectory) -> dict[str, datetime]:
     """When each node was acknowledged last. Raises ClusterctlError (``validate.acknowledged-unreadable``)."""
-    return {node: _moment(entry["since"]) for node, entry in _entries(directory).items()}
+    return {node: _moment(entry.since) for node, entry in _entries(directory).items()}
 
 
 def acknowledge(directory: ClusterDirectory, nodes: Iterable[str]) -> datetime:
     """What the kernel said on these nodes until now is seen to; returns the time, in UTC."""
     now = datetime.now(UTC).replace(microsecond=0)
-    entry = {"since": now.isoformat(), "by": operator()}
+    entry = _Entry(since=now.isoformat(), by=operator())
     with locked(directory):
         known = {**_entries(directory), **dict.fromkeys(nodes, entry)}
-        text = yaml.safe_dump(known, sort_keys=True, allow_unicode=True)
+        records = {node: one.model_dump() for node, one in known.items()}
+        text = yaml.safe_dump(records, sort_keys=True, allow_unicode=True)
         replace_file(directory.acknowledged_file, f"# Written by: clusterctl validate --acknowledge\n{text}")
     return now
 
@@ -36,21 +41,29 @@ def _moment(text: str) -> datetime:
     return when
 
 
-def _entries(directory: ClusterDirectory) -> dict[str, dict[str, str]]:
+class _Entry(Record):
+    since: WrittenText
+    by: WrittenText = ""
+
+    @field_validator("since")
+    @classmethod
+    def _with_zone(cls, since: str) -> str:
+        _moment(since)
+        return since
+
+
+_FORM: TypeAdapter[dict[WrittenText, _Entry] | None] = TypeAdapter(dict[WrittenText, _Entry] | None)
+
+
+def _entries(directory: ClusterDirectory) -> dict[str, _Entry]:
     try:
-        known = yaml.safe_load(directory.acknowledged_file.read_text(encoding="utf-8")) or {}
-        found = {
-            str(node): {key: str(value) for key, value in entry.items()} for node, entry in known.items()
-        }
-        for entry in found.values():
-            _moment(entry["since"])
+        return read_yaml(directory.acknowledged_file, _FORM) or {}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, AttributeError, yaml.YAMLError) as error:
+    except (UnusableFileError, OSError) as error:
         raise ClusterctlError(
-            f"the record of acknowledged messages cannot be read: {' '.join(str(error).split())}",
+            f"the record of acknowledged messages cannot be read: {reason(error)}",
             code="validate.acknowledged-unreadable",
             where=str(directory.acknowledged_file),
             hint="Fix that file, or remove it and acknowledge again.",
         ) from error
-    return found

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from clusterctl.cluster.trust import trusted_users
 
 # Who else may read a file, or write it.
 OTHERS_MAY_READ = 0o077
 OTHERS_MAY_WRITE = 0o022
+CHUNK_BYTES = 1 << 20
 
 
 class UnusableFileError(Exception):
     """Why a file is not read: a part of a sentence that starts with its name."""
 
 
+def reason(error: UnusableFileError | OSError) -> str:
+    """Why a file is not read, as the end of a sentence that has named it."""
+    return f"it {error}" if isinstance(error, UnusableFileError) else error.strerror or str(error)
+
+
 def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
-    """All of a regular file. ``private``: it must be ours or root's, and no other user may read or write it.
+    """All of a regular file. ``private``: it must be ours or of a trusted user, and no other may read it.
 
     Raises UnusableFileError (another kind of file, too large, not private), and OSError as ``open`` does. A
     FIFO or a device is never waited for.
     """
     with open_regular(path) as stream:
         state = os.fstat(stream.fileno())
-        if private and state.st_mode & OTHERS_MAY_READ:
-            raise UnusableFileError(f"has mode {stat.S_IMODE(state.st_mode):04o}: others may read it")
-        if private and state.st_uid not in (0, os.geteuid()):
-            raise UnusableFileError("belongs to another user")
+        if private:
+            require_private(state)
         if state.st_size > max_bytes:
             raise UnusableFileError(f"has {state.st_size} bytes; at most {max_bytes} are read")
         content = stream.read(max_bytes + 1)
@@ -39,12 +46,19 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
 def open_regular(path: Path) -> BinaryIO:
     """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    # The very file whose kind is looked at.
-    stream = os.fdopen(descriptor, "rb")
+    # The very file whose kind is looked at. Not fdopen, which leaves a directory open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        stream.close()
+        os.close(descriptor)
         raise UnusableFileError("is not a regular file")
-    return stream
+    return os.fdopen(descriptor, "rb")
+
+
+def require_private(state: os.stat_result) -> None:
+    """Raises UnusableFileError where another user may read or write what has this state, or owns it."""
+    if state.st_mode & OTHERS_MAY_READ:
+        raise UnusableFileError(f"has mode {stat.S_IMODE(state.st_mode):04o}: others may read it")
+    if state.st_uid not in trusted_users():
+        raise UnusableFileError("belongs to another user")
 
 
 def read_bounded_text(path: Path, max_bytes: int, *, private: bool = False) -> str:
@@ -53,3 +67,21 @@ def read_bounded_text(path: Path, max_bytes: int, *, private: bool = False) -> s
         return read_bounded(path, max_bytes, private=private).decode()
     except UnicodeDecodeError as error:
         raise UnusableFileError(f"is not UTF-8 text: byte {error.start} of it") from None
+
+
+def bounded_lines(path: Path, max_bytes: int, max_line_bytes: int) -> Iterator[bytes]:
+    """The lines of a regular file, with their ends; those that are longer are omitted.
+
+    Raises UnusableFileError and OSError as read_bounded does.
+    """
+    with open_regular(path) as stream:
+        left = max_bytes
+        if os.fstat(stream.fileno()).st_size > max_bytes:
+            raise UnusableFileError(f"has more than {max_bytes} bytes")
+        while left > 0 and (line := stream.readline(max_line_bytes + 1)):
+            left -= len(line)
+            if len(line) <= max_line_bytes:
+                yield line
+                continue
+            while left > 0 and not line.endswith(b"\n") and (line := stream.readline(CHUNK_BYTES)):
+                left -= len(line)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.cluster.state_form import require_plain_state
 from clusterctl.cluster.trust import require_trusted_cluster
 from clusterctl.errors import ClusterctlError
 
@@ -112,14 +113,16 @@ def state_access(writing: Path | None = None) -> Iterator[None]:
 
 def _trusted(root: Path) -> ClusterDirectory:
     require_trusted_cluster(root)
-    return ClusterDirectory(root)
+    directory = ClusterDirectory(root)
+    require_plain_state(directory.state)
+    return directory
 
 
 def find_cluster_directory(named: Path | None, start: Path | None = None) -> ClusterDirectory:
     """The directory the operator named, else the current one or the nearest parent that holds hosts.yml.
 
     Raises ClusterctlError (``cluster.not-found``) if there is none, or (``cluster.not-trusted``) where
-    others could have written it: parents above such a one are not searched.
+    others could have written it: parents above such a one are not searched; ``cluster.state-form``.
     """
     if named is not None:
         if (named / "hosts.yml").is_file():

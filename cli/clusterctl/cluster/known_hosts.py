@@ -15,12 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import locked, replace_file
 from clusterctl.errors import ClusterctlError
 
 DEFAULT_PORT = 22
 HASHED = "|1|"
+MAX_BYTES = 16 << 20
 
 
 def checking_options(known_hosts: Path) -> tuple[str, ...]:
@@ -161,15 +163,15 @@ def _hash_matches(names: str, lookup: str) -> bool:
 
 def _read(directory: ClusterDirectory) -> list[Line]:
     try:
-        return parse(directory.known_hosts.read_text(encoding="utf-8", errors="surrogateescape"))
+        return parse(read_bounded(directory.known_hosts, MAX_BYTES).decode(errors="surrogateescape"))
     except FileNotFoundError:
         return []
-    except OSError as error:
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the pinned host keys cannot be read: {error.strerror}",
+            f"the pinned host keys cannot be read: {reason(error)}",
             code="known-hosts.unreadable",
             where=str(directory.known_hosts),
-            hint="Work as the user who owns the cluster directory.",
+            hint="Work as the user who owns the cluster directory; move away what is not a file of keys.",
         ) from error
 
 

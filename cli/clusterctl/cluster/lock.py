@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster import bounded_yaml
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
 from clusterctl.cluster.compatibility import Drivers, Needs
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.state_reading import MAX_BYTES, first_problem
 from clusterctl.errors import ClusterctlError
 
 NAME = "clusterctl.lock"
@@ -27,7 +30,7 @@ class LockedBlob(Record):
     """A layer, or an image's configuration."""
 
     digest: Digest
-    size: int
+    size: Annotated[int, Field(ge=0)]
 
 
 class LockedImage(Record):
@@ -86,26 +89,24 @@ def read(directory: ClusterDirectory) -> Lock | None:
     """The lock; None if there is none yet. Raises ClusterctlError (``images.lock-unreadable``)."""
     file = path(directory)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_bounded_text(file, MAX_BYTES)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(file, str(error)) from None
+    except (OSError, UnusableFileError) as error:
+        raise _unreadable(file, reason(error)) from None
     return parse(text, file)
 
 
 def parse(text: str, file: Path) -> Lock:
     """Read a lock's text. Raises ClusterctlError (``images.lock-unreadable``)."""
     try:
-        answer = yaml.safe_load(text)
+        answer = bounded_yaml.load(text)
         if not isinstance(answer, dict):
             raise _unreadable(file, "it holds no mapping")
         return Lock.model_validate({"schema_": answer.pop("schema", None), **answer})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _unreadable(file, one_line(f"{where}: {first['msg']}")) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(file, first_problem(error)) from None
+    except (yaml.YAMLError, ValueError) as error:
         raise _unreadable(file, one_line(str(error))) from None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from clusterctl.cluster import settings
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.cluster.inventory import Inventory, load
+from clusterctl.cluster.state_form import require_private_secrets
 
 
 def opened(named: Path | None) -> Inventory:
@@ -15,5 +16,6 @@ def opened(named: Path | None) -> Inventory:
     Raises ClusterctlError (``cluster.*``, ``settings.*``, ``inventory.*``; exit 2).
     """
     directory = find_cluster_directory(named)
+    require_private_secrets(directory.state)
     settings.require_valid(directory)
     return load(directory)

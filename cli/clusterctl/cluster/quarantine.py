@@ -10,9 +10,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, field_validator
 
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import locked, replace_file
+from clusterctl.cluster.state_reading import WrittenText, read_yaml
 from clusterctl.errors import ClusterctlError
 
 
@@ -31,30 +35,40 @@ class QuarantineEntry:
         return not self.until or today <= date.fromisoformat(self.until)
 
 
+class _EntryRecord(Record):
+    """An entry as the file has it; a person may have written it, days without quotes."""
+
+    reason: WrittenText
+    by: WrittenText
+    since: WrittenText
+    until: WrittenText = ""
+
+    @field_validator("until")
+    @classmethod
+    def _day(cls, until: str) -> str:
+        return until and date.fromisoformat(until).isoformat()
+
+
+_FORM: TypeAdapter[dict[WrittenText, _EntryRecord] | None] = TypeAdapter(
+    dict[WrittenText, _EntryRecord] | None
+)
+
+
 def entries(directory: ClusterDirectory) -> dict[str, QuarantineEntry]:
     """Every recorded entry, those that have run out too.
 
     Raises ClusterctlError (``quarantine.unreadable``) for a file that is not a record of ours.
     """
     try:
-        text = directory.quarantine_file.read_text(encoding="utf-8")
+        records = read_yaml(directory.quarantine_file, _FORM) or {}
     except FileNotFoundError:
         return {}
     except PermissionError:
         with state_access():
             raise
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(directory, error) from error
-    try:
-        records = yaml.safe_load(text) or {}
-        found = {
-            str(node): QuarantineEntry(node=str(node), **_strings(record)) for node, record in records.items()
-        }
-        for entry in found.values():
-            entry.holds(date.min)
-    except (yaml.YAMLError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _unreadable(directory, error) from error
-    return found
+    except (UnusableFileError, OSError) as error:
+        raise _unreadable(directory, reason(error)) from error
+    return {node: QuarantineEntry(node, **record.model_dump()) for node, record in records.items()}
 
 
 def active(directory: ClusterDirectory, today: date | None = None) -> dict[str, QuarantineEntry]:
@@ -126,13 +140,9 @@ def _save(directory: ClusterDirectory, known: Mapping[str, QuarantineEntry]) -> 
     replace_file(directory.quarantine_file, "# Written by: clusterctl hosts quarantine | release\n" + text)
 
 
-def _strings(record: Mapping[str, Any]) -> dict[str, str]:
-    return {str(key): str(value) for key, value in record.items()}
-
-
-def _unreadable(directory: ClusterDirectory, error: Exception) -> ClusterctlError:
+def _unreadable(directory: ClusterDirectory, because: str) -> ClusterctlError:
     return ClusterctlError(
-        f"the quarantine record cannot be read: {' '.join(str(error).split())}",
+        f"the quarantine record cannot be read: {because}",
         code="quarantine.unreadable",
         where=str(directory.quarantine_file),
         hint="Fix that file, or remove it and quarantine the hosts again.",

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 
+MAX_NAME = 200  # of at most 255 bytes, with what is added
+
 
 @contextmanager
 def locked(directory: ClusterDirectory) -> Iterator[None]:
@@ -28,18 +30,36 @@ def locked(directory: ClusterDirectory) -> Iterator[None]:
 def replace_file(path: Path, text: str | Iterable[str], mode: int = 0o600) -> None:
     """Replace ``path`` with ``text``, or with its pieces: a reader sees the old or the new, never half.
 
-    Raises ClusterctlError (``cluster.state-not-permitted``, ``cluster.state-not-writable``; exit 2).
+    On the disk when this returns. Raises ClusterctlError (``cluster.state-not-permitted``,
+    ``cluster.state-not-writable``; exit 2).
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with state_access(path):
+        write_replacement(path, text, mode)
+
+
+def write_replacement(path: Path, text: str | Iterable[str], mode: int | None) -> None:
+    """The same for any file; a ``mode`` of None is that of a new file. Raises OSError."""
+    temporary = path.with_name(f".{path.name[:MAX_NAME]}.{secrets.token_hex(4)}")
     try:
-        with state_access(path):
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if mode is None else mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            if mode is not None:
                 os.fchmod(descriptor, mode)  # whatever the umask
-                stream.writelines([text] if isinstance(text, str) else text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
+            stream.writelines([text] if isinstance(text, str) else text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        _sync_directory(path.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the new name on the disk, too, where the filesystem can do that."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

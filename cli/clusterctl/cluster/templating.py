@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from clusterctl.cluster.template_process import NOT_SET, PROCESS, TemplateFailedError
 from clusterctl.errors import ClusterctlError
 
-if TYPE_CHECKING:
-    import jinja2
-
 DEEPEST = 20
+MAX_TEMPLATE = 65_536
 VAULT_KEY = "__ansible_vault"
 UNSAFE_KEY = "__ansible_unsafe"
-LOOK_UP = "look_up_of_clusterctl"
 
 
 def is_template(value: object) -> bool:
@@ -50,22 +47,18 @@ class Variables:
         return self._rendered(name, raw, depth) if is_template(raw) else raw
 
     def _rendered(self, name: str, text: str, depth: int) -> Any:
-        import jinja2  # noqa: PLC0415 - 50 ms that most calls do not need
-
         if depth >= DEEPEST:
             raise self._refusal(name, "is a template that needs itself")
+        if len(text) > MAX_TEMPLATE:
+            raise self._refusal(name, f"is a template of more than {MAX_TEMPLATE} characters")
 
         def look_up(wanted: str) -> Any:
-            if wanted in self._context:
-                return self._context[wanted]
             raw = self._values.get(wanted)
-            return jinja2.Undefined(name=wanted) if raw is None else self._evaluated(wanted, raw, depth + 1)
+            return NOT_SET if raw is None else self._evaluated(wanted, raw, depth + 1)
 
         try:
-            return _evaluate(text, look_up)
-        except jinja2.TemplateError as error:
-            raise self._refusal(name, f"cannot be evaluated here: {error.message}") from None
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+            return PROCESS.evaluate(text, look_up, self._context)
+        except TemplateFailedError as error:
             raise self._refusal(name, f"cannot be evaluated here: {error}") from None
 
     def _refusal(self, name: str, because: str) -> ClusterctlError:
@@ -75,41 +68,3 @@ class Variables:
             where=f"{self._owner}: {name}",
             hint="Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
         )
-
-
-def _evaluate(text: str, look_up: Callable[[str], Any]) -> Any:
-    """A lone ``{{ expression }}`` keeps its type; anything longer is text, as with Ansible."""
-    from jinja2 import Undefined, nodes  # noqa: PLC0415
-
-    environment = _environment()
-    body = environment.parse(text).body
-    if len(body) == 1 and isinstance(body[0], nodes.Output) and len(body[0].nodes) == 1:
-        inner = text.strip().removeprefix("{{").removesuffix("}}").strip("-+")
-        found = environment.compile_expression(inner, undefined_to_none=False)(**{LOOK_UP: look_up})
-        return str(found) if isinstance(found, Undefined) else found  # a strict undefined raises here
-    return environment.from_string(text).render({LOOK_UP: look_up})
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    from jinja2 import StrictUndefined, Undefined  # noqa: PLC0415
-    from jinja2.runtime import Context  # noqa: PLC0415
-    from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
-    from jinja2.utils import missing  # noqa: PLC0415
-
-    class LazyContext(Context):
-        """Names are looked up when a template uses them, so that one bad variable harms no other."""
-
-        def resolve_or_missing(self, key: str) -> Any:
-            known = super().resolve_or_missing(key)
-            if known is not missing or LOOK_UP not in self.parent:
-                return known
-            found = self.parent[LOOK_UP](key)
-            return missing if isinstance(found, Undefined) else found
-
-    class Environment(ImmutableSandboxedEnvironment):
-        """A template reaches values, and nothing else."""
-
-        context_class = LazyContext
-
-    return Environment(undefined=StrictUndefined, keep_trailing_newline=True)

@@ -22,6 +22,7 @@ from clusterctl.errors import ClusterctlError
 FILES = ("hosts.yml", "ansible.cfg", "clusterctl.lock")
 TREES = ("group_vars", "host_vars")
 STATE = ".clusterctl"
+STATE_PARTS = ("runs", "secrets", "ca")
 ACL = "system.posix_acl_access"
 MAX_LINKS = 40  # as the kernel has it
 
@@ -58,12 +59,12 @@ def _remedy(path: Path, directory: Path, instead: str) -> str:
     trusted = f"add the line {directory.resolve()} to {trust_file()}"
     if state.st_mode & stat.S_ISVTX:
         return f"{instead}."
-    if state.st_uid not in _trusted_users():
+    if state.st_uid not in trusted_users():
         return f"{instead}; or, if you trust {_name(state.st_uid)}, who owns {directory}, {trusted}"
     found, name = path.lstat(), shlex.quote(str(path))
     if stat.S_ISLNK(found.st_mode):
         command = f"replace the link {name} with its target"
-    elif found.st_uid in _trusted_users():
+    elif found.st_uid in trusted_users():
         command = f"chmod go-w {name}"
     else:
         command = f"chown -h {_name(state.st_uid)} {name}"
@@ -94,8 +95,10 @@ def _parts(root: Path) -> Iterator[Path]:
         yield root / name
         yield from _tree(root / name)
     yield root / STATE
-    with contextlib.suppress(PermissionError, FileNotFoundError):  # who needs the state says so
-        yield from (root / STATE).iterdir()
+    for name in ("", *STATE_PARTS):
+        # Who needs the state says so where it cannot be read, or is none.
+        with contextlib.suppress(PermissionError, FileNotFoundError, NotADirectoryError):
+            yield from (root / STATE / name).iterdir()
 
 
 def _tree(top: Path) -> Iterator[Path]:
@@ -157,11 +160,11 @@ def _names(link: Path) -> list[str]:
 
 def _is_sticky(state: os.stat_result) -> bool:
     """A directory such as /tmp: others can write it, and not replace what is a trusted user's."""
-    return bool(state.st_mode & stat.S_ISVTX) and state.st_uid in _trusted_users()
+    return bool(state.st_mode & stat.S_ISVTX) and state.st_uid in trusted_users()
 
 
 def _of_state(path: Path, state: os.stat_result) -> str:
-    owners = _trusted_users()
+    owners = trusted_users()
     if state.st_uid not in owners:
         return f"belongs to {_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):  # its mode says nothing
@@ -173,7 +176,7 @@ def _of_state(path: Path, state: os.stat_result) -> str:
     return ""
 
 
-def _trusted_users() -> frozenset[int]:
+def trusted_users() -> frozenset[int]:
     """Us, root, who owns the program that we run, and who called sudo: each of them could do all we can."""
     users = {0, os.geteuid(), Path(__file__).stat().st_uid}
     called_by = os.environ.get("SUDO_UID", "")

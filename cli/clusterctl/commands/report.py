@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from pathlib import Path
 
 import click
 
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.cluster.state_files import write_replacement
+from clusterctl.cluster.trust import MAX_LINKS, trusted_users
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import files, terminal
 from clusterctl.runs.store import RunStore
@@ -53,14 +55,19 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
 
 
 def _write(output: Path, text: str) -> None:
-    """Whole or not at all, for who reads along; what is there and no file (a pipe) is written to as it is."""
-    if output.exists() and not output.is_file():
-        output.write_text(text, encoding="utf-8")
-        return
-    target = output.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Whole or not at all, for who reads along; what is there and no file (a pipe) is written to as it is.
+
+    A link is followed if it is the operator's own: one of another user, as in /tmp, names a file of the
+    operator's that is to be overwritten.
+    """
+    target = output
+    for _ in range(MAX_LINKS):
+        if not target.is_symlink():
+            break
+        if target.lstat().st_uid not in trusted_users():
+            raise OSError(errno.EACCES, f"{target} is a link that another user made")
+        target = target.parent / target.readlink()
+    if target.exists() and not target.is_file():
+        target.write_text(text, encoding="utf-8")
+    else:
+        write_replacement(target, text, mode=None)

@@ -12,12 +12,12 @@ import click
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.engine.wording import counted
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.report import files, terminal
 from clusterctl.runs import chain
 from clusterctl.runs.events import open_containers
 from clusterctl.runs.state import RunState, duration_s, state_of
-from clusterctl.runs.store import Run, RunStore
+from clusterctl.runs.store import Run, RunStore, UnreadableRun
 
 
 @click.group("runs")
@@ -30,11 +30,13 @@ def command() -> None:
 @click.pass_obj
 def list_runs(named: Path | None, as_json: bool) -> None:
     """List every run, oldest first."""
-    runs = RunStore(find_cluster_directory(named)).list()
+    store = RunStore(find_cluster_directory(named))
     if as_json:
-        for run in runs:
-            console.emit(record_of(run))
+        listing = store.scan()
+        for record in (*map(record_of, listing.runs), *map(record_of_unreadable, listing.unreadable)):
+            console.emit(record)
         return
+    runs = store.list()
     if not runs:
         console.say("no runs yet")
         return
@@ -76,7 +78,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
     }
     for name, value in facts.items():
         console.RESULTS.print(f"{name:<10} {value}", markup=False)
-    for one in open_containers(chosen.journal) if state_of(chosen) is RunState.CUT_OFF else []:
+    for one in _left_containers(chosen):
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
         console.RESULTS.print(words, markup=False)
     if judged:
@@ -121,6 +123,20 @@ def _chain_sentence(checked: chain.Verified) -> str:
     )
 
 
+def _left_containers(run: Run) -> list[dict[str, Any]]:
+    """What an interrupted run left on nodes, as far as its journal says so."""
+    try:
+        return open_containers(run.journal) if state_of(run) is RunState.CUT_OFF else []
+    except ClusterctlError as error:
+        console.say(error.what)
+        return []
+
+
+def record_of_unreadable(run: UnreadableRun) -> dict[str, Any]:
+    """A run of which only the directory is known, as JSON for machines."""
+    return {"type": "unreadable_run", "id": run.id, "directory": str(run.directory), "error": run.error.what}
+
+
 def record_of(run: Run) -> dict[str, Any]:
     """A run as JSON for machines."""
     record = asdict(run)
@@ -134,7 +150,8 @@ def ending(run: Run) -> str:
         return str(state_of(run))
     verdict = run.summary.get("verdict")
     if verdict:
-        culprits = ", ".join(run.summary.get("culprits") or [])
+        named = run.summary.get("culprits")
+        culprits = ", ".join(map(str, named)) if isinstance(named, list) else ""
         return f"{verdict}: {culprits}" if culprits else str(verdict)
     changed, failed = run.summary.get("changed"), run.summary.get("failed")
     if changed is not None:

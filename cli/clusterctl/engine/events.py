@@ -217,9 +217,9 @@ def parse(line: str | bytes) -> Event | None:
     for a job whose id is none."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict):
+    if not isinstance(record, dict) or not isinstance(record.get("host", ""), str):
         return None
     kind = NAMES.get(str(record.get("event")))
     if kind is None:

@@ -22,6 +22,7 @@ from clusterctl.engine.events import (
     parse,
 )
 from clusterctl.engine.failure import title_of
+from clusterctl.runs.events import journal_lines
 
 # What must survive a crash of the machine, not only of the program.
 DURABLE = (JobStarted, JobFinished, HostFinished, WaveFinished)
@@ -62,14 +63,12 @@ def read(path: Path, about: bytes = b"") -> Iterator[Event]:
     """Every whole, known event of a journal; nothing if there is none.
 
     ``about`` leaves out lines without these bytes, unread: years of journals are looked through for jobs.
+    Raises ClusterctlError (``runs.journal-unreadable``).
     """
-    if not path.is_file():
-        return
-    with path.open("rb") as stream:
-        for line in stream:
-            event = parse(line) if about in line else None
-            if event is not None:
-                yield event
+    for line in journal_lines(path):
+        event = parse(line) if about in line else None
+        if event is not None:
+            yield event
 
 
 def open_jobs(path: Path) -> list[JobStarted]:

@@ -7,11 +7,19 @@ Read and written by who holds the mutex.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from pydantic import TypeAdapter
+
+from clusterctl import console
+from clusterctl.cluster.bounded_file import UnusableFileError
 from clusterctl.cluster.directory import ClusterDirectory, state_access
+from clusterctl.cluster.record import Record
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.state_reading import read_json
 from clusterctl.engine.lease import Lease, comes_from, from_record
 
 FILE = "leases.json"
@@ -25,17 +33,27 @@ class LeaseEntry:
     hosts: tuple[str, ...]
 
 
+class _Entry(Record):
+    lease: dict[str, Any]
+    hosts: tuple[str, ...]
+
+
+_FORM = TypeAdapter(tuple[_Entry, ...])
+
+
 def entries(directory: ClusterDirectory) -> list[LeaseEntry]:
     """What is open, the oldest first. Entries that came here with a copy of the directory are not ours."""
     path = directory.state / FILE
-    with state_access():
-        text = path.read_text(encoding="utf-8") if path.is_file() else "[]"
-    try:
-        records = json.loads(text)
-        found = [LeaseEntry(from_record(one["lease"]), tuple(map(str, one["hosts"]))) for one in records]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        # Nothing is lost with it but comfort: a lease that nobody remembers is freed by `unlock`.
+    if not os.path.lexists(path):
         return []
+    try:
+        with state_access():
+            records = read_json(path, _FORM)
+    except UnusableFileError as error:
+        # Nothing is lost with it but comfort: a lease that nobody remembers is freed by `leases release`.
+        console.say(f"the record of leases is not used: {path} {error}")
+        return []
+    found = [LeaseEntry(from_record(one.lease), one.hosts) for one in records]
     return [entry for entry in found if comes_from(entry.lease, directory)]
 
 

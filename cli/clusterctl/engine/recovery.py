@@ -15,7 +15,7 @@ from clusterctl.engine.ledger import HostState
 from clusterctl.engine.playbook import PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError
-from clusterctl.runs.store import Run, RunStore
+from clusterctl.runs.store import Run, RunStore, UnreadableRun
 
 # How long one query waits on the node before it is reported again that the job still runs.
 WAIT_A_ROUND_S = 20.0
@@ -27,30 +27,40 @@ CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """An earlier run that did not see the end of its jobs, or did not even write its own end."""
+    """An earlier run that did not see the end of its jobs, or did not even write its own end.
 
-    run: Run
+    Of an UnreadableRun only the journal is known.
+    """
+
+    run: Run | UnreadableRun
     jobs: tuple[JobStarted, ...]
 
     @property
     def cut_off(self) -> bool:
         """Whether the run's controller died: it never wrote how it ended."""
-        return self.run.finished is None
+        return isinstance(self.run, Run) and self.run.finished is None
+
+    @property
+    def sentence(self) -> str:
+        """How it ended, and what it left."""
+        open_ = f"outcome of {counted(len(self.jobs), 'job')} unknown" if self.jobs else "no open jobs"
+        if isinstance(self.run, UnreadableRun):
+            return f"run {self.run.id}: its record cannot be read; by its journal: {open_}"
+        how = "interrupted" if self.cut_off else "stopped"
+        return f"run {self.run.id} ({self.run.operator}) was {how}: {open_}"
 
 
 def left_behind(store: RunStore, besides: Run) -> list[LeftBehind]:
-    """Runs that were interrupted, and runs whose jobs continued, as their journals say.
+    """Runs that were interrupted, runs whose jobs continued, as their journals say, and unreadable ones.
 
-    Call it holding the mutex.
+    Call it holding the mutex. Raises ClusterctlError (``runs.journal-unreadable``, exit 2): nobody knows
+    then whether a job of that run still changes a node.
     """
-    found = []
-    for run in store.list():
-        if run.kind not in CHANGING_KINDS or run.id == besides.id:
-            continue
-        jobs = tuple(open_jobs(run.journal))
-        if jobs or run.finished is None:
-            found.append(LeftBehind(run, jobs))
-    return found
+    listing = store.scan()
+    changing = [run for run in listing.runs if run.kind in CHANGING_KINDS and run.id != besides.id]
+    runs: list[Run | UnreadableRun] = [*changing, *listing.unreadable]
+    found = [LeftBehind(run, tuple(open_jobs(run.journal))) for run in runs]
+    return [one for one in found if one.jobs or one.cut_off or isinstance(one.run, UnreadableRun)]
 
 
 def recover(
@@ -75,12 +85,11 @@ def recover(
     (``engine.job-running`` past the limit, ``engine.job-unknown`` where a host cannot say; exit 3).
     """
     jobs = {(job.host, job.job_id): job for one in left for job in one.jobs if job.host in hosts}
+    for one in left:
+        say(one.sentence)
+    left = [one for one in left if one.jobs or one.cut_off]
     if not left:
         return []
-    for one in left:
-        jobs_left = f"outcome of {counted(len(one.jobs), 'job')} unknown" if one.jobs else "no open jobs"
-        how = "interrupted" if one.cut_off else "stopped"
-        say(f"run {one.run.id} ({one.run.operator}) was {how}: {jobs_left}")
     finished: dict[tuple[str, str], JobFinished] = {}
     for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:
         finished[host, job_id] = ended = _finished(host, {"id": job_id, "state": "forgotten"})
@@ -210,6 +219,8 @@ def _settle(
                     still_open += 1
                 else:
                     journal.write(ended)
+        if isinstance(one.run, UnreadableRun):
+            continue  # its journal says all that is known
         if one.cut_off:
             summary = {**one.run.summary, "open_jobs": still_open, "cut_off": True}
             store.finish(one.run, EXIT_INTERRUPTED, summary)

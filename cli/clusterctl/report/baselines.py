@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from clustercheck.expect import baseline
 from clustercheck.expect.baseline import Baseline
+from clustercheck.result import reading
 from clustercheck.result.document import Document
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError, ExplainedError
@@ -30,7 +33,7 @@ def chosen(directory: ClusterDirectory, named: str | None) -> Baseline | None:
             return _read(path)
         run = RunStore(directory).get(named)
         return baseline.from_result(files.load_json(run), where=str(run.path(files.RESULT)))
-    if directory.baseline_file.is_file():
+    if os.path.lexists(directory.baseline_file):
         return _read(directory.baseline_file)
     return _last_good(directory)
 
@@ -46,10 +49,10 @@ def save(directory: ClusterDirectory, document: Document) -> Path:
 
 def _read(path: Path) -> Baseline:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bounded_text(path, reading.MAX_BYTES)
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the baseline cannot be read: {error}",
+            f"the baseline cannot be read: {reason(error)}",
             code="baseline.unreadable",
             where=str(path),
             hint="Name a run that passed; `clusterctl validate --save-baseline` saves a new one.",

@@ -12,10 +12,10 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
 from clustercheck.result.gc_pause import gc_paused
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.report import html, junit, markdown, prometheus
-from clusterctl.report.view import bytes_text
 from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
@@ -77,11 +77,10 @@ def load(run: Run) -> Document:
     result document.
     """
     path = _path(run)
-    if path.stat().st_size > reading.MAX_BYTES:
-        raise _unreadable(path, f"it is larger than {bytes_text(reading.MAX_BYTES)}")
+    content = _content(path)
     try:
-        return replace(reading.read(path.read_bytes()), chain_head=chain.head_of(run.directory))
-    except (OSError, CannotReadError) as error:
+        return replace(reading.read(content), chain_head=chain.head_of(run.directory))
+    except CannotReadError as error:
         raise _unreadable(path, str(error)) from error
 
 
@@ -89,12 +88,19 @@ def load_json(run: Run) -> dict[str, Any]:
     """The same as the JSON that was written, for programs. Raises ClusterctlError as ``load`` does."""
     path = _path(run)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = json.loads(_content(path))
+    except (ValueError, RecursionError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(document, dict) or not str(document.get("schema", "")).startswith("clusterctl/result/"):
         raise _unreadable(path, "it is not a result document")
     return document
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bounded(path, reading.MAX_BYTES)
+    except (UnusableFileError, OSError) as error:
+        raise _unreadable(path, reason(error)) from error
 
 
 def _path(run: Run) -> Path:

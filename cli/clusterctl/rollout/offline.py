@@ -14,6 +14,7 @@ from clusterctl import console
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.booleans import is_true
 from clusterctl.cluster.spec import role_defaults, setting
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.engine.ledger import BAD
 from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, format_hosts
@@ -172,7 +173,7 @@ def watched(session: Session, hosts: Sequence[str], allowed: Allowed | None) -> 
                 # How the apply itself ended is not to be lost over it: what was not heard is not proved.
                 console.say(f"the watches could not be ended: {error.what}")
             path = session.run.path(RECORD)
-            path.write_text(json.dumps(watching.as_record(), indent=2) + "\n", encoding="utf-8")
+            replace_file(path, json.dumps(watching.as_record(), indent=2) + "\n")
 
 
 def tell(watching: Watching) -> None:

@@ -18,6 +18,7 @@ from clusterctl.engine.handover import remove_leftovers
 from clusterctl.engine.journal import Journal
 from clusterctl.engine.playbook import MAX_FORKS, Runner, run_playbook
 from clusterctl.engine.progress import choose
+from clusterctl.errors import ClusterctlError
 from clusterctl.rollout.scope import outside, require_whole
 from clusterctl.rollout.session import Session
 from clusterctl.rollout.training import PinnedTraining, pinned, require_pinned, require_served
@@ -99,10 +100,11 @@ def sweep(store: RunStore, directory: ClusterDirectory) -> None:
 
     What this user may not read or remove stays: no run needs it gone.
     """
-    for run in store.readable():
-        if state_of(run) in (RunState.FINISHED, RunState.CUT_OFF):
-            with contextlib.suppress(OSError):
-                remove_leftovers(run.directory)
+    with contextlib.suppress(ClusterctlError):
+        for run in store.scan().runs:
+            if state_of(run) in (RunState.FINISHED, RunState.CUT_OFF):
+                with contextlib.suppress(OSError):
+                    remove_leftovers(run.directory)
     with contextlib.suppress(OSError):
         for path in directory.secrets.glob("passwords.*.json"):
             path.unlink(missing_ok=True)

@@ -10,10 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, reason
+from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
 # After these something runs on a node by itself: they must be on the disk before anybody waits for it.
 DURABLE = frozenset({"job_started", "job_finished"})
+# What says where a container is.
+CONTAINER = ("node", "container", "job")
+MAX_JOURNAL_BYTES = 1 << 30  # an apply of a thousand nodes writes a tenth of it
+MAX_EVENT_BYTES = 4 << 20
 
 
 class EventLog:
@@ -47,18 +53,33 @@ def event_log(path: Path) -> Iterator[EventLog]:
         log.close()
 
 
-def read_events(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole event of a log; nothing if there is none."""
-    if not path.is_file():
+def journal_lines(path: Path) -> Iterator[bytes]:
+    """The lines of a run's journal; none if there is no journal.
+
+    Raises ClusterctlError (``runs.journal-unreadable``): what it would say of work on nodes is not known.
+    """
+    if not os.path.lexists(path):
         return
-    with path.open(encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # the torn last line of a writer that died
-            if isinstance(event, dict):
-                yield event
+    try:
+        yield from bounded_lines(path, MAX_JOURNAL_BYTES, MAX_EVENT_BYTES)
+    except (UnusableFileError, OSError) as error:
+        raise ClusterctlError(
+            f"the journal of run {path.parent.name} cannot be read: {reason(error)}",
+            code="runs.journal-unreadable",
+            where=str(path),
+            hint=f"If nothing that it started runs on a node any more, move {path.parent} away.",
+        ) from error
+
+
+def read_events(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole event of a log; nothing if there is none. Raises ClusterctlError as journal_lines does."""
+    for line in journal_lines(path):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # the torn last line of a writer that died
+        if isinstance(event, dict):
+            yield event
 
 
 def open_containers(path: Path) -> list[dict[str, Any]]:
@@ -66,12 +87,14 @@ def open_containers(path: Path) -> list[dict[str, Any]]:
 
     A ``job_removed`` says that on one node whatever ran there was ended.
     """
-    started: list[dict[str, Any]] = []
+    started: dict[str, dict[str, dict[str, Any]]] = {}
     for event in read_events(path):
-        if event.get("type") == "job_started":
-            started.append(event)
-        elif event.get("type") == "job_finished":
-            started = [one for one in started if one.get("job") != event.get("job")]
-        elif event.get("type") == "job_removed":
-            started = [one for one in started if one.get("node") != event.get("node")]
-    return started
+        kind, job, node = (event.get(name) for name in ("type", "job", "node"))
+        if kind == "job_started" and all(isinstance(event.get(name), str) for name in CONTAINER):
+            started.setdefault(str(job), {})[str(node)] = event
+        elif kind == "job_finished":
+            started.pop(str(job), None)
+        elif kind == "job_removed":
+            for nodes in started.values():
+                nodes.pop(str(node), None)
+    return [event for nodes in started.values() for event in nodes.values()]

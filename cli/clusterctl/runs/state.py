@@ -39,5 +39,5 @@ def duration_s(run: Run) -> float | None:
         return None
     try:
         return (datetime.fromisoformat(run.finished) - datetime.fromisoformat(run.started)).total_seconds()
-    except ValueError:
+    except (ValueError, TypeError):  # no date, or one without its zone
         return None

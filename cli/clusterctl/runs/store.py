@@ -10,20 +10,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from clusterctl import console
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.quarantine import user
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.state_reading import read_json
 from clusterctl.errors import EXIT_INCOMPLETE, EXIT_INTERRUPTED, ClusterctlError, ExplainedError
 from clusterctl.runs import chain
 
 RUN_FILE = "run.json"
+JOURNAL = "journal.jsonl"
+MAX_PID = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Run:
-    """One apply, plan, preflight or validate. ``finished`` is None while it runs or if it was interrupted."""
+class RunRecord:
+    """What run.json says. ``finished`` is None while the run goes on, or if it was interrupted."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     id: str
     kind: str
@@ -31,20 +40,52 @@ class Run:
     started: str
     operator: str
     controller: str
-    pid: int
-    directory: Path = field(compare=False)
+    pid: Annotated[int, Field(gt=0, le=MAX_PID)]
     finished: str | None = None
     exit_code: int | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 
+
+@dataclass(frozen=True)
+class Run(RunRecord):
+    """One apply, plan, preflight or validate."""
+
+    directory: Path = field(compare=False, kw_only=True)
+
     @property
     def journal(self) -> Path:
         """Events as JSON lines, flushed as they come."""
-        return self.directory / "journal.jsonl"
+        return self.directory / JOURNAL
 
     def path(self, name: str) -> Path:
         """A file of this run's own."""
         return self.directory / name
+
+
+@dataclass(frozen=True)
+class UnreadableRun:
+    """A run of which only its directory is known, and why."""
+
+    directory: Path
+    error: ClusterctlError
+
+    @property
+    def id(self) -> str:
+        """As the directory is named."""
+        return self.directory.name
+
+    @property
+    def journal(self) -> Path:
+        """Its events, which may be readable all the same."""
+        return self.directory / JOURNAL
+
+
+@dataclass(frozen=True)
+class RunListing:
+    """All runs, oldest first."""
+
+    runs: tuple[Run, ...] = ()
+    unreadable: tuple[UnreadableRun, ...] = ()
 
 
 def now() -> str:
@@ -115,28 +156,37 @@ class RunStore:
         _save(run)
         self._on_link(chain.append(self._cluster, run.id))
 
-    def readable(self) -> Iterator[Run]:
-        """The runs whose records this user may read and this version knows."""
-        with contextlib.suppress(OSError):
-            for directory in self._cluster.runs.iterdir():
-                with contextlib.suppress(OSError, ClusterctlError):
-                    yield _load(directory)
+    def scan(self) -> RunListing:
+        """Every run. Raises ClusterctlError (``cluster.state-*``) only where no run can be listed."""
+        runs, unreadable = [], []
+        with state_access():
+            directories = sorted(self._cluster.runs.iterdir()) if self._cluster.runs.is_dir() else []
+        for directory in directories:
+            try:
+                if _is_run(directory):
+                    runs.append(_load(directory))
+            except ClusterctlError as error:
+                unreadable.append(UnreadableRun(directory, error))
+        return RunListing(tuple(runs), tuple(unreadable))
 
     def list(self) -> list[Run]:
-        """Every run, oldest first. Raises ClusterctlError where one cannot be read (exit 2)."""
-        with state_access():
-            if not self._cluster.runs.is_dir():
-                return []
-            directories = sorted(p for p in self._cluster.runs.iterdir() if (p / RUN_FILE).is_file())
-        return [_load(directory) for directory in directories]
+        """Every readable run, oldest first; each of the others is named on standard error, once a process."""
+        return list(self._said().runs)
 
     def get(self, identity: str) -> Run:
-        """The run of that id, or of that unique beginning; ``last`` is the newest.
+        """The run of that id, or of that unique beginning; ``last`` is the newest readable one.
 
-        Raises ClusterctlError (``runs.unknown``) where none or several match.
+        Raises ClusterctlError: ``runs.unknown`` where none or several match, ``runs.unreadable``.
         """
-        runs = self.list()
-        matching = runs[-1:] if identity == "last" else [r for r in runs if r.id.startswith(identity)]
+        listing = self._said()
+        runs = listing.runs
+        if identity == "last":
+            matching = runs[-1:]
+        else:
+            matching = tuple(run for run in runs if run.id.startswith(identity))
+            broken = [one for one in listing.unreadable if one.id.startswith(identity)]
+            if len(broken) == 1 and not matching:
+                raise broken[0].error
         if len(matching) == 1:
             return matching[0]
         if not runs:
@@ -153,6 +203,19 @@ class RunStore:
             hint="clusterctl runs list names them all.",
         )
 
+    def _said(self) -> RunListing:
+        """Every run, after a message for each that is not readable."""
+        listing = self.scan()
+        for one in listing.unreadable:
+            if one.directory not in _NAMED:
+                _NAMED.add(one.directory)
+                console.say(f"run {one.id} is omitted: {one.error.what} ({one.error.where})")
+        return listing
+
+
+_NAMED: set[Path] = set()
+_FORM = TypeAdapter(RunRecord)
+
 
 def _save(run: Run) -> None:
     record = asdict(run)
@@ -160,18 +223,30 @@ def _save(run: Run) -> None:
     replace_file(run.directory / RUN_FILE, json.dumps(record, indent=2) + "\n")
 
 
-def _load(directory: Path) -> Run:
-    path = directory / RUN_FILE
+def _is_run(directory: Path) -> bool:
+    """Whether a run was recorded there; also where its record is lost, and its journal is not."""
     try:
-        with state_access():
-            text = path.read_text(encoding="utf-8")
-        record = json.loads(text)
-        record["arguments"] = tuple(record["arguments"])
-        return Run(directory=directory, **record)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ClusterctlError(
-            f"the run's record cannot be read: {error}",
-            code="runs.unreadable",
-            where=str(path),
-            hint="Move that directory away; the other runs are not touched.",
-        ) from error
+        return any(path.name in (RUN_FILE, JOURNAL) for path in directory.iterdir())
+    except NotADirectoryError:
+        return False
+    except OSError as error:
+        raise _unreadable(directory, reason(error)) from error
+
+
+def _load(directory: Path) -> Run:
+    try:
+        record = read_json(directory / RUN_FILE, _FORM)
+    except (UnusableFileError, OSError) as error:
+        raise _unreadable(directory, reason(error)) from error
+    if record.id != directory.name:
+        raise _unreadable(directory, "it is that of another run")
+    return Run(directory=directory, **vars(record))
+
+
+def _unreadable(directory: Path, because: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the run's record cannot be read: {because}",
+        code="runs.unreadable",
+        where=str(directory / RUN_FILE),
+        hint="Move that directory away; the other runs are not touched.",
+    )

@@ -140,10 +140,10 @@ def from_record(record: Any, *, where: str) -> Baseline:
     try:
         figures = dict(_figure(entry) for entry in record["figures"])
         nodes = {str(name): _node(node) for name, node in record["nodes"].items()}
-        return Baseline(
-            str(record["run"]), str(record["finished"]), bool(record["simulated"]), figures, nodes
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        run, finished = str(record["run"]), str(record["finished"])
+        (run + finished).encode()  # what no terminal can show is no name
+        return Baseline(run, finished, bool(record["simulated"]), figures, nodes)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _unreadable(where, f"{type(error).__name__}: {error}") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from clusterctl.errors import ClusterctlError
 
 # What Ansible takes for a file of variables: https://docs.ansible.com/ansible/latest/inventory_guide/
 EXTENSIONS = ("", ".yml", ".yaml", ".json")
+MAX_FILES = 10_000  # below one directory of group_vars or host_vars
 ADDRESS = ("ansible_host", "ansible_ssh_host")
 NEED_ADDRESS = (GPU_NODES, REGISTRY)
 
@@ -127,11 +129,28 @@ def _files(folder: Path, found: _Found) -> Iterator[tuple[Path, str]]:
         return
     for path in top:
         if path.is_dir():
-            for inner in sorted(path.rglob("*")):
-                if inner.is_file() and _is_read(inner):
-                    yield inner, path.name
-        elif _is_read(path) and (path.is_file() or path.is_symlink()):
+            for inner in _inner_files(path, found):
+                yield inner, path.name
+        elif _is_read(path):  # Ansible opens whatever it is: what is not a file is refused by who reads it
             yield path, path.stem if path.suffix in EXTENSIONS else path.name
+
+
+def _inner_files(top: Path, found: _Found) -> Iterator[Path]:
+    """The files below a directory, through links as Ansible follows them, which must come to an end."""
+    number = 0
+    for folder, folders, files in os.walk(top, followlinks=True):
+        folders.sort()
+        number += len(folders) + len(files)
+        if number > MAX_FILES or _leads_back(Path(folder)):
+            what = f"there are more than {MAX_FILES} files in it, or its links lead back into it"
+            found.problems.append(SettingsProblem(top, 0, 0, what, "Ansible would read them all."))
+            return
+        yield from (path for name in sorted(files) if _is_read(path := Path(folder, name)) and path.is_file())
+
+
+def _leads_back(folder: Path) -> bool:
+    here, parent = folder.resolve(), folder.parent.resolve()
+    return here == parent or here in parent.parents
 
 
 def _is_read(path: Path) -> bool:

@@ -14,7 +14,7 @@ from clusterctl.cluster.settings.options import Option
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.settings.yaml_nodes import ANSIBLE_TAGS, TAG, entries, is_null
 from clusterctl.cluster.suggestion import did_you_mean
-from clusterctl.cluster.templating import is_template
+from clusterctl.cluster.templating import MAX_TEMPLATE, is_template
 
 WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -158,6 +158,10 @@ def _mapping(file: Path, option: Option, node: Node, name: str) -> Iterator[Sett
 def _template_problem(file: Path, node: ScalarNode, name: str) -> Iterator[SettingsProblem]:
     import jinja2  # noqa: PLC0415 - 50 ms that files without templates do not need
 
+    if len(node.value) > MAX_TEMPLATE:
+        what = f"the template of {name} has more than {MAX_TEMPLATE} characters"
+        yield at(file, node, what, "", "settings.template")
+        return
     try:
         _jinja().parse(node.value)
     except jinja2.TemplateSyntaxError as error:

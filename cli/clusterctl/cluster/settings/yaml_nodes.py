@@ -9,10 +9,11 @@ from pathlib import Path
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster import bounded_yaml
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 
-MOST_NODES = 1_000_000
-LARGEST_BYTES = 16_000_000
+MAX_BYTES = 16_000_000
 TAG = "tag:yaml.org,2002:"
 ANSIBLE_TAGS = ("!vault", "!vault-encrypted", "!unsafe")
 PLAIN_TAGS = tuple(
@@ -33,9 +34,9 @@ class YamlDocument:
 def read(file: Path) -> YamlDocument:
     """Read one file of settings. Never raises: what is wrong with it is in ``problems``."""
     try:
-        if file.stat().st_size > LARGEST_BYTES:
-            return _broken(file, 0, 0, f"the file is larger than {LARGEST_BYTES // 1_000_000} MB")
-        data = file.read_bytes()
+        data = read_bounded(file, MAX_BYTES)
+    except UnusableFileError as error:
+        return _broken(file, 0, 0, f"the file {error}", "Write the settings into a plain file.")
     except OSError as error:
         return _broken(file, 0, 0, f"the file cannot be read: {error.strerror}", "Check its owner and mode.")
     try:
@@ -51,7 +52,9 @@ def read(file: Path) -> YamlDocument:
 def parse(file: Path, text: str) -> YamlDocument:
     """Compose a text. Never raises."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = bounded_yaml.compose(text)
+    except bounded_yaml.UnboundedYamlError as error:
+        return _broken(file, error.line, 1, str(error), "No file of settings is like this: who wrote it?")
     except yaml.MarkedYAMLError as error:
         return YamlDocument(file, None, (_syntax_problem(file, error, text),))
     except yaml.reader.ReaderError as error:
@@ -69,8 +72,6 @@ def _judged(file: Path, root: Node | None) -> YamlDocument:
         return YamlDocument(
             file, None, (at(file, root, "this is not a mapping", "Write it as lines of `name: value`."),)
         )
-    if _is_endless(root):
-        return YamlDocument(file, None, (at(file, root, "its anchors and aliases unfold without end"),))
     return YamlDocument(file, root, tuple(_node_problems(file, root)))
 
 
@@ -88,30 +89,6 @@ def entries(node: MappingNode) -> Iterator[tuple[ScalarNode, Node]]:
 def is_null(node: Node) -> bool:
     """True for nothing at all after the colon, `~` and `null`."""
     return isinstance(node, ScalarNode) and node.tag == TAG + "null"
-
-
-def _is_endless(root: Node) -> bool:
-    try:
-        return _size(root, {}, set()) > MOST_NODES
-    except RecursionError:
-        return True
-
-
-def _size(node: Node, known: dict[int, int], within: set[int]) -> int:
-    """How many nodes it is with every alias unfolded; a node within itself is endless."""
-    if id(node) in known:
-        return known[id(node)]
-    if id(node) in within:
-        return MOST_NODES + 1
-    within.add(id(node))
-    size = 1
-    if isinstance(node, MappingNode):
-        size += sum(_size(k, known, within) + _size(v, known, within) for k, v in node.value)
-    elif isinstance(node, SequenceNode):
-        size += sum(_size(child, known, within) for child in node.value)
-    within.discard(id(node))
-    known[id(node)] = size = min(size, MOST_NODES + 1)
-    return size
 
 
 def _node_problems(file: Path, root: Node) -> Iterator[SettingsProblem]:

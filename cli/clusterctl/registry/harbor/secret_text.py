@@ -10,11 +10,12 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
 from clusterctl.errors import ClusterctlError
 
 LENGTH = 40
 COMMAND_LIMIT_S = 60
-OTHERS_MAY_READ = 0o077
+MAX_FILE_BYTES = 64 << 10
 
 
 def new_secret() -> SecretStr:
@@ -36,13 +37,9 @@ def read_secret_file(path: Path, what: str) -> SecretStr:
     Raises ClusterctlError (``registry.secret-file``, exit 2).
     """
     try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        words = error.strerror if isinstance(error, OSError) else "it is not a text"
-        raise _bad_file(f"{what} cannot be read: {words}", path) from error
-    if mode & OTHERS_MAY_READ:
-        raise _bad_file(f"{what} stands in a file that others may read", path)
+        text = read_bounded_text(path, MAX_FILE_BYTES, private=True)
+    except (OSError, UnusableFileError) as error:
+        raise _bad_file(f"{what} cannot be read: {reason(error)}", path) from error
     line = text.partition("\n")[0].rstrip("\r")
     if not line:
         raise _bad_file(f"{what} is empty", path)

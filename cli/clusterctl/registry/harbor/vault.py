@@ -14,18 +14,20 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text, reason
 from clusterctl.cluster.directory import state_access
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
-from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ
+from clusterctl.registry.harbor.secret_text import MAX_FILE_BYTES
 
 FILE = "registry-robots.json"
 # Next to it a file a robot with its secret alone, for what takes a password from a file.
 PASSWORDS = "robots"
+MAX_BYTES = 16 << 20
 
 
 class Vault:
@@ -88,12 +90,9 @@ class Vault:
         """Whether the robot's own file holds the secret that is kept, for its owner alone."""
         path, secret = self._password(key), self.robot(key).get("secret")
         try:
-            return (
-                secret is not None
-                and path.read_text(encoding="utf-8") == f"{secret.get_secret_value()}\n"
-                and not path.stat().st_mode & OTHERS_MAY_READ
-            )
-        except (OSError, UnicodeDecodeError):
+            written = secret and read_bounded_text(path, MAX_FILE_BYTES, private=True)
+            return secret is not None and written == f"{secret.get_secret_value()}\n"
+        except (OSError, UnusableFileError):
             return False
 
     def made(self, key: str) -> datetime | None:
@@ -148,23 +147,43 @@ def _stamp(time: datetime) -> str:
     return time.isoformat(timespec="seconds")
 
 
+class _Robot(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    secret: str = ""
+    user: str = ""
+    id: int = 0
+    set: bool = False
+    made: str = ""
+
+    @field_validator("made")
+    @classmethod
+    def _time(cls, made: str) -> str:
+        datetime.fromisoformat(made)
+        return made
+
+
+class _Content(BaseModel):
+    robots: dict[Annotated[str, Field(pattern=r"^[^/\x00]+$")], _Robot]
+    fingerprints: dict[str, str]
+    key: Annotated[str, Field(min_length=1)]
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_mode & OTHERS_MAY_READ:
-            raise _broken(
-                path, "others may read it", "Make it mode 0600, and rotate: clusterctl registry rotate"
-            )
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: content[name] for name in ("robots", "fingerprints", "key")}
+        return _Content.model_validate_json(read_bounded(path, MAX_BYTES, private=True)).model_dump(
+            exclude_unset=True
+        )
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise _broken(
-            path, str(error.strerror), "Work as the user who owns the cluster directory."
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
+        raise _broken(path, reason(error), "Work as the user who owns the cluster directory.") from error
+    except UnusableFileError as error:
+        hint = "If others may read it, make it mode 0600, and rotate: clusterctl registry rotate"
+        raise _broken(path, reason(error), hint) from error
+    except ValidationError:  # it shows what it found
         hint = "Move it away; clusterctl registry apply --adopt then gives every declared robot a new secret."
-        raise _broken(path, "it is not what clusterctl writes", hint) from error
+        raise _broken(path, "it is not what clusterctl writes", hint) from None
 
 
 def _broken(path: Path, why: str, hint: str) -> ClusterctlError:

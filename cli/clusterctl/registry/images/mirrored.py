@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import locked, replace_file
+from clusterctl.cluster.state_reading import read_json
 from clusterctl.errors import ClusterctlError
 
 
@@ -25,6 +29,10 @@ class Brought:
     manifests: tuple[str, ...] = ()
 
 
+_FORM: TypeAdapter[tuple[Brought, ...]] = TypeAdapter(tuple[Brought, ...])
+MAX_BYTES = 64 << 20  # years of images
+
+
 def path(directory: ClusterDirectory) -> Path:
     """Where it is written down."""
     return directory.state / "images" / "mirrored.json"
@@ -33,14 +41,14 @@ def path(directory: ClusterDirectory) -> Path:
 def brought(directory: ClusterDirectory) -> list[Brought]:
     """All of it, the oldest first. Raises ClusterctlError (``images.record-unreadable``)."""
     file = path(directory)
-    if not file.is_file():
-        return []
     try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-        return [Brought(**{**one, "manifests": tuple(one.get("manifests", ()))}) for one in entries]
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+        entries = read_json(file, _FORM, max_bytes=MAX_BYTES)
+        return list(entries)
+    except FileNotFoundError:
+        return []
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the record of mirrored images cannot be read: {error}",
+            f"the record of mirrored images cannot be read: {reason(error)}",
             code="images.record-unreadable",
             where=str(file),
             hint="Move the file away: only images that are mirrored from now on are pruned then.",

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import DOCKER_HUB, HOSTS
 
+MAX_BYTES = 1 << 20
 HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", DOCKER_HUB, HOSTS[DOCKER_HUB])
 
 
@@ -38,7 +40,7 @@ def credentials_for(file: Path | None, registry: str) -> Credentials | None:
     if file is None:
         return None
     try:
-        entries = json.loads(file.read_text(encoding="utf-8")).get("auths", {})
+        entries = json.loads(read_bounded(file, MAX_BYTES)).get("auths", {})
         keys = (
             HUB_KEYS if registry in HUB_KEYS else (registry, f"https://{registry}", f"https://{registry}/v2/")
         )
@@ -48,10 +50,11 @@ def credentials_for(file: Path | None, registry: str) -> Credentials | None:
         if "auth" in entry:
             user, _, password = base64.b64decode(entry["auth"], validate=True).decode().partition(":")
         else:
-            user, password = entry["username"], entry["password"]
-    except OSError as error:
-        raise _refusal(file, f"cannot be read: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError):
+            user, password = str(entry["username"]), str(entry["password"])
+        f"{user}{password}".encode()  # what has no bytes is nobody's
+    except (OSError, UnusableFileError) as error:
+        raise _refusal(file, f"cannot be read: {reason(error)}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         # No word of what stands there: it is a secret.
         raise _refusal(file, f"has no credentials that can be read for {registry}") from None
     return Credentials(user, SecretStr(password))

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
+from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.rollout.preflight import PLAYBOOK as PREFLIGHT_PLAYBOOK
 
 FILE = "calls.jsonl"
+MAX_BYTES = 1 << 30
+MAX_LINE_BYTES = 16 << 20  # a task with a large file as its argument
 # Only the line at the end of a playbook has this key.
 TALLY = "ok"
 
@@ -37,11 +42,33 @@ class CallLog:
         return succeeded == dict(ok) and all(logged[key] == number for key, number in due.items())
 
 
+class _CallLine(BaseModel):
+    part: str
+    host: str
+    at: str
+    task: str
+    module: str
+    args: dict[str, Any] = {}
+    file: dict[str, Any] = {}
+
+
+class _TallyLine(BaseModel):
+    part: str
+    playbook: str
+    ok: dict[str, int]
+    logged: dict[str, int]
+
+
+_FORM: TypeAdapter[_TallyLine | _CallLine] = TypeAdapter(_TallyLine | _CallLine)
+
+
 def read_call_log(path: Path) -> CallLog:
     """Returns the whole log; an empty one if the file is missing or a line of it is unreadable."""
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
+        lines = [json.loads(line) for line in bounded_lines(path, MAX_BYTES, MAX_LINE_BYTES)]
+        for line in lines:
+            _FORM.validate_python(line)
+    except (OSError, ValueError, UnusableFileError, RecursionError):
         return CallLog()
     return CallLog([line for line in lines if TALLY not in line], [line for line in lines if TALLY in line])
 

@@ -81,10 +81,10 @@ def _is_deterministic_template(text: str, settings: frozenset[str]) -> bool:
         return False
     try:
         tree = Environment(autoescape=False).parse(text)  # noqa: S701 - nothing is rendered
-    except TemplateSyntaxError:
+        own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
+        return not any(map(_is_reserved, own)) and _TemplateChecker(settings | own).is_deterministic(tree)
+    except (TemplateSyntaxError, RecursionError):
         return False
-    own = {name.name for name in tree.find_all(nodes.Name) if name.ctx != "load"}
-    return not any(map(_is_reserved, own)) and _TemplateChecker(settings | own).is_deterministic(tree)
 
 
 def _is_reserved(name: str) -> bool:

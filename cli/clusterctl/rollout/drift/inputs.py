@@ -16,7 +16,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.content import content_root
 from clusterctl.rollout.drift.deterministic import is_deterministic
-from clusterctl.rollout.drift.named_files import digest_named_files, find_unreadable_name
+from clusterctl.rollout.drift.named_files import digest_file, digest_named_files, find_unreadable_name
 
 PACKAGES = ("clusterctl", "ansible-core", "jinja2")
 CONTENT = ("playbooks", "roles", "plugins")
@@ -121,7 +121,7 @@ def _declaring_files(directory: ClusterDirectory) -> list[Path]:
 
 
 def _digests(files: Iterable[Path]) -> Iterator[str]:
-    return (f"{path} {hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
+    return (f"{path} {digest_file(path)}" for path in files)
 
 
 def _digest(parts: Iterable[str]) -> str:

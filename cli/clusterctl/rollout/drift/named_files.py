@@ -32,7 +32,7 @@ def digest_named_files(inventory: Inventory) -> list[str]:
     named = {path for host in inventory.hosts for _, path in _paths(host) if path is not None}
     made = (inventory.directory.authority, inventory.directory.secrets)
     files = sorted(path for path in named if not any(map(path.is_relative_to, made)) and _is_file(path))
-    return [f"{path} {_digest_of(path)}" for path in files]
+    return [f"{path} {digest_file(path)}" for path in files]
 
 
 def find_unreadable_name(host: Host) -> str:
@@ -89,7 +89,8 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _digest_of(path: Path) -> str:
+def digest_file(path: Path) -> str:
+    """Returns the digest of a file's content; of a large one, that of its size and time of change."""
     try:
         state = path.stat()
         if state.st_size > MAX_READ_BYTES:

@@ -6,10 +6,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from clusterctl.cluster.bounded_file import UnusableFileError
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import replace_file
+from clusterctl.cluster.state_reading import read_json
 from clusterctl.rollout.drift.calls import Call
 
 
@@ -40,9 +45,8 @@ def save_record(directory: ClusterDirectory, record: DriftRecord) -> None:
 def load_record(directory: ClusterDirectory, host: str) -> DriftRecord | None:
     """Returns the record of a host; None if there is none, or none that this version can read."""
     try:
-        fields = json.loads(_path(directory, host).read_text(encoding="utf-8"))
-        return DriftRecord(**{**fields, "calls": tuple(Call(**call) for call in fields["calls"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        return read_json(_path(directory, host), _form())
+    except (OSError, UnusableFileError):
         return None
 
 
@@ -50,6 +54,11 @@ def remove_record(directory: ClusterDirectory, host: str) -> None:
     """Removes the record of a host. Raises ClusterctlError if it cannot be removed."""
     with state_access():
         _path(directory, host).unlink(missing_ok=True)
+
+
+@cache
+def _form() -> TypeAdapter[DriftRecord]:
+    return TypeAdapter(DriftRecord)
 
 
 def _path(directory: ClusterDirectory, host: str) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
+from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, read_bounded, read_bounded_text
 
 
 def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
@@ -48,3 +48,20 @@ def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"ab\xff")
     with pytest.raises(UnusableFileError, match="byte 2"):
         read_bounded_text(path, 100)
+
+
+def test_lines_that_are_too_long_are_omitted_and_others_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"one\n" + b"x" * 50 + b"\ntwo\n" + b"y" * 11)
+    assert list(bounded_lines(path, 1000, 10)) == [b"one\n", b"two\n"]
+    with pytest.raises(UnusableFileError, match="more than 20 bytes"):
+        list(bounded_lines(path, 20, 10))
+
+
+def test_nothing_stays_open_of_what_is_refused(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in (tmp_path, Path("/dev/zero")):
+        for _ in range(3):
+            with pytest.raises(UnusableFileError):
+                read_bounded(path, 10)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

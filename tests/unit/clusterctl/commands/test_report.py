@@ -104,6 +104,33 @@ def test_a_report_into_a_file(site, tmp_path, capsys):
     assert "report.not-written" in capsys.readouterr().err
 
 
+def test_a_report_goes_where_the_operators_own_link_leads_and_not_where_anothers_does(
+    site, tmp_path, capsys, monkeypatch
+):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("mine")
+    link.symlink_to("target")
+    identity = validated(site)
+    assert call(site, "report", identity, "--output", str(link)) == 0
+    assert (link.is_symlink(), "PASS" in target.read_text()) == (True, True)
+    target.write_text("mine")
+    monkeypatch.setattr("clusterctl.commands.report.trusted_users", frozenset)
+    assert call(site, "report", identity, "--output", str(link)) == 2
+    said = capsys.readouterr().err
+    assert "report.not-written" in said
+    assert "link that another user made" in said
+    assert target.read_text() == "mine"
+
+
+def test_no_name_that_can_be_guessed_is_written_through(site, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for name in (f".out.{os.getpid()}", ".out", ".out.new", ".out.tmp"):
+        (tmp_path / name).symlink_to("victim")
+    assert call(site, "report", validated(site), "--output", str(tmp_path / "out")) == 0
+    assert victim.read_text() == "mine"
+
+
 def test_a_report_into_a_pipe(site, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -160,10 +187,10 @@ def test_another_users_state_is_said_plainly(site, capsys, monkeypatch, words):
     def refused(path, *_arguments, **_options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    for name in ("iterdir", "mkdir", "read_text"):
-        real = getattr(Path, name)
+    for owner, name in ((Path, "iterdir"), (Path, "mkdir"), (Path, "read_text"), (os, "open")):
+        real = getattr(owner, name)
         monkeypatch.setattr(
-            Path,
+            owner,
             name,
             lambda path, *a, real=real, **o: (refused if ".clusterctl" in str(path) else real)(path, *a, **o),
         )

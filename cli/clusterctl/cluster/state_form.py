@@ -1,0 +1,78 @@
+"""What `.clusterctl` is made of: directories and plain files of ours, whose secrets nobody else reads."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from clusterctl.cluster.bounded_file import OTHERS_MAY_READ
+from clusterctl.errors import ClusterctlError
+
+DIRECTORIES = ("ca", "images", "probe", "runs", "secrets")
+SECRETS = (".auth.json", ".htpasswd", ".key", ".password")  # who reads the robots' file checks it
+# Below the state directory.
+SECRET_DIRECTORIES = ("ca", "secrets", "secrets/robots")
+
+
+def require_plain_state(state: Path) -> None:
+    """Refuse a state directory that is a link, or holds links to directories, FIFOs or devices.
+
+    A clone or an archive may bring those along, and what is written would go where they lead. Raises
+    ClusterctlError (``cluster.state-form``, exit 2).
+    """
+    for path in (state, *(state / name for name in DIRECTORIES)):
+        kind = _kind(path)
+        if kind is not None and not stat.S_ISDIR(kind):
+            because = "a link" if stat.S_ISLNK(kind) else "not a directory"
+            raise _refusal(
+                path, f"{path.name} is {because}", "a directory of that name with the same content"
+            )
+    for path in _entries(state):
+        kind = _kind(path, follow=True)
+        if kind is not None and not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _refusal(path, f"{path.name} is not a plain file", "nothing: clusterctl makes it again")
+
+
+def require_private_secrets(state: Path) -> None:
+    """Refuse keys and passwords that others may read.
+
+    Raises ClusterctlError: ``cluster.secret-exposed``, ``registry.secret-file`` for a password; exit 2.
+    """
+    for name in SECRET_DIRECTORIES:
+        for path in _entries(state / name):
+            kind = _kind(path, follow=True) if path.name.endswith(SECRETS) else None
+            if kind is not None and stat.S_ISREG(kind) and kind & OTHERS_MAY_READ:
+                raise _exposed(path, kind)
+
+
+def _exposed(path: Path, mode: int) -> ClusterctlError:
+    what = f"{path.name} has mode {stat.S_IMODE(mode):04o}: others may read or change it"
+    hint = f"chmod 600 {shlex.quote(str(path))}; if others may have read it, replace it."
+    if path.suffix == ".password":
+        return ClusterctlError(what, code="registry.secret-file", where=str(path), hint=hint)
+    return ClusterctlError(what, code="cluster.secret-exposed", where=str(path), hint=hint)
+
+
+def _entries(directory: Path) -> Iterator[Path]:
+    try:
+        yield from directory.iterdir()
+    except OSError:  # who needs it says so
+        return
+
+
+def _kind(path: Path, *, follow: bool = False) -> int | None:
+    try:
+        return path.stat().st_mode if follow else path.lstat().st_mode
+    except OSError:  # it is not there, or leads nowhere
+        return None
+
+
+def _refusal(path: Path, what: str, instead: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"the cluster's state cannot be used: {what}",
+        code="cluster.state-form",
+        where=str(path),
+        hint=f"Remove it, and put there {instead}.",
+    )

@@ -1,0 +1,137 @@
+"""Templates in settings: evaluated in a process of its own, which no template outlives or fills."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from clusterctl.cluster import templating
+from clusterctl.cluster.template_process import TemplateProcess
+from clusterctl.cluster.templating import Variables
+from clusterctl.errors import ClusterctlError
+
+NESTED_LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+CONTEXT = {"groups": {"registry": ["reg01"]}, "hostvars": {"reg01": {"port": 5000}}, "group_names": ["a"]}
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemplateProcess]:
+    own = TemplateProcess(cpu_limit_s=0)
+    monkeypatch.setattr(templating, "PROCESS", own)
+    yield own
+    own.close()
+
+
+def value(text: object, **others: object) -> object:
+    return Variables({"asked": text, **others}, CONTEXT, "gpu01").value("asked")
+
+
+def refusal(text: object, **others: object) -> str:
+    with pytest.raises(ClusterctlError) as caught:
+        value(text, **others)
+    assert (caught.value.code, caught.value.exit_code) == ("inventory.template", 2)
+    return caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ 1 + 1 }}", 2),
+        ("{{ other }}", "first second"),
+        ("{{ [other, 2.5, none, true] }}", ["first second", 2.5, None, True]),
+        ("{{ {'a': other} }}", {"a": "first second"}),
+        ("{{ range(3) }}", [0, 1, 2]),
+        ("{{ [1, 2] | map('string') }}", ["1", "2"]),
+        ("a {{ other }} b\n", "a first second b\n"),
+        ("{{ not_set | default('x') }}", "x"),
+        ("{{ groups['registry'] | first }}:{{ hostvars[groups['registry'][0]].port }}", "reg01:5000"),
+        ("{{ group_names }}", ["a"]),
+        ({"key": ["{{ other }}"]}, {"key": ["first second"]}),
+        ({"__ansible_unsafe": "{{ other }}"}, "{{ other }}"),
+        ("no template", "no template"),
+    ],
+)
+def test_a_template_has_the_value_that_ansible_gives_it(text: object, expected: object) -> None:
+    assert value(text, other="{{ first }} second", first="first") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("{{ not_set }}", "'not_set' is undefined"),
+        ("{{ ''.__class__ }}", "unsafe"),
+        ("{{ [] | no_such_filter }}", "No filter named"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
+        ("{% for i in [1] %}" * 30 + "{% endfor %}" * 30, "nested blocks"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "recursion"),
+        ("{{ 'x' * 10**10 }}", "too much memory"),
+        ("{{ asked }}", "needs itself"),
+        ("{{ 1 }}" * 20_000, "more than 65536 characters"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_a_refusal(text: str, because: str) -> None:
+    assert because in refusal(text)
+    assert value("{{ 1 + 1 }}") == 2
+
+
+def test_the_variable_that_is_at_fault_is_named(process: TemplateProcess) -> None:
+    assert refusal("{{ other }}", other="{{ 1 / 0 }}").startswith("the variable other of gpu01")
+    assert value("{{ other }}", other=3) == 3
+
+
+def test_an_endless_template_ends_by_its_limit_and_is_not_tried_again(process: TemplateProcess) -> None:
+    assert value("{{ 1 + 1 }}") == 2, "the process runs"
+    assert "takes too long" in refusal("{{ other }}", other=NESTED_LOOPS)
+    begun = time.process_time()
+    assert "takes too long" in refusal(NESTED_LOOPS)
+    assert time.process_time() - begun < 0.5
+    assert value("{{ 1 + 1 }}") == 2, "others are evaluated by a new process"
+
+
+def test_an_answer_that_is_too_long_is_not_read(process: TemplateProcess) -> None:
+    assert "too much memory" in refusal("{{ 'x' * (2 * 10**7) }}")
+    assert value("{{ 1 + 1 }}") == 2
+
+
+def test_a_process_that_was_killed_is_started_again(process: TemplateProcess) -> None:
+    assert value("{{ 1 }}") == 1
+    assert process._process is not None
+    process._process.kill()
+    process._process.wait()
+    assert value("{{ 2 }}") == 2
+
+
+def test_many_threads_evaluate_without_mixing_their_answers(process: TemplateProcess) -> None:
+    found: dict[int, object] = {}
+
+    def evaluate(number: int) -> None:
+        found[number] = [value("{{ other }}", other="{{ own }}", own=number) for _ in range(20)]
+
+    threads = [threading.Thread(target=evaluate, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [number] * 20 for number in range(8)}
+
+
+def test_large_values_of_the_inventory_are_sent_once(
+    process: TemplateProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda to, data: sent.append(len(data)) or write(to, data))
+    big = {"hostvars": {f"gpu{number}": {"pad": "x" * 1000} for number in range(100)}}
+    for _ in range(3):
+        assert Variables({"a": "{{ hostvars['gpu7'].pad }}"}, big, "gpu01").value("a") == "x" * 1000
+    assert 100_000 < sum(sent) < 200_000
+
+
+def test_no_process_is_started_without_a_template(process: TemplateProcess) -> None:
+    assert value({"a": ["plain", 7]}) == {"a": ["plain", 7]}
+    assert process._process is None

@@ -1,0 +1,161 @@
+"""A run that cannot be read is omitted and named; what it may have left on nodes is still asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine.events import JobFinished, JobStarted
+from clusterctl.engine.journal import Journal, open_jobs
+from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest
+from clusterctl.engine.recovery import left_behind, recover
+from clusterctl.errors import ClusterctlError
+from clusterctl.runs.events import EventLog, open_containers
+from clusterctl.runs.store import Run, RunStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(ClusterDirectory(tmp_path))
+
+
+def edited(change: Callable[[dict], object]) -> Callable[[Path], object]:
+    def edit(path: Path) -> None:
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps(change(record) or record))
+
+    return edit
+
+
+def replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def replace(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace
+
+
+DAMAGE = {
+    "empty": lambda path: path.write_text(""),
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:40]),
+    "binary": lambda path: path.write_bytes(bytes(range(256))),
+    "a list": lambda path: path.write_text("[]"),
+    "nested": lambda path: path.write_text("[" * 1_000_000),
+    "another's": edited(lambda record: record.update(id="20200101T000000000-apply-0000")),
+    "without its pid": edited(lambda record: {k: v for k, v in record.items() if k != "pid"}),
+    "a pid of all": edited(lambda record: record.update(pid=-1)),
+    "a huge pid": edited(lambda record: record.update(pid=2**80)),
+    "a newer version's": edited(lambda record: record.update(new=1)),
+    "a number for a text": edited(lambda record: record.update(operator=7)),
+    "huge": lambda path: os.truncate(path, 1 << 40),
+    "a FIFO": replaced(os.mkfifo),
+    "a directory": replaced(os.mkdir),
+    "a link to nothing": replaced(lambda path: path.symlink_to("nowhere")),
+    "a device": replaced(lambda path: path.symlink_to("/dev/zero")),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_record_hides_no_other_run_and_is_named_once(
+    store: RunStore, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, good = store.create("apply", []), store.create("validate", [])
+    EventLog(broken.journal).close()
+    DAMAGE[how](broken.path("run.json"))
+    assert [run.id for run in store.list()] == [good.id]
+    said = capsys.readouterr().err
+    assert f"run {broken.id} is omitted: the run's record cannot be read: " in said.replace("\n", " ")
+    assert store.get("last").id == store.get(good.id).id == good.id
+    with pytest.raises(ClusterctlError) as caught:
+        store.get(broken.id)
+    assert (caught.value.code, caught.value.exit_code) == ("runs.unreadable", 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_not_a_run_is_not_named(store: RunStore, tmp_path: Path) -> None:
+    store.create("apply", [])
+    runs = tmp_path / ".clusterctl" / "runs"
+    (runs / "a file").write_text("")
+    (runs / "an empty directory").mkdir()
+    assert store.scan().unreadable == ()
+
+
+def with_open_job(store: RunStore) -> Run:
+    run = store.create("apply", [])
+    with Journal(run.journal) as journal:
+        journal.write(JobStarted(1.0, "gpu01", "j12.34"))
+    return run
+
+
+def recovered(store: RunStore, said: list[str]) -> list[JobFinished]:
+    """What comes of left jobs; no host is asked, since none is declared."""
+
+    def runner(request: PlaybookRequest, on_event: object) -> PlaybookOutcome:
+        raise AssertionError("no host is to be asked")
+
+    ours = store.create("apply", [])
+    return recover(
+        store, left_behind(store, ours), inventory=Path("hosts.yml"), hosts=(), declared=(), forks=1,
+        run_directory=ours.directory, say=said.append, runner=runner,
+    )  # fmt: skip
+
+
+def test_the_journal_of_an_unreadable_run_still_tells_of_its_jobs(store: RunStore) -> None:
+    run = with_open_job(store)
+    run.path("run.json").write_text("")
+    said: list[str] = []
+    (job,) = recovered(store, said)
+    assert (job.host, job.job_id, job.lost) == ("gpu01", "j12.34", True)
+    assert said[0] == f"run {run.id}: its record cannot be read; by its journal: outcome of 1 job unknown"
+    assert open_jobs(run.journal) == []
+    assert run.path("run.json").read_text() == "", "what is damaged is for a person to look at"
+
+
+def test_an_unreadable_run_without_open_jobs_is_said_and_no_host_asked(store: RunStore) -> None:
+    run, said = store.create("apply", []), []
+    run.path("run.json").write_text("{}")
+    assert recovered(store, said) == []
+    assert said == [f"run {run.id}: its record cannot be read; by its journal: no open jobs"]
+
+
+@pytest.mark.parametrize("how", ["a FIFO", "a directory", "a device", "huge", "a link to nothing"])
+@pytest.mark.parametrize("record", ["good", "damaged"])
+def test_nothing_is_started_where_nobody_knows_what_an_earlier_run_left(
+    store: RunStore, how: str, record: str
+) -> None:
+    run = with_open_job(store)
+    if record == "damaged":
+        run.path("run.json").write_text("")
+    DAMAGE[how](run.journal)
+    with pytest.raises(ClusterctlError) as caught:
+        recovered(store, [])
+    assert (caught.value.code, caught.value.exit_code) == ("runs.journal-unreadable", 2)
+    assert str(run.directory) in caught.value.hint
+
+
+def test_lines_of_a_journal_that_are_no_events_are_passed_over(store: RunStore) -> None:
+    run = with_open_job(store)
+    lines = [b"[" * 100_000, b"\xff\x00", b"[1]", b"x" * (5 << 20), b'{"event": "job_started", "host": [1]}']
+    with run.journal.open("ab") as stream:
+        stream.write(b"\n".join(lines) + b"\n")
+    with Journal(run.journal) as journal:
+        journal.write(JobStarted(2.0, "gpu02", "j5.6"))
+    assert [job.host for job in open_jobs(run.journal)] == ["gpu01", "gpu02"]
+
+
+def test_events_of_containers_that_name_none_are_passed_over(store: RunStore) -> None:
+    log = EventLog(path := store.create("validate", []).journal)
+    for event in (
+        {"type": "job_started", "node": "gpu01", "job": "a"},
+        {"type": "job_started", "node": ["gpu01"], "job": {}, "container": "c"},
+        {"type": "job_started", "node": "gpu01", "job": "b", "container": "c"},
+    ):
+        log.write(event)
+    log.close()
+    assert [one["job"] for one in open_containers(path)] == ["b"]
