@@ -29,7 +29,7 @@ BOUNDS = Bounds(
 
 
 def read_record(text: str) -> dict[str, Any]:
-    """The JSON object in a line that the probe printed. Raises CannotReadError where it is none of a probe."""
+    """The JSON object in a line that the probe printed. Raises CannotReadError where it is no record."""
     record = clean(read_answer(text, WHAT, characters=LARGEST), BOUNDS, WHAT)
     errors = record.get("errors", {})
     if not isinstance(errors, dict) or not all(isinstance(error, str) for error in errors.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from clustercheck.parse.plain_text import plain_text, shortened
 from clustercheck.parse.reading import CannotReadError
@@ -33,7 +33,7 @@ def clean(document: Mapping[str, Any], bounds: Bounds, what: str) -> dict[str, A
     return cleaned
 
 
-def _clean(value: Any, bounds: Bounds, text: int, prose: Optional[int], what: str) -> Any:
+def _clean(value: Any, bounds: Bounds, text: int, prose: int | None, what: str) -> Any:
     if isinstance(value, str):
         if prose is not None:
             return shortened(value, prose)
@@ -57,3 +57,39 @@ def _name(key: str, what: str) -> str:
     if len(key) > MAX_KEY:
         raise CannotReadError(f"{what} has a name of {len(key)} characters")
     return plain_text(key)
+
+
+def cut(document: Mapping[str, Any], *, text: int, characters: int) -> Mapping[str, Any]:
+    """The document with short texts, and no more of its members than ``characters`` of names and texts hold.
+
+    What is omitted is counted in a member of its own.
+    """
+    room = _Room(characters)
+    kept = {
+        key: _cut(value, text, room) for key, value in document.items() if room.has_space_for(str(key), value)
+    }
+    return {**kept, "values omitted": room.omitted} if room.omitted else kept
+
+
+class _Room:
+    """What is left of a number of characters."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+        self.omitted = 0
+
+    def has_space_for(self, key: str, value: Any) -> bool:
+        """Whether a value still fits; it is counted, by itself without what is inside it."""
+        self._left -= len(key) + (len(value) if isinstance(value, str) else 8)
+        self.omitted += self._left < 0
+        return self._left >= 0
+
+
+def _cut(value: Any, text: int, room: _Room) -> Any:
+    if isinstance(value, str):
+        return shortened(value, text)
+    if isinstance(value, Mapping):
+        return {k: _cut(each, text, room) for k, each in value.items() if room.has_space_for(str(k), each)}
+    if isinstance(value, (list, tuple)):
+        return [_cut(each, text, room) for each in value if room.has_space_for("", each)]
+    return value

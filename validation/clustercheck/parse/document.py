@@ -47,8 +47,8 @@ def read_answer(
 ) -> dict[str, Any]:
     """The JSON object that a node answered with. What is not a character in it stands as U+FFFD.
 
-    Raises CannotReadError where it is too long, too deep, has too many ``values``, is no JSON object, or holds
-    a number that is none.
+    Raises CannotReadError where it is too long, too deep, has too many ``values``, is no JSON object, or
+    holds a number that is none.
     """
     if len(text) > characters:
         raise CannotReadError(f"{what} is {len(text)} characters long")
