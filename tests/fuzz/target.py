@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """``seeds`` gives inputs to start from; ``run`` takes one input, and raises AssertionError where it harms."""
+    """``seeds`` gives inputs to start from; ``run`` takes one, and raises AssertionError where it harms."""
 
     name: str
     seeds: Callable[[], list[bytes]]

@@ -15,13 +15,13 @@ from tests.support.validation_in_memory import FakeLauncher, FakeTransport, reco
 
 from clustercheck.checks.all import CHECKS
 from clustercheck.checks.base import Check, evaluate
+from clustercheck.errors import ExplainedError
 from clustercheck.evidence.cluster import Evidence
-from clustercheck.evidence.collect import read_output
+from clustercheck.evidence.collect import collect
 from clustercheck.launch.agent import Agent, NodeActionError, StartedContainer
 from clustercheck.launch.answers import WaitAnswer
 from clustercheck.launch.docker import DockerLauncher
 from clustercheck.launch.first_failure import RankEvidence, judge_group, judge_ranks
-from clustercheck.errors import ExplainedError
 from clustercheck.launch.model import JobOutcome, JobSpec, RankState
 from clustercheck.launch.outcomes import Missing, make_evidence
 from clustercheck.launch.placement import Placement, RankPlace
@@ -39,8 +39,23 @@ OTHERS = frozenset(NODES) - {HOSTILE}
 OF_PROBE = tuple(check for check in CHECKS if not check.job)
 # These compare a node with its equals: what one says may change what is said of the others, not fail them.
 COMPARING = frozenset(
-    "clock driver-version firmware-alike gpu-vbios huge-pages infiniband-firmware infiniband-port limits memory numa "
-    "nvlink os-alike rails-alike roce roce-flow-control".split()
+    {
+        "clock",
+        "driver-version",
+        "firmware-alike",
+        "gpu-vbios",
+        "huge-pages",
+        "infiniband-firmware",
+        "infiniband-port",
+        "limits",
+        "memory",
+        "numa",
+        "nvlink",
+        "os-alike",
+        "rails-alike",
+        "roce",
+        "roce-flow-control",
+    }
 )
 # Two nodes that say that they are the same machine: nobody can tell which of them lies.
 UNDECIDABLE = frozenset({"node-identity"})
@@ -128,9 +143,10 @@ def probe_reference() -> dict[tuple[str, Any], str]:
 
 def run_probe_record(data: bytes) -> None:
     """The probe of one node prints this."""
-    node = read_output(HOSTILE, Completed(0, text_of(data), ""))
-    node = replace(node, asked=(sample.NOON, sample.NOON + 1.6))
-    node.busy()
+    events: list[Mapping[str, Any]] = []
+    found = collect([HOSTILE], Says(text_of(data)), options={}, limit_s=5.0, on_event=events.append)
+    require_plain(events)
+    node = replace(found[HOSTILE], asked=(sample.NOON, sample.NOON + 1.6))
     evidence = with_record(node)
     results = judged(evidence, OF_PROBE)
     require_sound(results)
@@ -250,7 +266,7 @@ def split(data: bytes) -> tuple[str, str]:
 
 
 def outcome_with(healthy: JobOutcome, record: str) -> JobOutcome:
-    """The job's outcome where the hostile node's ranks left this record, by way of the launcher's entrance."""
+    """The job's outcome where the hostile node's ranks left this record, read by the launcher."""
     mine = tuple(rank for rank in healthy.ranks if rank.node == HOSTILE)
     alone = healthy.facts.get("backend") == "gpu"
     whole = (

@@ -76,6 +76,7 @@ def collect(
 def _whether_busy(node: NodeEvidence) -> tuple[NodeEvidence, str]:
     """Asked of every record before it is used: what raises here would raise in the middle of a run."""
     try:
+        node.read_parts()
         return node, node.busy()
     except Exception as error:  # noqa: BLE001 - a record of another shape is that node's fault alone
         because = one_line(f"the probe's record cannot be read: {type(error).__name__}: {error}", MAX_REASON)

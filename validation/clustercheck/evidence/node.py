@@ -23,6 +23,17 @@ MAX_GPUS = 64  # of a node: each has its results
 CANNOT_TELL_BUSY = "cannot determine whether it is busy"
 MAX_BUSY = 1000  # characters: every check of a job repeats why the node is left alone
 
+READ_ONCE = (
+    "_smi",
+    "_nvlinks",
+    "_nvlink_errors",
+    "_topology",
+    "_kernel_log",
+    "_rdma",
+    "_gpus_on_bus",
+    "simulated",
+)
+
 T = TypeVar("T")
 
 
@@ -148,6 +159,11 @@ class NodeEvidence:
     def rdma(self) -> tuple[RdmaAdapter, ...]:
         """InfiniBand and RoCE adapters. Raises CannotReadError."""
         return _known(self._rdma)
+
+    def read_parts(self) -> None:
+        """Read what is read once: a reader that fails on a record does so here, not during a run."""
+        for name in READ_ONCE:
+            getattr(self, name)
 
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""

@@ -16,6 +16,7 @@ LARGEST = 16 * 1024 * 1024
 MAX_DEPTH = 32  # a probe's record has 8
 MAX_VALUES = 100_000  # a probe's record of eight GPUs has some thousands
 MAX_INTEGER = 2**64
+MAX_EXPONENT = 400
 # Half of a surrogate pair is not a character, and cannot be written anywhere; whole pairs are passed over.
 HALF_SURROGATE = re.compile(
     r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -36,7 +37,11 @@ def read_json(text: str, what: str) -> Any:
     _require_few_marks(text, what, MAX_VALUES)
     try:
         return json.loads(
-            readable(text, what), parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_once
+            readable(text, what),
+            parse_int=_integer,
+            parse_float=_decimal,
+            parse_constant=_refuse,
+            object_pairs_hook=_once,
         )
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
@@ -100,6 +105,22 @@ def member(document: Any, name: str, kind: type[T], what: str) -> T:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise CannotReadError(f"{what} does not say {name!r} as it should")
     return value
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_INTEGER:
+        raise ValueError("a number is beyond 2^64")
+    return number
+
+
+def _decimal(text: str) -> Decimal:
+    """As printed; the exponent of an honest figure is that of a float: of others int() has gigabytes."""
+    number = Decimal(text)
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or max(abs(exponent), abs(number.adjusted())) > MAX_EXPONENT:
+        raise ValueError("a number has an exponent beyond 400")
+    return number
 
 
 def _refuse(constant: str) -> NoReturn:
