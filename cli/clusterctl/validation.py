@@ -114,7 +114,7 @@ Connect = Callable[[ValidationPlan, str, Sequence[str]], contextlib.AbstractCont
 @contextlib.contextmanager
 def over_ssh(plan: ValidationPlan, run_id: str, ended_runs: Sequence[str]) -> Iterator[NodeConnections]:
     """The nodes of a plan over SSH, with jobs in their Docker; what ``ended_runs`` left there is removed."""
-    addresses = {node.name: node.address for node in plan.spec.nodes}
+    addresses = {host.name: host.address for host in plan.inventory.hosts}
     with OpenSshTransport(plan.directory, plan.inventory.hosts, plan.request.passwords) as transport:
         launcher = DockerLauncher(transport, run_id=run_id, addresses=addresses, ended_runs=ended_runs)
         yield NodeConnections(transport, launcher, launcher.abort)

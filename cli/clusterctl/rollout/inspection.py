@@ -11,6 +11,7 @@ from clustercheck.evidence.collect import PARTS_OF_STATUS, collect
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.bounded import run_all
 from clustercheck.launch.transport import Completed, Transport
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, program_output
 
 PROBE_LIMIT_S = 20.0
@@ -21,6 +22,9 @@ printf 'driver=%s\\n' "$(modinfo -F version nvidia 2>/dev/null | head -n 1)"
 [ -n "$1" ] && docker image inspect "$1" >/dev/null 2>&1 && echo image=present
 exit 0
 """
+MAX_INSTALLED = 1000  # characters of what that shell prints
+MAX_CELL = 200
+LEASE = ("run", "what", "who", "where", "since")
 NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -83,15 +87,15 @@ def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: b
     host = _mapping(node, "host")
     release = host.get("os")
     unit = _mapping(node, "fabric_manager").get("unit")
-    lines = installed.stdout.splitlines() if installed else []
+    lines = installed.stdout[:MAX_INSTALLED].splitlines() if installed else []
     answer = dict(line.partition("=")[::2] for line in lines)
     return HostStatus(
         host=node.name,
-        os=str(release.get("PRETTY_NAME", "")) if isinstance(release, Mapping) else "",
-        kernel=str(host.get("kernel") or ""),
+        os=_short(release.get("PRETTY_NAME")) if isinstance(release, Mapping) else "",
+        kernel=_short(host.get("kernel")),
         gpus=_gpus(node),
-        driver_loaded=str(_mapping(node, "module").get("version") or ""),
-        driver_installed=answer.get("driver", ""),
+        driver_loaded=_short(_mapping(node, "module").get("version")),
+        driver_installed=_short(answer.get("driver")),
         fabric_manager=_version(_mapping(node, "fabric_manager").get("version")),
         fabric_manager_state=_unit_state(unit),
         toolkit=_version(_mapping(node, "toolkit")),
@@ -112,7 +116,14 @@ def _mapping(node: NodeEvidence, part: str) -> Mapping[str, Any]:
 
 def _lease(node: NodeEvidence) -> Mapping[str, str] | None:
     found = _mapping(node, "busy").get("lease")
-    return found if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        return None
+    return {name: _short(found.get(name)) or "unknown" for name in LEASE}
+
+
+def _short(value: Any) -> str:
+    """What a node says in one cell: nothing where it is no text."""
+    return one_line(value, MAX_CELL) if isinstance(value, str) else ""
 
 
 def _gpus(node: NodeEvidence) -> int | None:
@@ -126,7 +137,7 @@ def _unit_state(unit: Any) -> str:
     """A unit's state; nothing if there is no such unit."""
     if not isinstance(unit, Mapping) or unit.get("LoadState") != "loaded":
         return ""
-    return str(unit.get("ActiveState") or "")
+    return _short(unit.get("ActiveState"))
 
 
 def _version(record: Any) -> str:
@@ -135,7 +146,7 @@ def _version(record: Any) -> str:
         found = NUMBER.search(program_output(record, "the program"))
     except CannotReadError:
         return ""
-    return found.group() if found else ""
+    return _short(found.group()) if found else ""
 
 
 def _docker(node: NodeEvidence) -> str:
@@ -145,4 +156,4 @@ def _docker(node: NodeEvidence) -> str:
     except CannotReadError:
         return ""
     found = re.search(r'"ServerVersion":"([^"]+)"', text)
-    return found.group(1) if found else ""
+    return _short(found.group(1)) if found else ""

@@ -12,10 +12,19 @@ from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.comparison import before_of
 from clustercheck.expect.judge import judge_all
 from clustercheck.model import NOTHING, Figure, Judged, Result, Scope, Section, Severity, Subject, Verdict
+from clustercheck.parse.bounded import cut
+from clustercheck.parse.plain_text import one_line, shortened
 from clustercheck.parse.python39 import SLOTS
 from clustercheck.parse.reading import CannotReadError, NotDoneError
 
 GROUP = Subject()
+# What a result holds of the texts and values that nodes brought: every report repeats it.
+MAX_BECAUSE = 1000
+MAX_SHOWN = 500  # measured, expected
+MAX_EVIDENCE_TEXT = 2000
+MAX_EVIDENCE = 64 * 1024
+MAX_FIGURES = 1024
+MAX_FIGURE_TEXT = 300
 CUDA_IMAGE = (
     "Name a training image whose Paddle is built with CUDA: training_image_source and training_image_digest."
 )
@@ -265,7 +274,7 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
     try:
         if (barred := _barred(check, evidence, subject)) is not None:
             return barred
-        return check.judge(evidence, subject)
+        return _require_bounded(check.judge(evidence, subject))
     except NotDoneError as error:
         return not_run(str(error))
     except CannotReadError as error:
@@ -274,8 +283,32 @@ def _find(check: Check, evidence: Evidence, subject: Subject) -> Finding:
         return _failed_itself(error)
 
 
+def _require_bounded(finding: Finding) -> Finding:
+    """The finding. Raises CannotReadError where its figures are more, or longer, than honest ones."""
+    figures = finding.figures
+    if len(figures) > MAX_FIGURES:
+        raise CannotReadError(f"{len(figures)} figures, at most {MAX_FIGURES} are read")
+    for figure in figures:
+        texts = (
+            figure.metric,
+            figure.unit,
+            figure.method,
+            figure.label,
+            *map(str, figure.conditions.values()),
+        )
+        if max(map(len, texts)) > MAX_FIGURE_TEXT:
+            raise CannotReadError(
+                f"the figure {one_line(figure.metric, 40)} is described at too great length"
+            )
+    return finding
+
+
 def _failed_itself(error: Exception) -> Finding:
     return not_run(f"the check itself failed: {type(error).__name__}: {error}")
+
+
+def _shown(value: float | str | None) -> float | str | None:
+    return shortened(value, MAX_SHOWN) if isinstance(value, str) else value
 
 
 def _without_figures(finding: Finding, error: Exception) -> Finding:
@@ -319,15 +352,17 @@ def _result(
         scope=check.scope,
         subject=subject,
         verdict=finding.verdict,
-        measured=finding.measured,
+        measured=_shown(finding.measured),
         unit=finding.unit,
-        expected=finding.expected,
+        expected=_shown(finding.expected),
         efficiency=finding.efficiency,
-        source=finding.source,
-        method=finding.method or check.method,
-        because=finding.because,
-        remedy=(finding.remedy or check.remedy) if speaks else "",
-        evidence=finding.evidence,
+        source=shortened(finding.source, MAX_BECAUSE),
+        method=shortened(finding.method or check.method, MAX_BECAUSE),
+        because=shortened(finding.because, MAX_BECAUSE),
+        remedy=shortened(finding.remedy or check.remedy, 2 * MAX_BECAUSE) if speaks else "",
+        evidence=cut(finding.evidence, text=MAX_EVIDENCE_TEXT, characters=MAX_EVIDENCE)
+        if finding.evidence
+        else finding.evidence,
         severity=check.severity,
         margin=finding.margin,
         waived=finding.waived,

@@ -22,7 +22,7 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
     declared = evidence.spec.settings_of(node.name).mounts
     if not declared:
         return not_applicable(NONE_DECLARED)
-    found = {record.get("path"): record for record in node.records("mounts")}
+    found = {str(record.get("path")): record for record in node.records("mounts")}
     problems, hangs, unread = [], False, []
     for mount in declared:
         try:

@@ -60,7 +60,7 @@ def interface_of(link: Link) -> str:
 
 def traits(node: NodeEvidence) -> Traits:
     """The MTU by port. Raises CannotReadError where it is not told."""
-    mtus = {nic.get("name"): nic.get("mtu") for nic in node.records("nics")}
+    mtus = {str(nic.get("name")): nic.get("mtu") for nic in node.records("nics")}
     found = {}
     for adapter in node.rdma():
         for link in roce_links([(adapter, port) for port in adapter.ports]):

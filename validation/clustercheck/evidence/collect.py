@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 from clustercheck.evidence.node import NodeEvidence
+from clustercheck.evidence.record import MAX_REASON, read_record
 from clustercheck.evidence.shipment import shipment
 from clustercheck.launch.bounded import CallEnd, run_all
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError, Transport
-from clustercheck.parse.document import read_answer
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 
 GRACE_S = 10.0  # a transport with a limit of its own gets this much longer to report it
@@ -75,9 +76,10 @@ def collect(
 def _whether_busy(node: NodeEvidence) -> tuple[NodeEvidence, str]:
     """Asked of every record before it is used: what raises here would raise in the middle of a run."""
     try:
+        node.read_parts()
         return node, node.busy()
     except Exception as error:  # noqa: BLE001 - a record of another shape is that node's fault alone
-        because = f"the probe's record cannot be read: {type(error).__name__}: {error}"[:200]
+        because = one_line(f"the probe's record cannot be read: {type(error).__name__}: {error}", MAX_REASON)
         return NodeEvidence(node.name, unreachable=because), ""
 
 
@@ -86,26 +88,27 @@ def evidence_of(ended: CallEnd[Completed], limit_s: float) -> NodeEvidence:
     if ended.late or isinstance(ended.error, NodeTimeoutError):
         return NodeEvidence(ended.name, unreachable=f"the probe did not finish within {limit_s:g} s")
     if isinstance(ended.error, NodeUnreachableError):
-        return NodeEvidence(ended.name, unreachable=ended.error.because)
+        return NodeEvidence(ended.name, unreachable=one_line(ended.error.because, MAX_REASON))
     if ended.error is not None or ended.value is None:
-        return NodeEvidence(ended.name, unreachable=f"the probe could not be run: {ended.error}")
+        return NodeEvidence(
+            ended.name, unreachable=one_line(f"the probe could not be run: {ended.error}", MAX_REASON)
+        )
     return read_output(ended.name, ended.value)
 
 
 def read_output(node: str, completed: Completed) -> NodeEvidence:
     """A node's evidence from what the probe printed: its last line that is a JSON object."""
-    why = "nothing on standard error"
+    why = ""
     for line in reversed(completed.stdout.splitlines()):
         if line.startswith("{"):
             try:
-                record = read_answer(line, "the probe's record")
+                record = read_record(line)
             except CannotReadError as error:
                 why = str(error)
                 break
             if "probe" in record:
                 return NodeEvidence(node, record)
-    answer = (completed.stderr.strip().splitlines() or [why])[-1][:200]
-    return NodeEvidence(
-        node,
-        unreachable=f"the probe ended with {completed.exit_code} and no record that can be read: {answer}",
-    )
+    errors = completed.stderr.strip().splitlines() if completed.exit_code or not why else []
+    answer = (errors or [why or "nothing on standard error"])[-1]
+    because = f"the probe ended with {completed.exit_code} and no record that can be read: {answer}"
+    return NodeEvidence(node, unreachable=one_line(because, MAX_REASON))

@@ -12,13 +12,27 @@ from clustercheck.parse.infiniband import RdmaAdapter, parse_infiniband
 from clustercheck.parse.kernel_log import KernelLog, parse_kernel_log
 from clustercheck.parse.nvidia_smi import SmiGpu, SmiLog, lost_gpus, parse_smi
 from clustercheck.parse.nvlink import GpuLinkErrors, GpuLinks, Listed, parse_nvlink, parse_nvlink_errors
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, bus_address, printed_output, program_output
 from clustercheck.parse.topology import Topology, parse_topology
 
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")
 NVSWITCH_CLASS = "0x0680"
+MAX_GPUS = 64  # of a node: each has its results
 CANNOT_TELL_BUSY = "cannot determine whether it is busy"
+MAX_BUSY = 1000  # characters: every check of a job repeats why the node is left alone
+
+READ_ONCE = (
+    "_smi",
+    "_nvlinks",
+    "_nvlink_errors",
+    "_topology",
+    "_kernel_log",
+    "_rdma",
+    "_gpus_on_bus",
+    "simulated",
+)
 
 T = TypeVar("T")
 
@@ -146,13 +160,24 @@ class NodeEvidence:
         """InfiniBand and RoCE adapters. Raises CannotReadError."""
         return _known(self._rdma)
 
+    def read_parts(self) -> None:
+        """Read what is read once: a reader that fails on a record does so here, not during a run."""
+        for name in READ_ONCE:
+            getattr(self, name)
+
     def gpu_addresses(self) -> tuple[str, ...]:
         """Addresses of NVIDIA GPUs on the PCI bus, in order. Raises CannotReadError."""
         return _known(self._gpus_on_bus)
 
     @cached_property
     def _gpus_on_bus(self) -> tuple[str, ...] | CannotReadError:
-        return _read(lambda: self._nvidia(GPU_CLASSES))
+        return _read(self._find_gpus)
+
+    def _find_gpus(self) -> tuple[str, ...]:
+        found = self._nvidia(GPU_CLASSES)
+        if len(found) > MAX_GPUS:
+            raise CannotReadError(f"the PCI bus has {len(found)} GPUs, at most {MAX_GPUS} are read")
+        return found
 
     def lost_gpus(self) -> tuple[str, ...]:
         """Addresses of GPUs on the PCI bus that do not answer: they read all ones, or nvidia-smi lost them.
@@ -201,7 +226,7 @@ class NodeEvidence:
         if not isinstance(reasons, list) or not isinstance(unknown, list):
             return f"{CANNOT_TELL_BUSY}: the probe's part busy has an unexpected form"
         doubts = [f"{CANNOT_TELL_BUSY}: {', '.join(map(str, unknown))}"] if unknown else []
-        return "; ".join([*map(str, reasons), *doubts])
+        return one_line("; ".join([*map(str, reasons), *doubts]), MAX_BUSY)
 
     @property
     def simulated(self) -> bool:

@@ -10,14 +10,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from clustercheck.launch.answers import Answer, EmptyAnswer, describe_error
+from clustercheck.launch.answers import MAX_MESSAGE, Answer, EmptyAnswer, describe_error
 from clustercheck.launch.transport import NodeUnreachableError, Transport
+from clustercheck.parse.bounded import clean
 from clustercheck.parse.document import read_answer
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 
 SOURCE = Path(__file__).with_name("on_node.py")
 STOP_S, REMOVE_S = 45.0, 90.0
-MAX_MESSAGE_CHARS = 1000
 
 A = TypeVar("A", bound=Answer)
 
@@ -55,14 +56,22 @@ class Agent:
         """
         source = f"{self._source}\nsys.exit(main({json.dumps(request)!r}))\n"
         done = self._transport.run(node, ["python3", "-I", "-"], stdin=source, timeout_s=timeout_s)
+        what = "its answer"
         try:
-            answer = read_answer(done.stdout, "its answer")
+            raw = read_answer(done.stdout, what, characters=kind.characters, values=kind.values)
         except CannotReadError as error:
             lines = done.stderr.strip().splitlines()
-            raise NodeActionError(lines[-1][:MAX_MESSAGE_CHARS] if lines else str(error)) from None
+            raise NodeActionError(one_line(lines[-1] if lines else str(error), MAX_MESSAGE)) from None
+        try:
+            answer = clean(raw, kind.bounds, what)
+        except CannotReadError as error:
+            raise NodeActionError(f"unreadable answer: {one_line(str(error), MAX_MESSAGE)}") from None
         if answer.get("ok") is not True:
-            because = str(answer.get("because") or "no reason given")[:MAX_MESSAGE_CHARS]
-            raise (NodeBusyError if answer.get("busy") is True else NodeActionError)(because)
+            because = answer.get("because")
+            message = one_line(because, MAX_MESSAGE) if isinstance(because, str) else ""
+            raise (NodeBusyError if answer.get("busy") is True else NodeActionError)(
+                message or "no reason given"
+            )
         try:
             return kind.model_validate(answer)
         except ValidationError as error:

@@ -59,8 +59,9 @@ TIMEOUT_REASONS = ("deadline", "stalled")  # why a supervisor killed ranks that 
 class DockerLauncher:
     """A Launcher over any Transport and the Docker of the nodes.
 
-    ``addresses`` are the nodes' own, as declared. How an image's framework is built is asked once per node
-    and image. What ``ended_runs`` left on nodes may be removed before its deadline.
+    ``addresses`` are those of the nodes and of other hosts, as declared: no node may claim another's. How an
+    image's framework is built is asked once per node and image. What ``ended_runs`` left on nodes may be
+    removed before its deadline.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class DockerLauncher:
             bad |= {o.node: o for o in find_nodes_without_devices(reports, spec.framework)}
             reports = [report for report in reports if report.node not in bad]
         elif not bad:
-            bad = {outcome.node: outcome for outcome in find_unfit_nodes(reports)}
+            bad = {outcome.node: outcome for outcome in find_unfit_nodes(reports, self._addresses)}
         return reports, bad
 
     def _prepare(self, spec: JobSpec, node: str) -> NodeReport | RankOutcome:
@@ -222,7 +223,7 @@ class DockerLauncher:
             answer = self._agent.ask(node, request, StartAnswer, START_S)
         except (NodeUnreachableError, NodeActionError) as error:
             return make_failed_outcome(spec, node, error)
-        started = StartedContainer(node, answer.container, answer.directory, container.ranks)
+        started = replace(container, container=answer.container)
         with self._lock:
             self._running[node] = started
         emit(
@@ -276,9 +277,12 @@ class DockerLauncher:
         limit = spec.timeout_s + WAIT_MARGIN_S
         request = make_wait_request(spec, started, limit)
         try:
-            return self._agent.ask(started.node, request, WaitAnswer, limit + STOP_S)
+            answer = self._agent.ask(started.node, request, WaitAnswer, limit + STOP_S)
         except (NodeUnreachableError, NodeActionError) as error:
             return Missing(describe_failure(error))
+        if not answer.ranks.keys() <= set(map(str, started.ranks)):
+            return Missing("its answer is about ranks of other nodes")
+        return answer
 
 
 def _serialize_events(on_event: OnEvent, job: str) -> OnEvent:

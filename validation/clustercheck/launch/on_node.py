@@ -285,7 +285,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     arguments += [*request["container_arguments"], "--entrypoint", "/bin/sh", request["image"]]
     arguments += ["-c", FIND_PYTHON, limit, str(directory / "supervise.py"), str(directory)]
     container = docker(arguments, 90)
-    return {"container": container.splitlines()[-1], "directory": str(directory)}
+    return {"container": container.splitlines()[-1]}
 
 
 def wait(request: dict[str, Any]) -> dict[str, Any]:

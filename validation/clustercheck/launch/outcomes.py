@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from clustercheck.launch.agent import StartedContainer
-from clustercheck.launch.answers import RankRecord, WaitAnswer
+from clustercheck.launch.answers import MAX_MESSAGE, RankRecord, WaitAnswer
 from clustercheck.launch.first_failure import RankEvidence
 from clustercheck.launch.model import JobSpec, RankOutcome, RankState
 from clustercheck.launch.placement import NodeReport, Placement
 from clustercheck.launch.transport import NodeTimeoutError, NodeUnreachableError
+from clustercheck.parse.plain_text import one_line
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ def make_failed_outcome(spec: JobSpec, node: str, error: Exception) -> RankOutco
 def describe_failure(error: Exception) -> str:
     """An error of a node without the node's name."""
     if isinstance(error, NodeTimeoutError):
-        return f"did not answer in time: {error.because}"
-    return error.because if isinstance(error, NodeUnreachableError) else str(error)
+        return one_line(f"did not answer in time: {error.because}", MAX_MESSAGE)
+    return one_line(error.because if isinstance(error, NodeUnreachableError) else str(error), MAX_MESSAGE)
 
 
 def make_unstarted_outcomes(

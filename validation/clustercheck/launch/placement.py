@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import IPv4Address
 
 from clustercheck.launch.answers import PrepareAnswer
 from clustercheck.launch.model import RankOutcome, RankState
@@ -82,24 +83,67 @@ def make_report(node: str, answer: PrepareAnswer) -> NodeReport:
     )
 
 
-def find_unfit_nodes(reports: Sequence[NodeReport]) -> list[RankOutcome]:
+def find_unfit_nodes(
+    reports: Sequence[NodeReport], declared: Mapping[str, str] | None = None
+) -> list[RankOutcome]:
     """Nodes that cannot take part, each with the reason; if there are none, the job may start.
 
     A container that sees no GPU though its image is built with CUDA is a failure of that node: there is no
-    fallback to the CPU.
+    fallback to the CPU. ``declared`` are the addresses of hosts by name.
     """
-    reasons: dict[str, str] = {}
+    reasons = find_foreign_addresses(reports, declared or {})
+    builds = Counter((report.cuda, report.framework) for report in reports)
+    (usual, count), *_ = builds.most_common(1)
     versions = sorted({report.framework for report in reports})
     for report in reports:
         if report.cuda and report.gpus == 0:
             reasons[report.node] = "the image is built with CUDA, but its container sees no GPU on this node"
-        elif report.cuda != reports[0].cuda or len(versions) > 1:
+        elif 2 * count <= len(reports):
             reasons[report.node] = f"the image's Paddle differs between nodes: {', '.join(versions)}"
+        elif (report.cuda, report.framework) != usual:
+            here, there = _describe_build(report.cuda, report.framework), _describe_build(*usual)
+            reasons[report.node] = (
+                f"the image's Paddle differs from that of most nodes: {here}, there {there}"
+            )
     return [
         RankOutcome(rank=index, node=report.node, state=RankState.FAILED, because=reasons[report.node])
         for index, report in enumerate(reports)
         if report.node in reasons
     ]
+
+
+def find_foreign_addresses(reports: Sequence[NodeReport], declared: Mapping[str, str]) -> dict[str, str]:
+    """Nodes whose address may not be given to the others' ranks, with the reason.
+
+    A node may report the address declared for it, or another of its own. That it is its own only the node can
+    know: refused is what cannot be, or what another host claims.
+    """
+    reasons: dict[str, str] = {}
+    owners = {address: host for host, address in declared.items()}
+    claims: dict[str, list[str]] = defaultdict(list)
+    for report in reports:
+        claims[report.address].append(report.node)
+        if declared.get(report.node) == report.address:
+            continue
+        if report.address in owners:
+            because = (
+                f"it reports {report.address} as its own, which is declared for {owners[report.address]}"
+            )
+            reasons[report.node] = because
+        elif len(reports) > 1 and not _is_of_one_host(report.address):
+            reasons[report.node] = f"it reports {report.address} as its own, where no other node reaches it"
+    for address, nodes in claims.items():
+        honest = [node for node in nodes if node not in reasons]
+        if len(honest) > 1:
+            because = f"{' and '.join(honest)} report the same address {address}"
+            reasons |= dict.fromkeys(honest, because)
+    return reasons
+
+
+def _is_of_one_host(address: str) -> bool:
+    """Whether it can be the address of one host in a network."""
+    ip = IPv4Address(address)
+    return not (ip.is_loopback or ip.is_multicast or ip.is_unspecified or ip.is_link_local or ip.is_reserved)
 
 
 def place_ranks(
@@ -148,16 +192,16 @@ def find_nodes_without_devices(reports: Sequence[NodeReport], framework: str) ->
             rank=index,
             node=report.node,
             state=RankState.FAILED,
-            because=f"a container of the image sees no GPU: {_describe_build(report, framework)}",
+            because=f"a container of the image sees no GPU: its {framework} "
+            f"{_describe_build(report.cuda, report.framework)}",
         )
         for index, report in enumerate(reports)
         if not report.devices
     ]
 
 
-def _describe_build(report: NodeReport, framework: str) -> str:
-    with_cuda = "is built with CUDA" if report.cuda else "lacks CUDA"
-    return f"its {framework} {report.framework} {with_cuda}"
+def _describe_build(cuda: bool, version: str) -> str:
+    return f"{version} {'is built with CUDA' if cuda else 'lacks CUDA'}"
 
 
 def place_independent_ranks(reports: Sequence[NodeReport]) -> Placement:

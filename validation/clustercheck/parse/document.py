@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, readable
 
 LARGEST = 16 * 1024 * 1024
 MAX_DEPTH = 32  # a probe's record has 8
+MAX_VALUES = 100_000  # a probe's record of eight GPUs has some thousands
+MAX_INTEGER = 2**64
+MAX_EXPONENT = 400
 # Half of a surrogate pair is not a character, and cannot be written anywhere; whole pairs are passed over.
 HALF_SURROGATE = re.compile(
     r"\\\\|(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -30,39 +34,65 @@ def read_json(text: str, what: str) -> Any:
         raise CannotReadError(f"{what} is {len(text)} characters long")
     if not text.strip():
         raise CannotReadError(f"{what} is empty")
+    _require_few_marks(text, what, MAX_VALUES)
     try:
         return json.loads(
-            readable(text, what), parse_float=Decimal, parse_constant=_refuse, object_pairs_hook=_once
+            readable(text, what),
+            parse_int=_integer,
+            parse_float=_decimal,
+            parse_constant=_refuse,
+            object_pairs_hook=_once,
         )
     except (ValueError, RecursionError) as error:
         raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from error
 
 
-def read_answer(text: str, what: str) -> dict[str, Any]:
+def read_answer(
+    text: str, what: str, *, characters: int = LARGEST, values: int = MAX_VALUES
+) -> dict[str, Any]:
     """The JSON object that a node answered with. What is not a character in it stands as U+FFFD.
 
-    Raises CannotReadError where it is too long, too deep, no JSON object, or holds a number that is none.
+    Raises CannotReadError where it is too long, too deep, has too many ``values``, is no JSON object, or
+    holds a number that is none.
     """
-    if len(text) > LARGEST:
+    if len(text) > characters:
         raise CannotReadError(f"{what} is {len(text)} characters long")
+    _require_few_marks(text, what, values)
     if "\\ud" in text or "\\uD" in text:
         text = HALF_SURROGATE.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise CannotReadError(f"{what} is not whole JSON: {str(error)[:120]}") from None
+        raise CannotReadError(f"{what} is not whole JSON: {one_line(str(error), 120)}") from None
     if not isinstance(found, dict):
-        raise CannotReadError(f"{what} is not JSON object")
-    _require_bounded(found, what)
+        raise CannotReadError(f"{what} is no JSON object")
+    _require_bounded(found, what, values)
     return found
 
 
-def _require_bounded(document: dict[str, Any], what: str) -> None:
+def _require_few_marks(text: str, what: str, values: int) -> None:
+    """Counts commas and brackets outside of strings: before a document is made of them, which takes more."""
+    most = 2 * values  # a value may have two: its comma, and its bracket
+    if sum(map(text.count, ",[{")) <= most:
+        return
+    bare = text.replace("\\\\", "").replace('\\"', "")
+    few_strings = bare.count('"') <= 2 * most  # a name and a text for each value
+    if not few_strings or sum(sum(map(part.count, ",[{")) for part in bare.split('"')[::2]) > most:
+        raise CannotReadError(f"{what} has more than {values} values")
+
+
+def _require_bounded(document: dict[str, Any], what: str, values: int) -> None:
     level: list[Any] = [document]
+    count = 0
     for _ in range(MAX_DEPTH):
         inner = [each for value in level for each in (value.values() if type(value) is dict else value)]
+        count += len(inner)
+        if count > values:
+            raise CannotReadError(f"{what} has more than {values} values")
         if any(type(each) is float and not math.isfinite(each) for each in inner):
             raise CannotReadError(f"{what} holds a number that is not finite")
+        if any(type(each) is int and abs(each) > MAX_INTEGER for each in inner):
+            raise CannotReadError(f"{what} holds a number beyond 2^64")
         level = [each for each in inner if type(each) is dict or type(each) is list]
         if not level:
             return
@@ -75,6 +105,22 @@ def member(document: Any, name: str, kind: type[T], what: str) -> T:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise CannotReadError(f"{what} does not say {name!r} as it should")
     return value
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if abs(number) > MAX_INTEGER:
+        raise ValueError("a number is beyond 2^64")
+    return number
+
+
+def _decimal(text: str) -> Decimal:
+    """As printed; the exponent of an honest figure is that of a float: of others int() has gigabytes."""
+    number = Decimal(text)
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or max(abs(exponent), abs(number.adjusted())) > MAX_EXPONENT:
+        raise ValueError("a number has an exponent beyond 400")
+    return number
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -16,12 +16,16 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
+# The same of ASCII, for a quick look: most texts have none.
+_ASCII_CONTROLS = bytes(code for code in range(128) if _CONTROLS.match(chr(code)))
 
 
 def plain_text(text: str) -> str:
     """The text without control sequences and control characters; newlines and tabs stay."""
-    if text.isascii() and text.isprintable():
-        return text
+    if text.isascii():
+        raw = text.encode()
+        if len(raw.translate(None, _ASCII_CONTROLS)) == len(raw):
+            return text
     return _CONTROLS.sub("", _SEQUENCES.sub("", text))
 
 

@@ -11,9 +11,14 @@ from clustercheck.evidence import comparison
 from clustercheck.evidence.cluster import GPUS_IDLE, Evidence
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.model import JobOutcome
+from clustercheck.parse.bounded import cut
+from clustercheck.parse.plain_text import one_line, shortened
 from clustercheck.parse.reading import CannotReadError, program_output
 from clustercheck.result.document import plain
 
+MAX_TEXT = 300
+MAX_NODE = 32 * 1024  # characters; sixteen GPUs and as many adapters have a tenth of it
+MAX_SAID = 1000
 _VERSION = re.compile(r"\b(\d+\.\d+(?:\.\d+)*)\b")
 
 
@@ -24,7 +29,10 @@ def describe(evidence: Evidence, *, only: Sequence[str] = ()) -> dict[str, Any]:
     """
     described = {
         "image": evidence.spec.image,
-        "nodes": {name: _node(evidence.nodes[name]) for name in evidence.reachable},
+        "nodes": {
+            name: cut(_node(evidence.nodes[name]), text=MAX_TEXT, characters=MAX_NODE)
+            for name in evidence.reachable
+        },
         "excluded": {node.name: node.excluded for node in evidence.spec.nodes if node.excluded},
         "left_out": dict(evidence.left_out),
         "jobs": {name: _job(outcome) for name, outcome in evidence.jobs.items()},
@@ -74,10 +82,9 @@ def _job(outcome: JobOutcome) -> dict[str, Any]:
 
 
 def _said(outcome: JobOutcome, key: str) -> str | None:
-    lines = sorted(
-        {str((rank.verdict or {}).get(key)) for rank in outcome.ranks if (rank.verdict or {}).get(key)}
-    )
-    return ", ".join(lines) or None
+    told = [(rank.verdict or {}).get(key) for rank in outcome.ranks]
+    lines = sorted({one_line(each, MAX_TEXT) for each in told if isinstance(each, str) and each})
+    return shortened(", ".join(lines), MAX_SAID) or None
 
 
 def _node(node: NodeEvidence) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fuzz.targets.nodes import TARGETS
 from tests.support.examples import examples
 from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records, run
 
@@ -18,8 +20,10 @@ from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import EmptyAnswer, PrepareAnswer, StartAnswer, WaitAnswer
 from clustercheck.launch.transport import Completed
 from clustercheck.parse.document import LARGEST, MAX_DEPTH, read_answer
+from clustercheck.parse.nccl_tests_text import parse_nccl_tests
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.samples import sample
+from clustercheck.samples.nccl_tests import table
 
 HOSTILE = {
     "open brackets": "[[[[" * 50_000,
@@ -148,3 +152,42 @@ def test_depth_is_limited() -> None:
     assert read_answer(nested(MAX_DEPTH), "it")
     with pytest.raises(CannotReadError, match="deep"):
         read_answer(nested(MAX_DEPTH + 1), "it")
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("probe-record", json.dumps({**sample.probe_record(2), "nics": [{"name": ["x"], "mtu": 1500}]})),
+        ("probe-record", json.dumps({**sample.probe_record(2), "mounts": [{"path": [["x"]]}]})),
+        (
+            "probe-record",
+            json.dumps({**sample.probe_record(2), "pci": [{"address": {}, "vendor": []}] * 5000}),
+        ),
+        ("rank-record", "all_reduce\n[1]"),
+        (
+            "rank-record",
+            'pairs\n{"verdict": {"trials": [{"ranks": [[]], "round": {}}]}, "end": {"exit_code": 0}}',
+        ),
+        ("launcher-prepare", "[1]"),
+        ("launcher-wait", '{"ok": true, "ranks": {"1": {"verdict": {"because": [[]]}}}}'),
+    ],
+)
+def test_one_node_that_says_this_changes_nothing_for_the_others(target: str, said: str) -> None:
+    TARGETS[target].run(said.encode())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_honest_nodes_say_changes_nothing(name: str) -> None:
+    target = TARGETS[name]
+    for seed in target.seeds()[:2]:
+        target.run(seed)
+
+
+def test_a_rank_that_names_millions_of_gpus_takes_no_memory() -> None:
+    text = table("all_reduce", ["gpu02"], 8, 200.0)
+    tracemalloc.start()
+    with pytest.raises(CannotReadError, match="8 ranks that are not the 8000000 asked for"):
+        parse_nccl_tests(text, "all_reduce", 8_000_000)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2_000_000

@@ -61,7 +61,7 @@ class Nodes:
                     "removed": [],
                 }
             case "start":
-                return {"container": f"c-{node}", "directory": f"/var/lib/clusterctl/jobs/r/{request['job']}"}
+                return {"container": f"c-{node}"}
             case "wait":
                 return self.ended(request["ranks"], {"ok": True, "because": ""})
             case "stop":

@@ -66,7 +66,7 @@ def test_a_job_starts_detached_with_its_files_for_root_alone(docker, capsys, tmp
     (docker / "answer-run").write_text("Unable to find image locally\nabc123\n")
     answer = ask(capsys, **START)
     directory = tmp_path / "jobs" / "r1" / "all-reduce"
-    assert answer == {"ok": True, "container": "abc123", "directory": str(directory)}
+    assert answer == {"ok": True, "container": "abc123"}
     assert (directory / "rank.py").read_text() == "print()"
     assert (directory / "backends" / "paddle.py").read_text() == "pass"
     assert (

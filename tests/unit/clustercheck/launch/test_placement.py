@@ -102,3 +102,47 @@ def test_finding_a_nodes_ranks_takes_time_linear_in_the_nodes(
         return count
 
     assert asked(64) <= 2 * asked(32)
+
+
+def test_one_node_with_another_framework_is_the_odd_one_out_of_three() -> None:
+    refused = find_unfit_nodes([report("gpu01", framework="9.9"), report("gpu02"), report("gpu03")])
+    assert [r.node for r in refused] == ["gpu01"]
+    assert refused[0].because.endswith("9.9 lacks CUDA, there 3.3.1 lacks CUDA")
+
+
+DECLARED = {"gpu01": "192.0.2.1", "gpu02": "192.0.2.2", "gpu03": "gpu03.example", "registry01": "192.0.2.9"}
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("192.0.2.2", ""),
+        ("198.51.100.7", ""),
+        ("192.0.2.1", "it reports 192.0.2.1 as its own, which is declared for gpu01"),
+        ("192.0.2.9", "it reports 192.0.2.9 as its own, which is declared for registry01"),
+        ("127.0.0.1", "no other node reaches it"),
+        ("224.0.0.1", "no other node reaches it"),
+        ("0.0.0.0", "no other node reaches it"),  # noqa: S104 - what a node says
+        ("169.254.169.254", "no other node reaches it"),
+        ("255.255.255.255", "no other node reaches it"),
+    ],
+)
+def test_a_node_may_not_send_the_others_elsewhere(address: str, told: str) -> None:
+    reports = [report("gpu01"), replace(report("gpu02"), address=address), report("gpu03")]
+    refused = {outcome.node: outcome.because for outcome in find_unfit_nodes(reports, DECLARED)}
+    assert list(refused) == (["gpu02"] if told else [])
+    assert told in refused.get("gpu02", "")
+
+
+def test_two_nodes_that_claim_one_address_are_both_named() -> None:
+    reports = [report("gpu01"), *(replace(report(n), address="198.51.100.7") for n in ("gpu02", "gpu03"))]
+    refused = {outcome.node: outcome.because for outcome in find_unfit_nodes(reports, DECLARED)}
+    assert refused == dict.fromkeys(
+        ("gpu02", "gpu03"), "gpu02 and gpu03 report the same address 198.51.100.7"
+    )
+
+
+def test_an_address_of_loopback_is_right_for_a_node_alone_and_where_it_is_declared() -> None:
+    alone = replace(report("gpu01"), address="127.0.0.1")
+    assert find_unfit_nodes([alone], DECLARED) == []
+    assert find_unfit_nodes([alone, report("gpu02")], {**DECLARED, "gpu01": "127.0.0.1"}) == []

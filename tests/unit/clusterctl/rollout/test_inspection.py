@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from typing import Any
+
+import pytest
 
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.transport import Completed, NodeUnreachableError
@@ -73,3 +77,29 @@ def test_a_dead_host_takes_no_other_with_it():
     first, second = inspect(["gpu01", "gpu02"], Wire(), gpu_nodes=["gpu01", "gpu02"], image=image)
     assert (first.driver_loaded, first.driver_installed, first.image) == ("580.95.05", "580.95.05", False)
     assert second == HostStatus("gpu02", unreachable="it does not answer")
+
+
+@pytest.mark.parametrize(
+    "lease", [{}, {"run": ["r"]}, {"run": "\x1b[2Jr" * 900, "who": 1, "x": "y"}, {"run": {"a": "b"}}]
+)
+def test_a_lease_of_any_form_has_its_texts(lease: dict[str, Any]) -> None:
+    found = status_of(NodeEvidence("gpu01", {**RAW, "busy": {"lease": lease}}), None, wants_image=False).lease
+    assert found is not None
+    assert list(found) == ["run", "what", "who", "where", "since"]
+    assert all(len(text) <= 200 and "\x1b" not in text for text in found.values())
+
+
+@pytest.mark.parametrize("said", ["\x1b]52;c;cm0=\x07", "x" * 5_000_000, "\n" * 100, ["x"], {"a": "b"}])
+def test_a_status_is_short_and_plain_whatever_a_host_says(said: object) -> None:
+    raw = {
+        "host": {"kernel": said, "os": {"PRETTY_NAME": said}},
+        "module": {"version": said},
+        "fabric_manager": {"unit": {"LoadState": "loaded", "ActiveState": said}, "version": said},
+        "toolkit": {"rc": 0, "stdout": "1." + "1" * 5000},
+        "docker": {"rc": 0, "stdout": f'{{"ServerVersion":"{said}"}}'},
+        "busy": {"reasons": said},
+    }
+    found = status_of(NodeEvidence("gpu01", raw), Completed(0, f"driver={said}\n", ""), wants_image=True)
+    texts = [value for value in asdict(found).values() if isinstance(value, str)]
+    assert sum(map(len, texts)) < 2000
+    assert not any("\x1b" in text or "\n" in text for text in texts)
