@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import Answer, UnreadableError, read_document
+from clusterctl.registry.oci.answers import ForeignDocument, UnreadableError, read_document
 from clusterctl.registry.oci.client import PIECE
 from clusterctl.registry.oci.manifest import MAX_LAYERS, Blob
 
@@ -76,19 +76,19 @@ class _Member(tarfile.TarInfo):
         return found
 
 
-class _SavedManifest(Answer):
+class _SavedManifest(ForeignDocument):
     """The one entry of an archive's manifest.json."""
 
     Config: str
     Layers: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
 
 
-class _RootFs(Answer):
+class _SavedRootFs(ForeignDocument):
     diff_ids: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
 
 
-class _Configuration(Answer):
-    rootfs: _RootFs
+class _Configuration(ForeignDocument):
+    rootfs: _SavedRootFs
 
 
 _MANIFESTS = TypeAdapter(Annotated[tuple[_SavedManifest], Field()])
