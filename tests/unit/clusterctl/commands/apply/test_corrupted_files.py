@@ -67,8 +67,8 @@ def state(cluster: ClusterDirectory, no_terminal: None) -> dict[str, Path]:
     with run.journal.open("a") as stream:
         stream.write('{"at": "x", "type": "job_started", "job": "a", "node": "gpu01", "container": "c"}\n')
     document = Document(
-        run=run.id, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c", suite="quick",
-        coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={},
+        run=run.id, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c",
+        suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={},
     )  # fmt: skip
     files.write_all(run, document)
     store.finish(run, 0, {"verdict": "pass"})
@@ -129,13 +129,11 @@ def test_all_commands_work_without_damage(state, clusterctl, capsys) -> None:
 def test_a_damaged_file_is_explained_or_omitted(state, clusterctl, capsys, name: str) -> None:
     path = state[name]
     content, mode = path.read_bytes(), path.stat().st_mode & 0o777
-    for how, damage in DAMAGE.items():
+    for damage in DAMAGE.values():
         for words in COMMANDS[name]:
             restore(path, content, mode)
             damage(path)
             ends_well(clusterctl, words, capsys)
-    restore(path, content, mode)
-    assert how
 
 
 @pytest.fixture
