@@ -25,7 +25,7 @@ def times(directory: ClusterDirectory) -> dict[str, datetime]:
 def acknowledge(directory: ClusterDirectory, nodes: Iterable[str]) -> datetime:
     """What the kernel said on these nodes until now is seen to; returns the time, in UTC."""
     now = datetime.now(UTC).replace(microsecond=0)
-    entry = _Entry(since=now.isoformat(), by=operator())
+    entry = _AcknowledgedNode(since=now.isoformat(), by=operator())
     with locked(directory):
         known = {**_entries(directory), **dict.fromkeys(nodes, entry)}
         records = {node: one.model_dump() for node, one in known.items()}
@@ -41,7 +41,7 @@ def _moment(text: str) -> datetime:
     return when
 
 
-class _Entry(Record):
+class _AcknowledgedNode(Record):
     since: WrittenText
     by: WrittenText = ""
 
@@ -52,10 +52,12 @@ class _Entry(Record):
         return since
 
 
-_FORM: TypeAdapter[dict[WrittenText, _Entry] | None] = TypeAdapter(dict[WrittenText, _Entry] | None)
+_FORM: TypeAdapter[dict[WrittenText, _AcknowledgedNode] | None] = TypeAdapter(
+    dict[WrittenText, _AcknowledgedNode] | None
+)
 
 
-def _entries(directory: ClusterDirectory) -> dict[str, _Entry]:
+def _entries(directory: ClusterDirectory) -> dict[str, _AcknowledgedNode]:
     try:
         return read_yaml(directory.acknowledged_file, _FORM) or {}
     except FileNotFoundError:

@@ -14,6 +14,7 @@ from clusterctl.cluster.trust import trusted_users
 OTHERS_MAY_READ = 0o077
 OTHERS_MAY_WRITE = 0o022
 CHUNK_BYTES = 1 << 20
+MAX_CERTIFICATES_BYTES = 4 << 20  # the authorities that a system trusts have 200 KiB
 
 
 class UnusableFileError(Exception):

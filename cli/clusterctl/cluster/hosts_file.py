@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.settings import yaml_nodes
 from clusterctl.cluster.settings.hosts import HOST_NAME, expand
@@ -24,10 +25,10 @@ BY_HAND = "Change hosts.yml by hand; clusterctl hosts list shows the result."
 def read_text(directory: ClusterDirectory) -> str:
     """The inventory file. Raises ClusterctlError (``hosts-file.unreadable``)."""
     try:
-        return directory.hosts_file.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_bounded_text(directory.hosts_file, yaml_nodes.MAX_BYTES)
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the inventory file cannot be read: {error}",
+            f"the inventory file cannot be read: {reason(error)}",
             code="hosts-file.unreadable",
             where=str(directory.hosts_file),
         ) from error

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
+from clustercheck.parse.plain_text import plain_text
 from clusterctl.cluster import bounded_yaml
 from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text
 
@@ -20,7 +21,7 @@ SCALARS = (str, int, float, date)
 
 
 def _written(value: object) -> object:
-    return str(value) if isinstance(value, SCALARS) else value
+    return plain_text(str(value)) if isinstance(value, SCALARS) else value
 
 
 # A text that YAML takes for a number or a date where a person omits the quotes.

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from clustercheck.parse.plain_text import plain_text
 from clusterctl import console
 from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.engine.wording import counted
@@ -80,7 +81,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         console.RESULTS.print(f"{name:<10} {value}", markup=False)
     for one in _left_containers(chosen):
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
-        console.RESULTS.print(words, markup=False)
+        console.RESULTS.print(plain_text(words), markup=False)
     if judged:
         text = terminal.render(files.load(chosen), colour=console.has_colours())
         console.write(f"\n{text}")
@@ -148,12 +149,12 @@ def ending(run: Run) -> str:
     """One phrase on how a run ended."""
     if run.finished is None:
         return str(state_of(run))
-    verdict = run.summary.get("verdict")
+    verdict = plain_text(str(run.summary.get("verdict") or ""))
     if verdict:
         named = run.summary.get("culprits")
-        culprits = ", ".join(map(str, named)) if isinstance(named, list) else ""
-        return f"{verdict}: {culprits}" if culprits else str(verdict)
+        culprits = plain_text(", ".join(map(str, named))) if isinstance(named, list) else ""
+        return f"{verdict}: {culprits}" if culprits else verdict
     changed, failed = run.summary.get("changed"), run.summary.get("failed")
     if changed is not None:
-        return f"{changed} changed, {failed or 0} failed"
+        return plain_text(f"{changed} changed, {failed or 0} failed")
     return "interrupted" if run.exit_code == 130 else ""

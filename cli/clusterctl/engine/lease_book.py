@@ -33,12 +33,12 @@ class LeaseEntry:
     hosts: tuple[str, ...]
 
 
-class _BookEntry(Record):
+class _LeaseRecord(Record):
     lease: dict[str, Any]
     hosts: tuple[str, ...]
 
 
-_FORM = TypeAdapter(tuple[_BookEntry, ...])
+_FORM = TypeAdapter(tuple[_LeaseRecord, ...])
 
 
 def entries(directory: ClusterDirectory) -> list[LeaseEntry]:

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 
+from clustercheck.parse.plain_text import plain_text
 from clusterctl import console
 from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import ClusterDirectory, state_access
@@ -26,6 +27,8 @@ from clusterctl.runs import chain
 RUN_FILE = "run.json"
 JOURNAL = "journal.jsonl"
 MAX_PID = 2**31 - 1
+# What is printed wherever runs are listed.
+Line = Annotated[str, AfterValidator(plain_text)]
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,13 @@ class RunRecord:
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True)
 
     id: str
-    kind: str
-    arguments: tuple[str, ...]
-    started: str
-    operator: str
-    controller: str
+    kind: Line
+    arguments: tuple[Line, ...]
+    started: Line
+    operator: Line
+    controller: Line
     pid: Annotated[int, Field(gt=0, le=MAX_PID)]
-    finished: str | None = None
+    finished: Line | None = None
     exit_code: int | None = None
     summary: Mapping[str, Any] = field(default_factory=dict)
 

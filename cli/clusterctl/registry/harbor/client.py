@@ -16,6 +16,7 @@ import httpx
 from pydantic import SecretStr
 
 from clustercheck.parse.plain_text import one_line
+from clusterctl.cluster.bounded_file import MAX_CERTIFICATES_BYTES, UnusableFileError, read_bounded, reason
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
 from clusterctl.registry.harbor.answers import ErrorsAnswer, HarborObject, read, read_count, read_list
 from clusterctl.registry.harbor.api_errors import READ_ONLY, denied, of_certificate, read_only, unreachable
@@ -310,10 +311,11 @@ def _trust(access: Access) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if access.authority is not None:
         try:
+            read_bounded(access.authority, MAX_CERTIFICATES_BYTES)  # OpenSSL would wait for a FIFO
             context.load_verify_locations(cafile=access.authority)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, UnusableFileError) as error:
             raise ClusterctlError(
-                f"the authority of Harbor's certificate cannot be read: {error}",
+                f"the authority of Harbor's certificate cannot be read: {reason(error)}",
                 code="registry.api-certificate",
                 where=str(access.authority),
                 hint="Set registry_api_ca_file to a file in PEM.",

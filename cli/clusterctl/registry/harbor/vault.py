@@ -165,8 +165,8 @@ class _Robot(BaseModel):
 
 class _Content(BaseModel):
     robots: dict[Annotated[str, Field(pattern=r"^[^/\x00]+$")], _Robot]
-    fingerprints: dict[str, str]
-    key: Annotated[str, Field(min_length=1)]
+    fingerprints: dict[str, Annotated[str, Field(pattern="^[0-9a-f]+$")]]
+    key: Annotated[str, Field(pattern="^[0-9a-f]+$")]
 
 
 def _read(path: Path) -> dict[str, Any]:

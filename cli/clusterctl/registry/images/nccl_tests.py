@@ -11,6 +11,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+
 FILE = "nccl-tests.tar.gz.base64"
 SCRIPT = "build-nccl-tests.sh"
 URL = re.compile(r"https?://[^\s@'\"\\\\$`;&|<>()]+")
@@ -59,10 +61,9 @@ def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     if "://" in source or not source:
         raise NotDeclaredWellError("nccl_tests needs a source: a URL without a password, or a file")
     try:
-        with (root / Path(source).expanduser()).open("rb") as stream:
-            content = stream.read(LARGEST + 1)
-    except OSError as error:
-        raise NotDeclaredWellError(f"the source of nccl_tests cannot be read: {error}") from None
+        content = read_bounded(root / Path(source).expanduser(), LARGEST)
+    except (OSError, UnusableFileError) as error:
+        raise NotDeclaredWellError(f"the source of nccl_tests cannot be read: {reason(error)}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise NotDeclaredWellError(f"{source} is not the archive with this sha256")
     return NcclTests(sha256, content=content)

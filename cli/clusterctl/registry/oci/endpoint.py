@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 
+from clusterctl.cluster.bounded_file import MAX_CERTIFICATES_BYTES, UnusableFileError, read_bounded, reason
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import with_deadlines
 from clusterctl.registry.oci.errors import RegistryError
@@ -69,10 +70,11 @@ def trust(authorities: tuple[Path, ...]) -> ssl.SSLContext:
     context = ssl.create_default_context()
     for file in authorities:
         try:
+            read_bounded(file, MAX_CERTIFICATES_BYTES)  # OpenSSL would wait for a FIFO
             context.load_verify_locations(cafile=str(file))
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, UnusableFileError) as error:
             raise RegistryError(
-                f"the authority's certificate cannot be read: {error.strerror or error}",
+                f"the authority's certificate cannot be read: {reason(error)}",
                 code="images.certificate",
                 where=str(file),
             ) from None

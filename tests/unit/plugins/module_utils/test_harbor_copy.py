@@ -192,3 +192,15 @@ def test_a_load_that_is_cut_off_has_committed_nothing(
     with pytest.raises(EOFError):
         harbor_dump.load(tmp_path / "d.gz", 20)
     assert b"COMMIT" not in (tmp_path / "came").read_bytes()
+
+
+def test_what_a_container_planted_is_not_written_through_when_files_come_back(volume: Volume) -> None:
+    path = volume.put("secret/keys/secretkey", b"kept")
+    volume.copy("backup")
+    victim = volume.root / "victim"
+    victim.write_bytes(b"the host's")
+    path.unlink()
+    path.with_name(".secretkey.new").symlink_to(victim)
+    harbor_copy.put_back(volume.root / "backup", volume.data)
+    assert (path.read_bytes(), victim.read_bytes()) == (b"kept", b"the host's")
+    assert not path.is_symlink()

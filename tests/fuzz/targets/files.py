@@ -1,0 +1,349 @@
+"""Files of a cluster directory that anything may have been done to, read by the commands that need them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from pydantic import SecretStr
+from tests.fuzz.target import Target
+
+from clustercheck.model import Coverage
+from clustercheck.result.document import Document
+from clusterctl import main
+from clusterctl.cluster import acknowledged, bounded_yaml, inventory, known_hosts, lock, quarantine
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.known_hosts import HostKey
+from clusterctl.cluster.settings.hosts import expand
+from clusterctl.engine import lease_book
+from clusterctl.engine.events import JobFinished, JobStarted
+from clusterctl.engine.journal import Journal
+from clusterctl.engine.lease import lease_of
+from clusterctl.engine.recovery import left_behind
+from clusterctl.errors import ClusterctlError, ExplainedError
+from clusterctl.registry.harbor.vault import Vault
+from clusterctl.registry.images import mirrored
+from clusterctl.report import baselines, files
+from clusterctl.rollout.drift.calls import Call
+from clusterctl.rollout.drift.records import DriftRecord, load_record, save_record
+from clusterctl.runs.events import EventLog
+from clusterctl.runs.store import RunStore
+
+NO_PID = 2**22 + 1  # of a controller that has died
+GOOD_CODES = (0, 1, 2, 3)
+# Ends where it asks whether to disturb jobs, with all that it reads here read.
+VALIDATE = ("validate", "--since-ack", "--force-busy")
+HOSTS = """\
+all:
+  vars:
+    ansible_user: root
+  children:
+    gpu_nodes:
+      vars: &shared {hardware_gpu_count: 8, hardware_gpu_model: "H100 {{ site_name | default('x') }}"}
+      hosts:
+        gpu[01:02]: {ansible_host: "10.0.0.{{ 1 + 1 }}"}
+        gpu03:
+          ansible_host: 10.0.0.3
+          ansible_port: "{{ 22 }}"
+    registry:
+      hosts:
+        registry01: {ansible_host: 10.0.0.9}
+"""
+SETTINGS = """\
+cluster_name: site
+site_own: {a: [1, text, 2.5, null, true], b: "{{ inventory_hostname }} of {{ groups['gpu_nodes'] | first }}"}
+training_image_source: docker.io/a/b
+training_image_tag: "1"
+training_image_repository: "a/{{ cluster_name }}"
+nvidia_driver_branch: "580"
+validation_mounts: [{path: /data, type: nfs4}]
+validation_exclusions:
+  - {check: xid, node: gpu01, who: me, why: known, until: "2026-12-01"}
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster directory with one of each file."""
+
+    directory: ClusterDirectory
+    run: Path
+
+    @property
+    def store(self) -> RunStore:
+        """Its runs."""
+        return RunStore(self.directory)
+
+
+@cache
+def site() -> Site:
+    """Made once a process, in a place of its own, which ends with it."""
+    keep = tempfile.TemporaryDirectory(prefix="clusterctl-fuzz-")
+    _KEPT.append(keep)
+    directory = ClusterDirectory(Path(keep.name).resolve())
+    directory.hosts_file.write_text(HOSTS)
+    for name in ("group_vars", "host_vars"):
+        (directory.root / name).mkdir()
+    (directory.group_vars / "all.yml").write_text(SETTINGS)
+    run = replace(RunStore(directory).create("apply", ["--limit", "gpu01"]), pid=NO_PID)
+    RunStore(directory).annotate(run, {"verdict": "fail", "culprits": ["gpu01"]})
+    document = Document(
+        run=run.id, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c",
+        suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={"nodes": {}},
+    )  # fmt: skip
+    files.write_all(run, document)
+    baselines.save(directory, replace(document, coverage=Coverage(1, 1, 0, 0, 0)))
+    with Journal(run.journal) as journal:
+        journal.write(JobStarted(1.0, "gpu01", "j1.2", limit_s=5))
+        journal.write(JobStarted(1.0, "gpu02", "j3.4"))
+        journal.write(JobFinished(2.0, "gpu01", "j1.2", rc=0))
+    log = EventLog(run.journal)
+    log.write({"type": "job_started", "job": "a", "node": "gpu01", "container": "c" * 64})
+    log.close()
+    acknowledged.acknowledge(directory, ["gpu01", "gpu02"])
+    quarantine.put(directory, "gpu02", "broken", until="2999-01-01")
+    quarantine.put(directory, "gpu03", "strange")
+    known_hosts.pin(directory, "10.0.0.2", [HostKey("ssh-ed25519", "AAAA"), HostKey("x", "y")], "ours")
+    lease_book.note(directory, lease_of(run, directory), ["gpu01"])
+    save_record(directory, DriftRecord("gpu01", "r", "i", (Call("", "t", "module", "file", {}),), {"a": "b"}))
+    lock.write(directory, _lock())
+    mirrored.remember(directory, mirrored.Brought("r", "a/b", "sha256:" + "0" * 64, "n", "t", "now", ("m",)))
+    vault = Vault(directory.secrets / "registry-robots.json")
+    vault.begin("nodes", SecretStr("Secret12345"), now=datetime(2026, 1, 1, tzinfo=UTC))
+    vault.done("nodes", "robot$nodes", 7)
+    vault.given("endpoint", SecretStr("x"), "stamp")
+    vault.save()
+    made = Site(directory, run.directory)
+    good = dict.fromkeys((("hosts", "list"), ("runs", "show"), ("report",)), 0)
+    for of_a_command, expected in {**good, VALIDATE: 2}.items():
+        said = io.StringIO()
+        with played(said, io.StringIO()):
+            code = main.run(["-C", str(directory.root), *of_a_command])
+        assert code == expected, said.getvalue()
+    assert "validate.not-confirmed" in said.getvalue(), said.getvalue()
+    return made
+
+
+_KEPT: list[object] = []
+
+
+def _lock() -> lock.Lock:
+    digest = "sha256:" + "0" * 64
+    blob = lock.LockedBlob(digest=digest, size=7)
+    image = lock.LockedImage(
+        name="training", source="docker.io/a/b:1", target="a/site", tag="1", digest=digest,
+        platforms=("linux/amd64",), manifest=digest, config=blob, layers=(blob,),
+        drivers=(("580", "581"),),
+    )  # fmt: skip
+    return lock.Lock(driver="580", images=(image,))
+
+
+def _listing(directory: ClusterDirectory) -> dict[str, Any]:
+    """As Ansible would list the inventory, of groups and their variables alone."""
+    hostvars: dict[str, dict[str, Any]] = {}
+    listing: dict[str, Any] = {"_meta": {"hostvars": hostvars}}
+    everywhere: dict[str, Any] = {}
+    for file in (directory.group_vars / "all.yml",):
+        everywhere |= bounded_yaml.load(file.read_text()) or {}
+
+    def add(name: str, group: Any, inherited: Mapping[str, Any]) -> None:
+        group = group or {}
+        variables = {**inherited, **(group.get("vars") or {})}
+        hosts = [(one, own or {}) for key, own in (group.get("hosts") or {}).items() for one in expand(key)]
+        listing[name] = {"hosts": [one for one, _ in hosts], "children": list(group.get("children") or {})}
+        for one, own in hosts:
+            hostvars[one] = {**hostvars.get(one, {}), **variables, **own}
+        for child, content in (group.get("children") or {}).items():
+            add(child, content, variables)
+
+    try:
+        for name, group in (bounded_yaml.load(directory.hosts_file.read_text()) or {}).items():
+            add(name, group, everywhere)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ClusterctlError("Ansible cannot read the inventory", code="inventory.unreadable") from error
+    listing.setdefault("all", {"children": [name for name in listing if name not in ("_meta", "all")]})
+    return listing
+
+
+@contextlib.contextmanager
+def played(said: io.StringIO, shown: io.StringIO) -> Iterator[None]:
+    """No Ansible, no terminal, and what is printed in memory."""
+    inventory.forget_cached()
+    with (
+        mock.patch("clusterctl.cluster.inventory._listing", _listing),
+        mock.patch.object(sys, "stdin", io.StringIO()),
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(said),
+    ):
+        yield
+
+
+def command(*words: str) -> None:
+    """One command: it ends with one of four codes, it is no bug, and nothing of it acts on a terminal."""
+    said, shown = io.StringIO(), io.StringIO()
+    with played(said, shown):
+        code = main.run(["-C", str(site().directory.root), *words])
+    assert code in GOOD_CODES, f"{words}: exit {code}\n{said.getvalue()}"
+    assert "internal.bug" not in said.getvalue(), f"{words}: {said.getvalue()}"
+    require_plain(said.getvalue())
+    require_plain(shown.getvalue())
+
+
+def require_plain(text: str) -> None:
+    """Fail where a character would act on the terminal."""
+    acting = {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\n\t"}
+    assert not acting, f"control characters: {sorted(map(ascii, acting))}"
+
+
+def function(call: Callable[[], object]) -> None:
+    """One function: it returns, or raises an error that is explained."""
+    said = io.StringIO()
+    with played(said, io.StringIO()), contextlib.suppress(ExplainedError):
+        call()
+    require_plain(said.getvalue())
+
+
+def _of(path: Callable[[], Path], *reads: Callable[[], object]) -> Target:
+    """A target of one file; it is as it was after each run. YAML is also a seed as JSON, which it may be."""
+
+    def seeds() -> list[bytes]:
+        good = path().read_bytes()
+        if path().suffix not in (".yml", ".lock"):
+            return [good]
+        return [good, json.dumps(bounded_yaml.load(good.decode()), default=str).encode()]
+
+    def run(data: bytes) -> None:
+        file = path()
+        good, mode = file.read_bytes(), file.stat().st_mode & 0o777
+        try:
+            for read in reads:
+                file.write_bytes(data)
+                read()
+        finally:
+            file.unlink(missing_ok=True)
+            file.write_bytes(good)
+            file.chmod(mode)
+
+    return Target(path.__name__, seeds, run)
+
+
+def words(*of_a_command: str) -> Callable[[], None]:
+    """The command, to be called."""
+    return lambda: command(*of_a_command)
+
+
+def run_json() -> Path:
+    return site().run / "run.json"
+
+
+def journal() -> Path:
+    return site().run / "journal.jsonl"
+
+
+def result_json() -> Path:
+    return site().run / "result.json"
+
+
+def baseline() -> Path:
+    return site().directory.baseline_file
+
+
+def lock_file() -> Path:
+    return lock.path(site().directory)
+
+
+def quarantined() -> Path:
+    return site().directory.quarantine_file
+
+
+def acknowledgements() -> Path:
+    return site().directory.acknowledged_file
+
+
+def host_keys() -> Path:
+    return site().directory.known_hosts
+
+
+def leases() -> Path:
+    return site().directory.state / "leases.json"
+
+
+def drift_record() -> Path:
+    return next((site().directory.state / "probe").glob("*.json"))
+
+
+def mirrored_images() -> Path:
+    return mirrored.path(site().directory)
+
+
+def robots() -> Path:
+    return site().directory.secrets / "registry-robots.json"
+
+
+def hosts_yml() -> Path:
+    return site().directory.hosts_file
+
+
+def group_vars() -> Path:
+    return site().directory.group_vars / "all.yml"
+
+
+def _read_robots() -> None:
+    vault = Vault(robots())
+    for key in ("nodes", "none"):
+        vault.robot(key), vault.is_set(key, 7), vault.made(key), vault.has_password_file(key)
+    vault.knows("endpoint", SecretStr("x"), "stamp")
+    vault.save()
+
+
+def _change_host_keys() -> None:
+    known_hosts.pinned(site().directory, "10.0.0.2")
+    known_hosts.forget(site().directory, "10.0.0.2")
+
+
+def _left_behind() -> None:
+    store = site().store
+    ours = replace(store.create("plan", []))
+    try:
+        left_behind(store, ours)
+    finally:
+        ours.path("run.json").unlink()
+        ours.directory.rmdir()
+
+
+READING = (words("runs", "list"), words("runs", "list", "--json"), words("runs", "show"), words("report"))
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        _of(run_json, *READING, lambda: function(_left_behind)),
+        _of(journal, words("runs", "show"), lambda: function(_left_behind)),
+        _of(
+            result_json,
+            words("report"),
+            words("report", "--format", "junit"),
+            words("runs", "show", "--json"),
+        ),
+        _of(baseline, words(*VALIDATE)),
+        _of(lock_file, words(*VALIDATE)),
+        _of(quarantined, words("hosts", "list"), words("hosts", "release", "gpu02")),
+        _of(acknowledgements, words(*VALIDATE), words("validate", "--acknowledge", "gpu01")),
+        _of(host_keys, words("hosts", "list"), lambda: function(_change_host_keys)),
+        _of(leases, lambda: function(lambda: lease_book.entries(site().directory))),
+        _of(drift_record, lambda: function(lambda: load_record(site().directory, "gpu01"))),
+        _of(mirrored_images, lambda: function(lambda: mirrored.brought(site().directory))),
+        _of(robots, lambda: function(_read_robots)),
+        _of(hosts_yml, words("hosts", "list"), words(*VALIDATE)),
+        _of(group_vars, words("hosts", "list"), words(*VALIDATE)),
+    )
+}

@@ -1,0 +1,110 @@
+"""Files of settings that have no end, or that nobody writes to: refused before Ansible opens them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clusterctl.cluster import inventory
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.opened import opened
+from clusterctl.errors import ClusterctlError
+
+from .cluster_directories import cluster, found, only
+
+FILES = (
+    "hosts.yml",
+    "group_vars/all.yml",
+    "group_vars/all/more.yml",
+    "host_vars/gpu01.yml",
+    "host_vars/gpu01",
+)
+
+
+def a_fifo_elsewhere(path: Path) -> None:
+    os.mkfifo(path.parent / ".elsewhere")
+    path.symlink_to(".elsewhere")
+
+
+def huge(path: Path) -> None:
+    path.write_text("---\n")
+    os.truncate(path, 1 << 40)
+
+
+@pytest.fixture
+def no_ansible(monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_directory: ClusterDirectory) -> None:
+        raise AssertionError("Ansible would read that file")
+
+    monkeypatch.setattr(inventory, "_listing", started)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("make", [os.mkfifo, a_fifo_elsewhere, huge])
+def test_a_file_without_an_end_is_refused_before_ansible_reads_it(
+    tmp_path: Path, no_ansible: None, name: str, make: Callable[[Path], None]
+) -> None:
+    directory = cluster(tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    make(path)
+    inside_a_directory = path.parent.name == "all"
+    if inside_a_directory and make is not huge:
+        assert found(directory) == [], "Ansible does not read it either"
+        return
+    with pytest.raises(ClusterctlError) as caught:
+        opened(directory.root)
+    assert caught.value.exit_code == 2
+    if path != directory.hosts_file or make is huge:
+        assert (caught.value.code, caught.value.where) == ("settings.syntax", str(path))
+        because = "at most 16000000 are read" if make is huge else "is not a regular file"
+        assert because in caught.value.what
+    else:
+        assert caught.value.code == "cluster.not-found"
+
+
+def test_a_device_is_not_trusted(tmp_path: Path, no_ansible: None) -> None:
+    directory = cluster(tmp_path)
+    directory.group_vars.mkdir()
+    (directory.group_vars / "all.yml").symlink_to("/dev/zero")
+    with pytest.raises(ClusterctlError, match="/dev/zero, which is world-writable"):
+        opened(directory.root)
+
+
+def test_files_behind_a_link_to_a_directory_are_checked_as_ansible_reads_them(tmp_path: Path) -> None:
+    directory = cluster(tmp_path / "site", group_vars__all__a="site_a: 1\n")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "b.yml").write_text("no_such_setting: 1\n")
+    (directory.group_vars / "all" / "linked").symlink_to(tmp_path / "shared")
+    file, line, sentence = only(directory)
+    assert (file, line) == ("group_vars/all/linked/b.yml", 1)
+    assert "unknown setting no_such_setting" in sentence
+
+
+@pytest.mark.parametrize("target", [".", "..", "../..", "/"])
+def test_links_that_lead_back_are_refused(tmp_path: Path, target: str) -> None:
+    directory = cluster(tmp_path, group_vars__all__a="site_a: 1\n")
+    (directory.group_vars / "all" / "again").symlink_to(target)
+    file, _line, sentence = only(directory)
+    assert file == "group_vars/all"
+    assert "lead back" in sentence
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', "\n - ", "\n ? "])
+def test_nesting_without_end_is_refused(tmp_path: Path, opening: str) -> None:
+    text = "site_a: " + opening + opening.lstrip("\n ") * 500_000
+    assert "nested more than 64 deep" in only(cluster(tmp_path, group_vars__all=text))[2]
+
+
+def test_more_values_than_any_inventory_has_are_refused(tmp_path: Path) -> None:
+    many = "site_a: [" + "a," * 600_000 + "]\n"
+    assert "holds more than 500000 values" in only(cluster(tmp_path, group_vars__all=many))[2]
+
+
+def test_a_template_that_is_longer_than_any_is_refused(tmp_path: Path) -> None:
+    long = "cluster_name: '" + "{{ 1 }}" * 20_000 + "'\n"
+    assert "more than 65536 characters" in only(cluster(tmp_path, group_vars__all=long))[2]
