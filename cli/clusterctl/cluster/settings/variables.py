@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import FALSE
@@ -22,6 +22,9 @@ REACH_SSH = ("ansible_host", "ansible_user", "ansible_ssh_host", "ansible_ssh_us
 HOST_KEY_CHECKING = ("ansible_host_key_checking", "ansible_ssh_host_key_checking")
 OWN_NAMES = f"A variable of your own starts with {SITE_PREFIX}."
 NEARLY_THE_SAME = 0.9
+KEY_FINGERPRINTS = "_repository_key_fingerprints"
+# As `gpg --show-keys` prints it, with or without blanks.
+FINGERPRINT = re.compile(r"([0-9A-Fa-f]{4} *){10}")
 
 
 def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
@@ -33,6 +36,7 @@ def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
             yield from values.check(file, option, value, key.value)
             yield from _reaching_ssh(file, option, value)
             yield from _against_host_keys(file, option, value)
+            yield from _fingerprints(file, option, value)
         else:
             yield from _unknown(file, key)
 
@@ -81,3 +85,14 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
             "Write a name or an IP address." if kind == "address" else "Write a user name.",
             "settings.value",
         )
+
+
+def _fingerprints(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    """Keys are compared by their whole fingerprints: a short key ID is easily made again."""
+    if not option.name.endswith(KEY_FINGERPRINTS) or not isinstance(value, SequenceNode):
+        return
+    for item in value.value:
+        if isinstance(item, ScalarNode) and "{" not in item.value and not FINGERPRINT.fullmatch(item.value):
+            hint = "`gpg --show-keys FILE` prints the fingerprints of a key file."
+            what = f"{item.value!r} in {option.name} is no fingerprint of 40 hexadecimal digits"
+            yield at(file, item, what, hint, "settings.value")

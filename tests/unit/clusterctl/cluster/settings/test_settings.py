@@ -146,5 +146,28 @@ def test_host_keys_cannot_be_left_unchecked(tmp_path: Path, line: str, said: str
     assert sentence.startswith(said)
 
 
+@pytest.mark.parametrize(
+    "key", ["D42D0685", "C95B321B61E88C1809C4F759DDCAE044F796ECBX", "'0x" + 40 * "1" + "'"]
+)
+def test_a_key_is_pinned_by_its_whole_fingerprint(tmp_path: Path, key: str) -> None:
+    line = f"nvidia_container_toolkit_repository_key_fingerprints: [{'AB' * 20}, {key}]\n"
+    _, _, sentence = only(cluster(tmp_path, group_vars__all=line))
+    assert "is no fingerprint of 40 hexadecimal digits" in sentence
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[C95B321B61E88C1809C4F759DDCAE044F796ECB0]",
+        "['c95b 321b 61e8 8c18 09c4  f759 ddca e044 f796 ecb0']",
+        "['{{ site_key }}']",
+        "[]",
+    ],
+)
+def test_a_fingerprint_may_be_written_as_gpg_prints_it(tmp_path: Path, value: str) -> None:
+    text = f"site_key: x\nnvidia_driver_repository_key_fingerprints: {value}\n"
+    assert found(cluster(tmp_path, group_vars__all=text)) == []
+
+
 def test_host_keys_may_be_checked_by_name(tmp_path: Path) -> None:
     assert found(cluster(tmp_path, group_vars__all="ansible_host_key_checking: true\n")) == []
