@@ -30,7 +30,7 @@ COMPANIONS = (2, 12, 13, 14, 17)
 
 
 class UnusableKeyError(ValueError):
-    """The file is no file of public keys, or one that cannot be judged; the message says why."""
+    """The file does not consist of public keys, or cannot be judged; the message says why."""
 
 
 def is_armored(content: bytes) -> bool:
@@ -50,7 +50,7 @@ def normalize(fingerprint: str) -> str:
     """A fingerprint as programs and people write it, in one form; raises ValueError."""
     found = "".join(fingerprint.split()).replace(":", "").upper()
     if not FINGERPRINT.fullmatch(found):
-        raise ValueError(f"{fingerprint!r} is no fingerprint of 40 hexadecimal digits")
+        raise ValueError(f"{fingerprint!r} is not a fingerprint of 40 hexadecimal digits")
     return found
 
 
@@ -130,7 +130,7 @@ def packets(content: bytes) -> Iterator[tuple[int, bytes]]:
             length, used = old_length(header & 3, content[position : position + 4])
         position += used
         if position + length > len(content):
-            raise UnusableKeyError("its packets are cut off")
+            raise UnusableKeyError("its packets are truncated")
         yield kind, content[position : position + length]
         position += length
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import FALSE
 from clusterctl.cluster.settings.connection import CONNECTION_VARIABLES, connection_variable
@@ -37,6 +38,7 @@ def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
             yield from _reaching_ssh(file, option, value)
             yield from _against_host_keys(file, option, value)
             yield from _fingerprints(file, option, value)
+            yield from _bundle_signers(file, option, value)
         else:
             yield from _unknown(file, key)
 
@@ -87,6 +89,17 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
         )
 
 
+def _bundle_signers(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    if option.name != "images_bundle_signers" or not isinstance(value, SequenceNode):
+        return
+    for item in value.value:
+        if isinstance(item, ScalarNode) and "{" not in item.value and public_key(item.value) is None:
+            hint = "Write the line of a .pub file: ssh-ed25519 AAAAC3... release@site"
+            yield at(
+                file, item, f"an entry of {option.name} is not an SSH public key", hint, "settings.value"
+            )
+
+
 def _fingerprints(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
     """Keys are compared by their whole fingerprints: a short key ID is easily made again."""
     if not option.name.endswith(KEY_FINGERPRINTS) or not isinstance(value, SequenceNode):
@@ -94,5 +107,5 @@ def _fingerprints(file: Path, option: Option, value: Node) -> Iterator[SettingsP
     for item in value.value:
         if isinstance(item, ScalarNode) and "{" not in item.value and not FINGERPRINT.fullmatch(item.value):
             hint = "`gpg --show-keys FILE` prints the fingerprints of a key file."
-            what = f"{item.value!r} in {option.name} is no fingerprint of 40 hexadecimal digits"
+            what = f"{item.value!r} in {option.name} is not a fingerprint of 40 hexadecimal digits"
             yield at(file, item, what, hint, "settings.value")

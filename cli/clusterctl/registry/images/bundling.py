@@ -31,6 +31,7 @@ from clusterctl.registry.images.bundle import (
     Item,
     cut,
 )
+from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
@@ -79,6 +80,7 @@ class Bundler:
         files = [entry for tree in recipe.trees for entry in tree.files()]
         self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
+        signature_of(self.directory / INDEX).unlink(missing_ok=True)
         listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         wanted: dict[str, tuple[LockedImage, Blob]] = {}

@@ -69,7 +69,7 @@ def test_every_way_of_writing_a_length_gives_one_fingerprint(header: bytes, size
         (b"", "neither ASCII armour nor"),
         (b"<html>404</html>", "neither ASCII armour nor"),
         (b"\0\0\0\x20\1\1\0\2KBXf" + BINARY, "keybox"),
-        (BINARY[:-1], "cut off"),
+        (BINARY[:-1], "truncated"),
         (BINARY + b"\n", "packets are damaged"),
         (packet(13, b"a name alone"), "kind 13"),
         (packet(14, b"\4a subkey alone"), "kind 14"),
@@ -117,5 +117,5 @@ def test_a_fingerprint_is_read_as_people_write_it() -> None:
     spaced = "2fe6 a8eb 64b7 8ef9 d7ce  5c7e a7a7 a67a 0513 e909"
     assert normalize(spaced) == normalize(FINGERPRINT) == FINGERPRINT
     for short in ("0513E909", "A7A7A67A0513E909", "", FINGERPRINT + "00", "G" * 40):
-        with pytest.raises(ValueError, match="no fingerprint"):
+        with pytest.raises(ValueError, match="not a fingerprint"):
             normalize(short)

@@ -97,7 +97,7 @@ def test_a_pinned_key_comes_with_its_source_and_a_second_run_changes_nothing(
         (b"<html>log in first</html>", [FINGERPRINT], "cannot be judged"),
         (foreign_key(6), [FINGERPRINT], "version 6"),
         (ARMORED, [], "No fingerprint is declared"),
-        (ARMORED, [FINGERPRINT[-8:]], "no fingerprint of 40"),
+        (ARMORED, [FINGERPRINT[-8:]], "not a fingerprint of 40"),
     ],
 )
 def test_another_key_is_refused_before_anything_is_written(
