@@ -19,7 +19,7 @@ SIGNING_TYPES = (
 
 
 def public_key(line: str) -> HostKey | None:
-    """The key in a line `TYPE BASE64 [COMMENT]`; None if it is not a key that signs, or more than one line."""
+    """The key in a line `TYPE BASE64 [COMMENT]`; None if it is not one that signs, or not one line."""
     kind, _, rest = line.strip().partition(" ")
     body = rest.split(" ", 1)[0]
     try:
