@@ -32,7 +32,7 @@ def public_key(line: str) -> HostKey | None:
 
 
 def _fields(blob: bytes) -> list[bytes]:
-    """The parts of a key, each after its length; none if the last is cut off."""
+    """The parts of a key, each after its length; none if the last is truncated."""
     found, position = [], 0
     while position < len(blob):
         end = position + 4 + int.from_bytes(blob[position : position + 4], "big")
