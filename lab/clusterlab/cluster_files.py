@@ -36,6 +36,7 @@ class Offer:
     gpu_count: int
     image_repository: str
     image_digest: str
+    key_fingerprint: str
     harbor: Installer | None = None
 
 
@@ -58,9 +59,12 @@ def settings(state: LabState, offer: Offer) -> dict[str, dict[str, Any]]:
             "ansible_ssh_common_args": "-o UserKnownHostsFile={{ inventory_dir }}/.clusterctl/known_hosts"
             " -o StrictHostKeyChecking=yes",
             "nvidia_driver_repository_url": f"http://{DEPOT}/cuda/repos",
+            # The depot signs with a key of its own.
+            "nvidia_driver_repository_key_fingerprints": [offer.key_fingerprint],
             "nvidia_driver_branch": DRIVER_BRANCH,
             "nvidia_driver_version": DRIVER_VERSION,
             "nvidia_container_toolkit_repository_url": f"http://{DEPOT}/libnvidia-container/stable/deb",
+            "nvidia_container_toolkit_repository_key_fingerprints": [offer.key_fingerprint],
             "nvidia_container_toolkit_version": TOOLKIT_VERSION,
             "training_image_source": f"{DEPOT}:{REGISTRY_PORT}/{offer.image_repository}",
             "training_image_digest": offer.image_digest,

@@ -243,6 +243,7 @@ def _write_cluster_directory(
         gpu_count=len(model.gpus),
         image_repository=built.training.repository,
         image_digest=built.training.digest,
+        key_fingerprint=built.packages.key_fingerprint,
         harbor=built.harbor.newest if built.harbor else None,
     )
     state.written, kept = cluster_files.write(lab.cluster, state, offer, keys)

@@ -13,7 +13,7 @@ from clusterlab.cache import content_hash
 from clusterlab.images import debian
 from clusterlab.names import DEPOT
 from clusterlab.progress import LabProgress
-from clusterlab.sources.build import Release
+from clusterlab.sources.build import KEY_FINGERPRINT, Release
 
 APT_KEY_IN_NODE = "/etc/apt/keyrings/depot.asc"
 
@@ -24,6 +24,7 @@ class Packages:
 
     directory: Path
     apt_key: bytes
+    key_fingerprint: str
 
     @property
     def apt_source(self) -> str:
@@ -47,7 +48,9 @@ def ensure_packages(system: str, home: Path, progress: LabProgress) -> Packages:
             temporary = home / f".{directory.name}.{os.getpid()}"
             sources.build(temporary, os=cast("Release", system), kernel=kernel)
             temporary.rename(directory)
-    return Packages(directory, (directory / "distribution" / "archive-keyring.asc").read_bytes())
+    subset = directory / "distribution"
+    fingerprint = (subset / KEY_FINGERPRINT).read_text(encoding="ascii").strip()
+    return Packages(directory, (subset / "archive-keyring.asc").read_bytes(), fingerprint)
 
 
 def remove_others(packages: Packages) -> None:

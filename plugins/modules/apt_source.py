@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import subprocess
 import tarfile
-import urllib.error
+import tempfile
+import time
 import urllib.request
 from pathlib import Path
 
@@ -22,13 +24,21 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils.apt_view import
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.masking import mask_urls
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.openpgp_keys import (
+    LARGEST,
+    UnusableKeyError,
+    fingerprints,
+    is_armored,
+    normalize,
+)
 
 DOCUMENTATION = r"""
 module: apt_source
 short_description: One signed apt source, its key and its proxy
 description:
   - Writes a deb822 source with a keyring of its own and an apt proxy for its host, then reads the lists.
-  - A source of the same URL that is there already is adopted and left as it is.
+  - A source of the same URL that is there already is adopted and left as it is, with its key.
+  - A key file is refused unless every key in it is one of I(key_fingerprints), in check mode too.
   - Needs nothing on the node but apt and Python. Check mode and diff are supported.
 options:
   name: {description: Names the files under /etc/apt., type: str, required: true}
@@ -43,6 +53,11 @@ options:
     description: A Debian package that ships the key; read where I(key_url) is empty, never installed.
     type: str
     default: ""
+  key_fingerprints:
+    description: Fingerprints of the keys that may sign the source, 40 hexadecimal digits each; one at least.
+    type: list
+    elements: str
+    required: true
   http_proxy: {description: Proxy for http., type: str, default: ""}
   https_proxy: {description: Proxy for https., type: str, default: ""}
   no_proxy:
@@ -58,12 +73,13 @@ EXAMPLES = r"""
     name: cuda
     url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/
     keyring_package_url: https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/cuda-keyring_1.1-1_all.deb
+    key_fingerprints: [EB693B3035CD5710E231E123A4B469963BF863CC]
 """
 
 RETURN = r"""
 adopted: {description: The file that already names this source., type: str, returned: always}
 code:
-  description: "Stable code of the failure: packages.source-down"
+  description: "Stable code of the failure: packages.source-down, packages.key-refused"
   returned: when the cause is known
   type: str
 """
@@ -76,41 +92,72 @@ ARGUMENTS = {
     "components": {"type": "str", "default": ""},
     "key_url": {"type": "str", "default": "", "no_log": False},
     "keyring_package_url": {"type": "str", "default": "", "no_log": False},
+    "key_fingerprints": {"type": "list", "elements": "str", "required": True, "no_log": False},
     "http_proxy": {"type": "str", "default": "", "no_log": True},
     "https_proxy": {"type": "str", "default": "", "no_log": True},
     "no_proxy": {"type": "str", "default": ""},
 }
+ROOT = Path("/")
+FETCH_S = 60.0
+# cuda-keyring unpacks to some 10 kB.
+LARGEST_UNPACKED = 16 << 20
 
 
 def fetch(url: str, proxies: Proxies) -> bytes:
-    """The document at a URL, within a minute; raises OSError."""
+    """The document at a URL, within a minute and of 1 MiB at most; raises OSError, ValueError."""
     proxy = proxies.for_url(url)
     handler = urllib.request.ProxyHandler({url.split(":", 1)[0]: proxy} if proxy else {})
-    with urllib.request.build_opener(handler).open(url, timeout=60) as response:
-        return response.read()
+    deadline, content = time.monotonic() + FETCH_S, bytearray()
+    try:
+        with urllib.request.build_opener(handler).open(url, timeout=FETCH_S) as response:
+            while chunk := response.read1(1 << 16):
+                content += chunk
+                if len(content) > LARGEST:
+                    raise ValueError(f"it has more than {LARGEST} bytes")
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"it did not arrive within {FETCH_S:.0f} s")
+            if getattr(response, "length", 0):
+                raise ConnectionError("the connection ended before its last byte")
+    except http.client.HTTPException as error:
+        raise ValueError(f"the server's answer is not HTTP: {error}") from None
+    return bytes(content)
 
 
 def key_of_package(package: bytes) -> bytes:
     """The first keyring that a Debian package ships; raises ValueError."""
-    command = ["dpkg-deb", "--fsys-tarfile", "/dev/stdin"]
-    archive = subprocess.run(command, input=package, capture_output=True, check=False)
-    if archive.returncode != 0:
-        raise ValueError("it is no Debian package")
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as tar:
-        for member in tar.getmembers():
-            content = tar.extractfile(member) if "/keyrings/" in member.name and member.isfile() else None
-            if content is not None:
-                return content.read()
+    with tempfile.NamedTemporaryFile(suffix=".deb") as file:
+        file.write(package)
+        file.flush()
+        command = ["dpkg-deb", "--fsys-tarfile", file.name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            archive = process.stdout.read(LARGEST_UNPACKED + 1)
+            process.kill()  # it has ended, or is about to write what nobody reads
+    if not archive or len(archive) > LARGEST_UNPACKED:
+        raise ValueError("it is no Debian package, or none of a keyring's size")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            for member in tar:
+                content = tar.extractfile(member) if "/keyrings/" in member.name and member.isfile() else None
+                if content is not None:
+                    return content.read()
+    except tarfile.TarError as error:
+        raise ValueError(f"it is no Debian package: {error}") from None
     raise ValueError("it ships no keyring")
+
+
+def read_key(params: dict, proxies: Proxies) -> bytes:
+    """The repository's key as it is served; raises OSError, ValueError."""
+    if params["key_url"]:
+        return fetch(params["key_url"], proxies)
+    return key_of_package(fetch(params["keyring_package_url"], proxies))
 
 
 def get_key(module: AnsibleModule, proxies: Proxies) -> bytes:
     """The repository's key; ends the module where it cannot be had."""
-    url = module.params["key_url"] or module.params["keyring_package_url"]
     try:
-        content = fetch(url, proxies)
-        return content if module.params["key_url"] else key_of_package(content)
-    except (OSError, ValueError, urllib.error.URLError) as error:
+        return read_key(module.params, proxies)
+    except (OSError, ValueError) as error:
+        url = module.params["key_url"] or module.params["keyring_package_url"]
         module.fail_json(
             msg=f"The repository's key cannot be read from {mask_urls(url)}: {mask_urls(str(error))}. "
             "Check the repository URL, and that this host reaches it (site_http_proxy, site_no_proxy).",
@@ -119,16 +166,73 @@ def get_key(module: AnsibleModule, proxies: Proxies) -> bytes:
         raise  # not reached: fail_json ends the module
 
 
+def pinned_fingerprints(module: AnsibleModule) -> set[str]:
+    """The fingerprints that are declared; ends the module where there is none, or one is malformed."""
+    try:
+        found = {normalize(one) for one in module.params["key_fingerprints"]}
+    except ValueError as error:
+        refuse(module, f"A declared key fingerprint cannot be used: {error}.")
+    if not found:
+        refuse(module, "No fingerprint is declared for the repository's key.")
+    return found
+
+
+def require_pinned(module: AnsibleModule, key: bytes, pinned: set[str]) -> None:
+    """Ends the module unless every key in the file is pinned."""
+    url = mask_urls(module.params["key_url"] or module.params["keyring_package_url"])
+    try:
+        foreign = sorted(set(fingerprints(key)) - pinned)
+    except UnusableKeyError as error:
+        refuse(module, f"The repository's key from {url} cannot be judged: {error}.")
+    if foreign:
+        refuse(
+            module,
+            f"The repository's key from {url} is not the declared one: it holds {', '.join(foreign[:3])}, "
+            f"and declared is {', '.join(sorted(pinned))}.",
+        )
+
+
+def refuse(module: AnsibleModule, because: str) -> None:
+    """Ends the module: nothing was written."""
+    module.fail_json(
+        msg=f"{because} Nothing was written. If this repository is signed with another key, compare its "
+        "fingerprint with what the owner publishes and declare it: the setting that ends in "
+        "_repository_key_fingerprints.",
+        code="packages.key-refused",
+    )
+
+
+def holds_pinned_keys_alone(file: Path, pinned: set[str]) -> bool:
+    """Whether a key file on this host holds no key that is not pinned."""
+    try:
+        return set(fingerprints(file.read_bytes())) <= pinned
+    except (OSError, UnusableKeyError):
+        return False
+
+
 def stanza_of(params: dict, key: Path) -> str:
     """The source as it is to stand under /etc/apt."""
     stanza = source_stanza(params["url"], params["suite"], params["components"], f"Signed-By: {key}")
     return "# Managed by clusterctl.\n" + stanza
 
 
-def existing_key(name: str) -> Path | None:
-    """The keyring that an earlier run wrote."""
-    found = sorted(Path("/etc/apt/keyrings").glob(f"clusterctl-{name}.*"))
-    return found[0] if found else None
+def key_files(name: str) -> list[Path]:
+    """The key files that an earlier run wrote."""
+    return sorted((ROOT / "etc/apt/keyrings").glob(f"clusterctl-{name}.*"))
+
+
+def usable_key(module: AnsibleModule, proxies: Proxies, pinned: set[str]) -> bytes | None:
+    """The repository's key, compared; None in check mode where it cannot be read yet."""
+    if module.check_mode:
+        try:
+            key = read_key(module.params, proxies)
+        except (OSError, ValueError):
+            # An apply may first do what lets this host reach the source.
+            return None
+    else:
+        key = get_key(module, proxies)
+    require_pinned(module, key, pinned)
+    return key
 
 
 def main() -> None:
@@ -137,17 +241,23 @@ def main() -> None:
     params = module.params
     proxies = Proxies(params["http_proxy"], params["https_proxy"], params["no_proxy"])
     name = params["name"]
-    source = Path("/etc/apt/sources.list.d") / f"clusterctl-{name}.sources"
-    proxy_file = Path("/etc/apt/apt.conf.d") / f"60clusterctl-{name}-proxy"
-    adopted = find_source(Path("/"), params["url"], but_not=source.name)
+    pinned = pinned_fingerprints(module)
+    source = ROOT / f"etc/apt/sources.list.d/clusterctl-{name}.sources"
+    proxy_file = ROOT / f"etc/apt/apt.conf.d/60clusterctl-{name}-proxy"
+    adopted = find_source(ROOT, params["url"], but_not=source.name)
 
     proxy = proxy_configuration(params["url"], proxies)
     proxy_before = proxy_file.read_text() if proxy_file.exists() else ""
-    key = existing_key(name)
-    stanza = stanza_of(params, key or Path(f"/etc/apt/keyrings/clusterctl-{name}.gpg"))
+    existing = key_files(name)
+    key_file = existing[0] if existing else ROOT / f"etc/apt/keyrings/clusterctl-{name}.gpg"
+    keys_fit = len(existing) == 1 and holds_pinned_keys_alone(key_file, pinned)
     before = source.read_text() if source.exists() else ""
-    wanted = before if adopted else stanza
-    source_differs = before != wanted or (key is None and not adopted)
+    source_differs = not adopted and not (keys_fit and before == stanza_of(params, key_file))
+    key = usable_key(module, proxies, pinned) if source_differs else None
+    if key is not None:
+        kind = "asc" if is_armored(key) else "gpg"
+        key_file = ROOT / f"etc/apt/keyrings/clusterctl-{name}.{kind}"
+    wanted = stanza_of(params, key_file) if source_differs else before
     result = {
         "changed": source_differs or proxy != proxy_before,
         "adopted": adopted,
@@ -161,14 +271,14 @@ def main() -> None:
     if not result["changed"] or module.check_mode:
         module.exit_json(**result)
 
-    if source_differs:
+    if key is not None:
         # apt reads sources as root; a password in the URL is nobody else's to read.
-        mode = 0o644 if mask_urls(stanza) == stanza else 0o600
-        content = get_key(module, proxies)
-        kind = "asc" if content.startswith(b"-----BEGIN") else "gpg"
-        key = Path("/etc/apt/keyrings") / f"clusterctl-{name}.{kind}"
-        replace_file(key, content, 0o644)
-        replace_file(source, stanza_of(params, key), mode)
+        mode = 0o644 if mask_urls(wanted) == wanted else 0o600
+        replace_file(key_file, key, 0o644)
+        replace_file(source, wanted, mode)
+        for other in key_files(name):
+            if other != key_file:
+                other.unlink()
     if proxy:
         replace_file(proxy_file, proxy, 0o600)
     else:

@@ -44,7 +44,9 @@ def create(directory: Path, bundle: Path, *more: str):
 
 
 def load(directory: Path, to: Running | Proxy, *more: str):
-    return call(directory, "images", "bundle", "load", "--to", f"http://{to.host}", "--json", *more)
+    """What happens to a bundle that is trusted; of its signature is `test_bundle_signed`."""
+    words = ("--allow-unsigned", "--to", f"http://{to.host}", "--json")
+    return call(directory, "images", "bundle", "load", *words, *more)
 
 
 def other_side(tmp_path: Path, directory: Path) -> Path:

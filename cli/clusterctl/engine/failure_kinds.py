@@ -137,6 +137,11 @@ KINDS: tuple[Kind, ...] = (
         remedy="Lift the hold on {host} (apt-mark unhold), or declare the installed version.",
     ),
     Kind(
+        code="packages.key-refused",
+        remedy="Compare the key's fingerprint with what the repository's owner publishes, then declare it in "
+        "the setting that ends in _repository_key_fingerprints.",
+    ),
+    Kind(
         code="packages.untrusted",
         says=r"NO_PUBKEY|EXPKEYSIG|BADSIG|is not signed|Hash Sum mismatch|couldn't be verified",
         remedy="See the repository's key in the settings; a mirror that is being updated recovers by itself.",

@@ -16,6 +16,7 @@ from clusterlab.sources.contents import SIMULATED
 DRIVER_VERSIONS = ("570.148.08", "580.95.05", "580.105.08")
 TOOLKIT_VERSIONS = ("1.17.8", "1.18.1")
 BASE_URL = "http://depot"
+KEY_FINGERPRINT = "archive-keyring.fingerprint"
 Release = Literal["debian12", "debian13"]
 
 
@@ -119,6 +120,7 @@ def _build(tree: Path, os: str, kernel: str, base_url: str, downloaded: list[Pat
     )
     shutil.copy2(key.binary, subset / "archive-keyring.gpg")
     shutil.copy2(key.armored, subset / "archive-keyring.asc")
+    (subset / KEY_FINGERPRINT).write_text(f"{signing.fingerprint(key)}\n", encoding="ascii")
 
 
 def _publish(

@@ -38,6 +38,13 @@ def ensure(directory: Path) -> SigningKey:
     return key
 
 
+def fingerprint(key: SigningKey) -> str:
+    """The key's fingerprint, as settings pin it. Raises ClusterctlError where gpg fails."""
+    with _home() as home:
+        shown = _gpg(home, "--with-colons", "--show-keys", str(key.armored)).decode("ascii")
+    return next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
+
+
 def clearsign(key: SigningKey, files: dict[Path, Path]) -> None:
     """Sign each file inline into the path given for it (Release -> InRelease).
 

@@ -16,7 +16,7 @@ from tests.support.tree import ROOT
 from clusterlab.cluster_files import Offer, inventory, pin, settings, write
 from clusterlab.state import LabDirectory, LabNode, LabState
 
-OFFER = Offer("NVIDIA A100-SXM4-80GB", 8, "paddlepaddle/paddle", "sha256:" + "0" * 64)
+OFFER = Offer("NVIDIA A100-SXM4-80GB", 8, "paddlepaddle/paddle", "sha256:" + "0" * 64, "AB" * 20)
 KEYS = {"gpu01": ["ssh-ed25519 AAAA1"], "registry01": ["ssh-ed25519 AAAA2"]}
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from yaml.nodes import MappingNode, Node, ScalarNode
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from clusterctl.cluster.public_keys import public_key
 from clusterctl.cluster.settings import values
 from clusterctl.cluster.settings.booleans import FALSE
 from clusterctl.cluster.settings.connection import CONNECTION_VARIABLES, connection_variable
@@ -36,6 +37,9 @@ LEAST = {
 }
 OWN_NAMES = f"A variable of your own starts with {SITE_PREFIX}."
 NEARLY_THE_SAME = 0.9
+KEY_FINGERPRINTS = "_repository_key_fingerprints"
+# As `gpg --show-keys` prints it, with or without blanks.
+FINGERPRINT = re.compile(r"([0-9A-Fa-f]{4} *){10}")
 
 
 def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
@@ -48,6 +52,8 @@ def check(file: Path, node: MappingNode) -> Iterator[SettingsProblem]:
             yield from _below_least(file, option, value)
             yield from _reaching_ssh(file, option, value)
             yield from _against_host_keys(file, option, value)
+            yield from _fingerprints(file, option, value)
+            yield from _bundle_signers(file, option, value)
         else:
             yield from _unknown(file, key)
 
@@ -105,3 +111,25 @@ def _reaching_ssh(file: Path, option: Option, value: Node) -> Iterator[SettingsP
             "Write a name or an IP address." if kind == "address" else "Write a user name.",
             "settings.value",
         )
+
+
+def _bundle_signers(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    if option.name != "images_bundle_signers" or not isinstance(value, SequenceNode):
+        return
+    for item in value.value:
+        if isinstance(item, ScalarNode) and "{" not in item.value and public_key(item.value) is None:
+            hint = "Write the line of a .pub file: ssh-ed25519 AAAAC3... release@site"
+            yield at(
+                file, item, f"an entry of {option.name} is not an SSH public key", hint, "settings.value"
+            )
+
+
+def _fingerprints(file: Path, option: Option, value: Node) -> Iterator[SettingsProblem]:
+    """Keys are compared by their whole fingerprints: a short key ID is easily made again."""
+    if not option.name.endswith(KEY_FINGERPRINTS) or not isinstance(value, SequenceNode):
+        return
+    for item in value.value:
+        if isinstance(item, ScalarNode) and "{" not in item.value and not FINGERPRINT.fullmatch(item.value):
+            hint = "`gpg --show-keys FILE` prints the fingerprints of a key file."
+            what = f"{item.value!r} in {option.name} is not a fingerprint of 40 hexadecimal digits"
+            yield at(file, item, what, hint, "settings.value")

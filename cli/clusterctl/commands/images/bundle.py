@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from clusterctl.commands.images import bringing, options
 from clusterctl.engine import mutex
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_GOOD, ClusterctlError
-from clusterctl.registry.images import apt_tree, gate
-from clusterctl.registry.images.bundle import Bundle, Media, digest_of_index
+from clusterctl.registry.images import apt_tree, bundle_signature, gate
+from clusterctl.registry.images.bundle import INDEX, Bundle, Media, digest_of_index
 from clusterctl.registry.images.bundling import Bundler, BundleRecipe
 from clusterctl.registry.images.declared import asked_host, nodes_driver
 from clusterctl.registry.images.mirror import survey
@@ -66,6 +67,10 @@ def command() -> None:
     "--part-size", type=click.FloatRange(min=0.001), default=PART_MB, show_default=True, metavar="MB",
     help="Maximum size of the bundle's files.",
 )  # fmt: skip
+@click.option(
+    "--sign-with", "key", type=click.Path(path_type=Path, dir_okay=False), metavar="KEY",
+    help="Sign the bundle with this private key of ssh-keygen; a public key means one of the ssh-agent.",
+)  # fmt: skip
 @options.jobs_option
 @options.json_option
 @click.pass_obj
@@ -77,6 +82,7 @@ def create(
     apt_sources: Path | None,
     packages: tuple[str, ...],
     part_size: float,
+    key: Path | None,
     jobs: int,
     as_json: bool,
 ) -> int:
@@ -86,6 +92,8 @@ def create(
     exists. Every part is named by its SHA-256.
     """
     inventory = opened(named)
+    if key is not None:
+        bundle_signature.require_signing_key(key)
     images = gate.locked_images(inventory)
     gate.require_driver(images, nodes_driver(inventory))
     lock = lock_file.read(inventory.directory) or Lock()
@@ -107,6 +115,7 @@ def create(
     code = exit_code(outcomes)
     finished = code == EXIT_GOOD
     bundle = Media([directory]).index() if finished else None
+    signature = bundle_signature.sign(directory / INDEX, key) if finished and key is not None else None
     size = sum(part.size for part in bundle.parts.values()) if bundle else 0
     if as_json:
         for one in outcomes:
@@ -115,7 +124,8 @@ def create(
         console.emit(
             {"type": "summary", "directory": str(directory), "images": len(outcomes), "files": files,
              "bytes": size, "finished": finished, "exit": code,
-             **({"index_sha256": digest_of_index(directory)} if finished else {})}
+             **({"index_sha256": digest_of_index(directory)} if finished else {}),
+             **({"signature": str(signature)} if signature else {})}
         )  # fmt: skip
         return code
     options.tell_failures(outcomes)
@@ -126,6 +136,8 @@ def create(
     console.RESULTS.print(f"{words} in {counted(len(bundle.parts), 'part')}: {directory}", markup=False)
     digest = digest_of_index(directory)
     console.RESULTS.print(f"SHA-256 of its index (load --sha256): {digest}", markup=False, soft_wrap=True)
+    if signature is not None:
+        console.RESULTS.print(f"signature, which travels with it: {signature}", markup=False, soft_wrap=True)
     return code
 
 
@@ -141,6 +153,10 @@ def create(
     "--sha256", default="", metavar="HEX", callback=_hex,
     help="The SHA-256 of the index, as printed by `create`: a bundle that was modified since is refused.",
 )  # fmt: skip
+@click.option(
+    "--allow-unsigned", is_flag=True,
+    help="Load a bundle whose origin cannot be verified: without a signature and without --sha256.",
+)  # fmt: skip
 @options.deep_option
 @options.to_option
 @options.jobs_option
@@ -154,6 +170,7 @@ def load(
     files_to: Path | None,
     check: bool,
     sha256: str,
+    allow_unsigned: bool,
     deep: bool,
     to: str,
     jobs: int,
@@ -163,12 +180,12 @@ def load(
     """Load the images of a bundle into the cluster's registry, and its files into a directory.
 
     Name all its directories, if it is on several media. Its lock becomes this cluster's, if there is none.
-    Existing blobs are not sent again; a damaged part is named. A bundle is only as trustworthy as its
-    medium: --sha256 pins its index.
+    Existing blobs are not sent again; a damaged part is named. The bundle is refused unless one of the keys
+    in the setting images_bundle_signers signed it, or --sha256 pins its index.
     """
     inventory = opened(named)
     media = Media(directories)
-    bundle = media.index(sha256)
+    bundle = media.index(sha256, _trust(inventory, pinned=bool(sha256), allow_unsigned=allow_unsigned))
     media.require(bundle)
     if check:
         return _checked(media, bundle, as_json=as_json)
@@ -193,6 +210,17 @@ def load(
             f"{counted(len(bundle.files), 'file')} of the bundle stay in it: --files DIR puts them there"
         )
     return code
+
+
+def _trust(inventory: Inventory, *, pinned: bool, allow_unsigned: bool) -> Callable[[bytes, Path], None]:
+    """Refuses an index whose origin cannot be verified, and says how it was verified."""
+    signers = setting(asked_host(inventory), bundle_signature.SETTING) or []
+    policy = bundle_signature.TrustPolicy(tuple(map(str, signers)), pinned, allow_unsigned)
+
+    def require(raw: bytes, index: Path) -> None:
+        console.say(bundle_signature.require_trusted(raw, index, policy))
+
+    return require
 
 
 def _packages(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Annotated, Any, Literal
 
@@ -125,9 +125,12 @@ class Media:
     def __init__(self, directories: Sequence[Path]) -> None:
         self._directories = tuple(directories)
 
-    def index(self, sha256: str = "") -> Bundle:
+    def index(
+        self, sha256: str = "", require_trusted: Callable[[bytes, Path], object] = lambda *_: None
+    ) -> Bundle:
         """Read what it holds; with ``sha256`` only that very index, told to us another way than the medium.
 
+        ``require_trusted`` gets its bytes before anything is made of them, and raises where it refuses them.
         Raises ClusterctlError (``images.bundle``, ``images.bundle-changed``).
         """
         for directory in self._directories:
@@ -137,6 +140,7 @@ class Media:
                     raw = read_bounded(file, MAX_INDEX_BYTES)
                     if sha256 and hashlib.sha256(raw).hexdigest() != sha256:
                         raise _changed(file, hashlib.sha256(raw).hexdigest())
+                    require_trusted(raw, file)
                     return read_document(Bundle.model_validate_json, raw, MAX_INDEX_VALUES)
                 except (OSError, UnusableFileError, UnreadableError) as error:
                     raise _refusal(f"its {INDEX} cannot be read: {one_line(str(error))}", file) from None

@@ -34,6 +34,7 @@ from clusterctl.registry.images.bundle import (
     Item,
     cut,
 )
+from clusterctl.registry.images.bundle_signature import signature_of
 from clusterctl.registry.images.mirror import Opened
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState
 from clusterctl.registry.images.resolve import closure
@@ -85,6 +86,7 @@ class Bundler:
             raise refusal(f"{len(files)} files are too many, at most {MAX_FILES} go along", self.directory)
         self._recall()
         (self.directory / INDEX).unlink(missing_ok=True)
+        signature_of(self.directory / INDEX).unlink(missing_ok=True)
         listed = self._each(self._listed, recipe.images)
         manifests = {image.name: found for image, found in zip(recipe.images, listed, strict=True)}
         wanted: dict[str, tuple[LockedImage, Blob]] = {}

@@ -24,6 +24,10 @@ class NotDeclaredWellError(Exception):
     """The declaration is not as it must be; the message says why."""
 
 
+class UnpinnedSourceError(NotDeclaredWellError):
+    """What would be fetched is not known beforehand; the message says why."""
+
+
 @dataclass(frozen=True)
 class NcclTests:
     """A pinned source: ``url`` for the build to fetch, or ``content`` of a file of this machine."""
@@ -55,8 +59,10 @@ def nccl_tests(record: Mapping[str, Any], root: Path) -> NcclTests | None:
     if not source and not sha256:
         return None
     if not SHA256.fullmatch(sha256):
-        raise NotDeclaredWellError("nccl_tests requires the sha256 of its source, 64 digits")
+        raise UnpinnedSourceError("nccl_tests requires the sha256 of its source, 64 digits")
     if URL.fullmatch(source):
+        if not source.startswith("https://"):
+            raise UnpinnedSourceError(f"the source of nccl_tests is not an https URL: {source}")
         return NcclTests(sha256, url=source)
     if "://" in source or not source:
         raise NotDeclaredWellError("nccl_tests needs a source: a URL without a password, or a file")

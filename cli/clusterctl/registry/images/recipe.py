@@ -18,7 +18,13 @@ from clusterctl.cluster.lock import LockedImage
 from clusterctl.cluster.spec import setting
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.images.declared import asked_host
-from clusterctl.registry.images.nccl_tests import NcclTests, NotDeclaredWellError, nccl_tests
+from clusterctl.registry.images.nccl_tests import (
+    NcclTests,
+    NotDeclaredWellError,
+    UnpinnedSourceError,
+    nccl_tests,
+)
+from clusterctl.registry.images.requirements import has, read_requirements, versions
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -26,11 +32,9 @@ if TYPE_CHECKING:
 SETTING = "image_builds"
 # Each word of a recipe becomes a word of a Dockerfile: nothing else may pass.
 PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+:~-]+)?")
-REQUIREMENT = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~]=?[A-Za-z0-9.*+!,<>=~-]+)?"
-)
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 INDEX = re.compile(r"https?://[^\s@'\"]+")
+HTTPS = "https://"
 VERSION = re.compile(r"[0-9][0-9A-Za-z.]*")
 TARGET = re.compile(r"[a-z0-9]+([._/-][a-z0-9]+)*:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 PIP_CA = "/usr/local/share/clusterctl/pip-ca.crt"
@@ -66,11 +70,6 @@ class BuildRecipe:
         """The tag in the registry."""
         return self.target.rpartition(":")[2]
 
-    @property
-    def wheels(self) -> tuple[str, ...]:
-        """Every requirement, JupyterLab's among them."""
-        return (*self.requirements, *((f"jupyterlab=={self.jupyterlab}",) if self.jupyterlab else ()))
-
 
 def declared_recipes(inventory: Inventory) -> tuple[BuildRecipe, ...]:
     """The recipes of the settings. Raises ClusterctlError (``images.build-declared``)."""
@@ -87,8 +86,8 @@ def declared_recipes(inventory: Inventory) -> tuple[BuildRecipe, ...]:
 def context_of(recipe: BuildRecipe, base: LockedImage, registry: str) -> dict[str, str]:
     """The files of the build, by name. Equal settings on an equal base give equal files, to the byte."""
     written = {}
-    if recipe.wheels:
-        written["requirements.txt"] = "".join(f"{one}\n" for one in recipe.wheels)
+    if recipe.requirements:
+        written["requirements.txt"] = "".join(f"{one}\n" for one in recipe.requirements)
     index = [f"index-url = {recipe.pip_index_url}"] if recipe.pip_index_url else []
     if recipe.pip_ca:
         written["pip-ca.crt"] = recipe.pip_ca
@@ -103,7 +102,7 @@ def context_of(recipe: BuildRecipe, base: LockedImage, registry: str) -> dict[st
         "org.opencontainers.image.base.name": f"{registry}/{base.target}",
         BASE_LABEL: base.digest,
         "io.clusterctl.packages": " ".join(recipe.packages),
-        "io.clusterctl.requirements": " ".join(recipe.wheels),
+        "io.clusterctl.requirements": " ".join(versions(recipe.requirements)),
         "io.clusterctl.nccl-tests": recipe.nccl_tests.sha256 if recipe.nccl_tests else "",
     }
     text = _dockerfile(recipe, f"{registry}/{base.target}@{base.digest}", labels)
@@ -125,7 +124,7 @@ def recipe_of(context: Mapping[str, str]) -> str:
 
 def _dockerfile(recipe: BuildRecipe, base: str, labels: Mapping[str, str]) -> str:
     return _template().render(
-        name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.wheels,
+        name=recipe.name, base=base, packages=recipe.packages, requirements=recipe.requirements,
         pip_conf=bool(recipe.pip_index_url or recipe.pip_ca), pip_ca=PIP_CA if recipe.pip_ca else "",
         nccl_tests=recipe.nccl_tests, jupyterlab=recipe.jupyterlab,
         user=recipe.user, uid=recipe.uid, gid=recipe.uid,
@@ -164,6 +163,10 @@ def _certificate(file: str, root: Path, where: str) -> str:
 def _recipe(record: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
     try:
         tests = nccl_tests(record.get("nccl_tests") or {}, root)
+        declared = [str(one) for one in record.get("requirements") or []]
+        requirements = read_requirements(declared, str(record.get("requirements_file") or ""), root)
+    except UnpinnedSourceError as error:
+        raise _unpinned(str(error), where) from None
     except NotDeclaredWellError as error:
         raise _refusal(str(error), where) from None
     recipe = BuildRecipe(
@@ -172,7 +175,7 @@ def _recipe(record: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
         base=str(record.get("base") or ""),
         target=str(record.get("target") or ""),
         packages=tuple(sorted({str(one) for one in record.get("packages") or []})),
-        requirements=tuple(str(one) for one in record.get("requirements") or []),
+        requirements=requirements,
         pip_index_url=str(record.get("pip_index_url") or ""),
         pip_ca=_certificate(str(record.get("pip_ca_file") or ""), root, where),
         jupyterlab=str(record.get("jupyterlab") or ""),
@@ -188,13 +191,18 @@ def _recipe(record: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
         *((("jupyterlab", recipe.jupyterlab, VERSION),) if recipe.jupyterlab else ()),
         *((("pip_index_url", recipe.pip_index_url, INDEX),) if recipe.pip_index_url else ()),
         *(("packages", one, PACKAGE) for one in recipe.packages),
-        *(("requirements", one, REQUIREMENT) for one in recipe.requirements),
         *(("labels", key, re.compile(r"[a-z0-9][a-z0-9._-]*")) for key in recipe.labels),
     )  # fmt: skip
     for key, value, pattern in words:
         if not pattern.fullmatch(value):
             shown = "it holds a password" if key == "pip_index_url" and "@" in value else repr(value)
             raise _refusal(f"{key} is not as it must be: {shown}", where)
+    if recipe.pip_index_url and not recipe.pip_index_url.startswith(HTTPS):
+        raise _unpinned(f"pip_index_url is not an https URL: {recipe.pip_index_url}", where)
+    if recipe.jupyterlab and not has(recipe.requirements, "jupyterlab", recipe.jupyterlab):
+        raise _unpinned(
+            f"jupyterlab=={recipe.jupyterlab} and its hashes are not among the requirements", where
+        )
     if recipe.uid < 1:
         raise _refusal("uid must not be root's", where)
     if any("\n" in value for value in recipe.labels.values()):
@@ -202,10 +210,20 @@ def _recipe(record: Mapping[str, Any], root: Path, where: str) -> BuildRecipe:
     return recipe
 
 
+def _unpinned(because: str, where: str) -> ClusterctlError:
+    return ClusterctlError(
+        f"a build would fetch what is not pinned: {because}",
+        code="images.build-unpinned",
+        where=where,
+        hint="Name as requirements_file what this writes: uv pip compile --generate-hashes --python-version "
+        "VERSION_OF_THE_BASE -o FILE.lock FILE.in. URLs are https, with a sha256.",
+    )
+
+
 def _refusal(because: str, where: str) -> ClusterctlError:
     return ClusterctlError(
         f"a build is not well declared: {because}",
         code="images.build-declared",
         where=where,
-        hint="For example: {name: notebook, base: training, target: site/notebook:1, jupyterlab: 4.4.5}",
+        hint="For example: {name: notebook, base: training, target: site/notebook:1, packages: [vim]}",
     )

@@ -67,6 +67,7 @@ REPORTED = [
     ("registry.login-refused", "no space left on device", "registry.login-refused"),
     ("harbor.install-failed", "Error response from daemon: bad tar", "harbor.install-failed"),
     ("harbor.install-failed", "write /data: no space left on device", "host.disk-full"),
+    ("packages.key-refused", "it holds ABCD, and declared is NO_PUBKEY", "packages.key-refused"),
     ("packages.source-down", "[Errno 111] Connection refused", "packages.source-down"),
     ("packages.source-down", "Temporary failure in name resolution", "host.dns"),
     ("registry.unreachable", "Cannot connect to the Docker daemon", "registry.unreachable"),

@@ -59,7 +59,7 @@ def lab(tmp_path: Path) -> dict[str, nvml.Paths]:
 def evidence_of(lab: dict[str, nvml.Paths]) -> Evidence:
     """The healthy sample, with what these nodes print, and declared as the lab's settings have it."""
     state = LabState(suffix="0badcafe", system="debian12", hardware="hgx-a100-80gb", nodes=[])
-    offer = cluster_files.Offer("NVIDIA A100-SXM4-80GB", 8, "repository", "sha256:0")
+    offer = cluster_files.Offer("NVIDIA A100-SXM4-80GB", 8, "repository", "sha256:0", "AB" * 20)
     declared = cluster_files.settings(state, offer)["gpu_nodes"]
     found = sample.healthy(len(lab))
     for name, paths in lab.items():

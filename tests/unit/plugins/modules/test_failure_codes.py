@@ -39,6 +39,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
     service_files,
     site_certificate,
 )
+from tests.support import openpgp
 from tests.support.called_module import called
 
 from clusterctl.engine.events import TaskResult, parse
@@ -269,6 +270,12 @@ def key_does_not_come(error: OSError) -> Callable[[Host], dict[str, Any]]:
     return fails
 
 
+def key_is_foreign(_: Host) -> dict[str, Any]:
+    """A repository's key that is not the declared one."""
+    module = Module(key_url="http://depot/key.asc", keyring_package_url="")
+    return failing(apt_source.require_pinned, module, openpgp.ARMORED, {"AB" * 20})
+
+
 def driver_is_held(host: Host) -> dict[str, Any]:
     host.patch.setattr(nvidia_driver_packages, "ROOT", host.root)
     host.patch.setattr(nvidia_driver_packages, "PREFERENCES", host.root / "pin")
@@ -416,6 +423,7 @@ FAILURES: dict[str, tuple[Callable[[Host], dict[str, Any]], str]] = {
     "key: refused": (key_does_not_come(ConnectionRefusedError(111, "Connection refused")),
                      "packages.source-down"),
     "key: name": (key_does_not_come(OSError("[Errno -3] Temporary failure in name resolution")), "host.dns"),
+    "key: foreign": (key_is_foreign, "packages.key-refused"),
     "driver held": (driver_is_held, "packages.held"),
     "driver's lists": (lists_fail("E: it is broken"), "packages.source-down"),
     "driver's lists: key": (lists_fail("W: NO_PUBKEY 1234"), "packages.untrusted"),

@@ -22,7 +22,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 case $source in
-    http://* | https://*)
+    https://*)
         python3 -c 'import shutil, sys, urllib.request
 with urllib.request.urlopen(sys.argv[1], timeout=60) as answer, open(sys.argv[2], "wb") as file:
     shutil.copyfileobj(answer, file)' "$source" "$work/source.tar.gz"

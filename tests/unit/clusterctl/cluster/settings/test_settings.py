@@ -175,5 +175,38 @@ def test_host_keys_cannot_be_left_unchecked(tmp_path: Path, line: str, said: str
     assert sentence.startswith(said)
 
 
+@pytest.mark.parametrize(
+    "key", ["D42D0685", "C95B321B61E88C1809C4F759DDCAE044F796ECBX", "'0x" + 40 * "1" + "'"]
+)
+def test_a_key_is_pinned_by_its_whole_fingerprint(tmp_path: Path, key: str) -> None:
+    line = f"nvidia_container_toolkit_repository_key_fingerprints: [{'AB' * 20}, {key}]\n"
+    _, _, sentence = only(cluster(tmp_path, group_vars__all=line))
+    assert "is not a fingerprint of 40 hexadecimal digits" in sentence
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[C95B321B61E88C1809C4F759DDCAE044F796ECB0]",
+        "['c95b 321b 61e8 8c18 09c4  f759 ddca e044 f796 ecb0']",
+        "['{{ site_key }}']",
+        "[]",
+    ],
+)
+def test_a_fingerprint_may_be_written_as_gpg_prints_it(tmp_path: Path, value: str) -> None:
+    text = f"site_key: x\nnvidia_driver_repository_key_fingerprints: {value}\n"
+    assert found(cluster(tmp_path, group_vars__all=text)) == []
+
+
+def test_a_signer_of_bundles_is_a_public_key(tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAv+w1VhGM6XdLRKCWoglfRNFbXEldpH9GPyMMFHXkUa release@site"
+    good = f"site_key: x\nimages_bundle_signers: ['{key}', '{{{{ site_key }}}}']\n"
+    assert found(cluster(tmp_path / "good", group_vars__all=good)) == []
+    for wrong in ("/etc/release.pub", key[:40], key.replace("ed25519", "dss", 1)):
+        line = f"images_bundle_signers: ['{wrong}']\n"
+        _, _, sentence = only(cluster(tmp_path / str(len(wrong)), group_vars__all=line))
+        assert "an entry of images_bundle_signers is not an SSH public key" in sentence
+
+
 def test_host_keys_may_be_checked_by_name(tmp_path: Path) -> None:
     assert found(cluster(tmp_path, group_vars__all="ansible_host_key_checking: true\n")) == []

@@ -1,0 +1,55 @@
+"""Python packages of a build: each in one version and with hashes, as pip's --require-hashes takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text
+from clusterctl.registry.images.nccl_tests import NotDeclaredWellError, UnpinnedSourceError
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?"
+MARKER = r"( *; *[A-Za-z0-9_.<>=!~'\"(), -]+?)?"
+PINNED = re.compile(rf"({NAME})==([A-Za-z0-9.+!_-]+){MARKER}( +--hash=sha256:[0-9a-f]{{64}})+")
+# Words that pip would take, of which nobody can say what they will bring.
+UNPINNED = re.compile(rf"{NAME}([<>=!~]=?[A-Za-z0-9.*+!,<>=~_-]+)?{MARKER}( +--hash=[a-z0-9]+:[0-9a-f]+)*")
+LARGEST = 4 * 1024 * 1024
+SHOWN = 60
+
+
+def read_requirements(lines: Iterable[str], file: str, root: Path) -> tuple[str, ...]:
+    """What is declared in the settings, then what a file has that they name.
+
+    Raises NotDeclaredWellError, and UnpinnedSourceError for a package without its version or hashes.
+    """
+    found = [*lines, *_lines_of(root / Path(file).expanduser())] if file else list(lines)
+    for line in found:
+        if PINNED.fullmatch(line):
+            continue
+        shown = repr(line if len(line) <= SHOWN else line[:SHOWN] + "...")
+        if UNPINNED.fullmatch(line):
+            raise UnpinnedSourceError(f"{shown} has not one version (==) with the hashes of its wheels")
+        raise NotDeclaredWellError(f"requirements are not as they must be: {shown}")
+    return tuple(found)
+
+
+def versions(requirements: Iterable[str]) -> tuple[str, ...]:
+    """NAME==VERSION of each, for the image's label."""
+    return tuple(re.split("[ ;]", line, maxsplit=1)[0] for line in requirements)
+
+
+def has(requirements: Iterable[str], name: str, version: str) -> bool:
+    """Whether one of them is this package in this version."""
+    return f"{name}=={version}" in {re.sub(r"\[.*\]", "", one).lower() for one in versions(requirements)}
+
+
+def _lines_of(file: Path) -> list[str]:
+    """The requirements of a file that `pip-compile --generate-hashes` or `uv pip compile` wrote."""
+    try:
+        text = read_bounded_text(file, LARGEST)
+    except (OSError, UnusableFileError) as error:
+        raise NotDeclaredWellError(f"requirements_file cannot be read: {error}") from None
+    lines = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    words = (" ".join(re.sub(r"(^|\s)#.*", "", line).split()) for line in lines)
+    return [line for line in words if line]
