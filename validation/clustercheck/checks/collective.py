@@ -45,12 +45,12 @@ def points_of(rank: RankOutcome, collective: str) -> list[Mapping[str, Any]]:
 
 
 def cannot(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...], name: str) -> Finding | None:
-    """The finding where these ranks say that their backend has no such collective; else None."""
+    """The finding where all these ranks say that their backend has no such collective; else None."""
     lines = [(rank.verdict or {}).get("not_done") for rank in ranks]
-    reasons = {reason for each in lines if isinstance(each, Mapping) and (reason := each.get(name))}
-    if not reasons:
+    reasons = [str(each.get(name) or "") if isinstance(each, Mapping) else "" for each in lines]
+    if not reasons or not all(reasons):
         return None
-    because = ", ".join(sorted(map(str, reasons)))
+    because = ", ".join(sorted(set(reasons)))
     idle = evidence.gpus_idle(JOB, subject.node)
     if any(not evidence.nodes[node].simulated for node in idle):
         return not_run(f"{because}; {GPUS_IDLE}")

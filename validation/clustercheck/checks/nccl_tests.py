@@ -61,6 +61,18 @@ def _said(rank: RankOutcome, key: str) -> Any:
     return value
 
 
+def _lacks(ranks: tuple[RankOutcome, ...], *, across: bool) -> str:
+    """What these ranks' image lacks, as all of them say: a single rank excuses no other.
+
+    Raises NotDoneError where only some say it, CannotReadError where one has an unexpected form.
+    """
+    said = [str(_said(rank, "without") or (across and _said(rank, "without_mpi")) or "") for rank in ranks]
+    reasons = sorted(set(said) - {""})
+    if reasons and not all(said):
+        raise NotDoneError(f"only {sum(map(bool, said))} of {len(said)} nodes say: {'; '.join(reasons)}")
+    return "; ".join(reasons)
+
+
 def _read(run: Mapping[str, Any], program: str, ranks: int) -> NcclTest:
     """The file that it wrote, or else what it printed. Raises CannotReadError."""
     if written := str(run.get("json") or ""):
@@ -87,9 +99,8 @@ def _check(name: str) -> Check:
             raise NotDoneError("no rank ran on this node")
         if not outcome.good:
             return broken(outcome, subject)
-        lacks = _said(ranks[0], "without")
-        if because := lacks or (subject.node is None and _said(ranks[0], "without_mpi")):
-            return not_applicable(str(because), remedy=IN_IMAGE)
+        if because := _lacks(ranks, across=subject.node is None):
+            return not_applicable(because, remedy=IN_IMAGE)
         return _of_gpus(evidence, subject, ranks)
 
     def _of_gpus(evidence: Evidence, subject: Subject, ranks: tuple[RankOutcome, ...]) -> Finding:

@@ -163,15 +163,15 @@ def _read_output(file: Path) -> str:
 def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments: collectives, least and most (bytes), iterations, warmup, limit_each_s, limit_s, secret.
 
-    ``without`` is the reason why nothing ran, ``without_mpi`` why nothing ran across nodes.
+    ``without`` is the reason why nothing ran here, ``without_mpi`` why no node can run anything across nodes:
+    what only some of them lack, no other node says of itself.
     """
     own = [
         explain_missing(), explain_missing_mpi(), count_gpus(), world.interface, world.address, world.port,
     ]  # fmt: skip
     nodes = world.exchange(own, "comparing the nodes' images")
-    reasons = sorted({node[0] for node in nodes if node[0]})
-    if reasons:
-        return {"ok": True, "because": "", "without": "; ".join(reasons), "within": {}, "across": {}}
+    if own[0]:
+        return {"ok": True, "because": "", "without": own[0], "within": {}, "across": {}}
     own_gpus = int(nodes[world.rank][2])
     within, across = {}, {}
     for name in arguments["collectives"] if own_gpus > 1 else ():
@@ -179,8 +179,9 @@ def run(world: MeetingWorld, arguments: Mapping[str, Any]) -> dict[str, Any]:
         words = make_command(f"{name}_perf", arguments, own_gpus, file)
         within[name] = run_program(world, f"{name}_perf on {own_gpus} GPUs", words, file)
     alone = "only one node takes part" if world.size == 1 else ""
-    without_mpi = "; ".join(sorted({node[1] for node in nodes if node[1]})) or alone
-    if not without_mpi:
+    lacking = [node[0] or node[1] for node in nodes]
+    without_mpi = "; ".join(sorted(set(lacking))) if all(lacking) else alone
+    if not any(lacking) and not alone:
         across = _run_across(world, arguments, nodes)
     return {
         "ok": True, "because": "", "without": "", "without_mpi": without_mpi, "gpus": own_gpus,

@@ -16,9 +16,14 @@ from tests.fuzz.targets.nodes import TARGETS
 from tests.support.examples import examples
 from tests.support.validation_in_memory import FakeLauncher, FakeTransport, records, run
 
+from clustercheck.checks.all import CHECKS
+from clustercheck.checks.base import evaluate
+from clustercheck.checks.support import seeding
 from clustercheck.launch.agent import Agent, NodeActionError
 from clustercheck.launch.answers import EmptyAnswer, PrepareAnswer, StartAnswer, WaitAnswer
+from clustercheck.launch.model import RankOutcome
 from clustercheck.launch.transport import Completed
+from clustercheck.model import Verdict
 from clustercheck.parse.document import LARGEST, MAX_DEPTH, read_answer
 from clustercheck.parse.nccl_tests_text import parse_nccl_tests
 from clustercheck.parse.reading import CannotReadError
@@ -191,3 +196,25 @@ def test_a_rank_that_names_millions_of_gpus_takes_no_memory() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2_000_000
+
+
+LACKING = {
+    "training_paddle": {"without": "the image has no Paddle", "cases": []},
+    "training_torch": {"without": "the image has no PyTorch", "cases": []},
+    "nccl_tests": {"without_mpi": "the image has no mpirun"},
+    "collectives": {"not_done": {"all_gather": "gloo has none", "all_to_all": "gloo has none"}},
+}
+
+
+@pytest.mark.parametrize("job", LACKING)
+def test_one_rank_that_says_that_the_image_lacks_something_excuses_no_other(job: str) -> None:
+    def change(rank: RankOutcome, verdict: dict[str, Any]) -> None:
+        if rank.node == "gpu01":
+            verdict.update(LACKING[job])
+
+    checks = [check for check in CHECKS if check.job == job]
+    evidence = seeding.verdicts(job, change)(sample.healthy())
+    results = [result for check in checks for result in evaluate(check, evidence)]
+    others = [result for result in results if result.subject.node != "gpu01"]
+    assert Verdict.EXCLUDED not in {result.verdict for result in others}
+    assert {result.verdict for result in others if result.subject.node} == {Verdict.PASS}

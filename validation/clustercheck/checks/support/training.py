@@ -30,9 +30,9 @@ def node_job(job: str) -> str:
 
 
 def without(outcome: JobOutcome) -> str:
-    """Why the image cannot run it at all, as the ranks say; empty where it can."""
+    """Why the image cannot run it at all, as all ranks say: one excuses no other. Empty where it can."""
     reasons = {str((rank.verdict or {}).get("without") or "") for rank in outcome.ranks}
-    return ", ".join(sorted(reasons - {""}))
+    return "" if "" in reasons else ", ".join(sorted(reasons))
 
 
 def framework_missing(outcome: JobOutcome) -> Finding | None:
@@ -58,7 +58,10 @@ def _is_whole(case: Case) -> bool:
         all(_is_number(case.get(key)) and case[key] > 0 for key in NUMBERS)
         and all(key in case and (case[key] is None or _is_number(case[key])) for key in MAYBE_NUMBERS)
         and all(isinstance(case.get(key), str) for key in ("model", "precision", "unit"))
-        and all(len(str(case.get(key) or "")) >= 16 for key in ("initial_sha256", "parameters_sha256"))
+        and all(
+            isinstance(case.get(key), str) and len(case[key]) >= 16
+            for key in ("initial_sha256", "parameters_sha256")
+        )
         and isinstance(losses, list)
         and len(losses) > 1
         and all(loss is None or _is_number(loss) for loss in losses)
