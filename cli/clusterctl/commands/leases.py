@@ -116,7 +116,7 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
     for lease, hosts in leases.items():
         console.say(f"{lease.holder}, holds {', '.join(hosts)}")
         console.say(f"it works from {lease.directory} on {lease.where}; what it started there may run on")
-    return yes or click.confirm("Has it died, and are its nodes to be freed?", err=True)
+    return yes or console.confirm("Has it died, and are its nodes to be freed?")
 
 
 def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:

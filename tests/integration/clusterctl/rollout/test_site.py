@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     HostFinished,
     JobFinished,
@@ -17,7 +18,6 @@ from clusterctl.engine.events import (
     TaskResult,
     WaveFinished,
     as_line,
-    parse,
 )
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
