@@ -65,7 +65,7 @@ def bounded(value: object) -> Any:
         if isinstance(one, float) and math.isfinite(one):
             return one
         if isinstance(one, Mapping):
-            return {_key(key): clean(part, depth + 1) for key, part in one.items()}
+            return {one_line(str(key), MAX_KEY): clean(part, depth + 1) for key, part in one.items()}
         if isinstance(one, (list, tuple)):
             return [clean(part, depth + 1) for part in one]
         raise ValueError(f"it holds a {type(one).__name__} that is no JSON value, or too large a number")
@@ -89,9 +89,3 @@ def first_problem(error: ValidationError) -> str:
     place = one_line(".".join(map(str, first["loc"])), 100)
     reason = first["msg"].removeprefix("Value error, ")
     return f"{place}: {reason}" if place else reason
-
-
-def _key(key: object) -> str:
-    if not isinstance(key, str) or len(key) > MAX_KEY:
-        raise ValueError(f"a name in it is no text of at most {MAX_KEY} characters")
-    return _only_plain(key)

@@ -12,7 +12,7 @@ from clusterctl.cluster.untrusted import HostAnswer, Message, Sentence, bounded
 MAX_FINDINGS = 500
 
 
-class ModuleReport(HostAnswer):
+class ModuleReport(HostAnswer, extra="allow"):
     """``facts`` are for who asked the module; each has a model of its own where it is read."""
 
     busy: Sentence = ""
@@ -23,10 +23,8 @@ class ModuleReport(HostAnswer):
 
 
 def _checked(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The report, bounded and cleaned, with what is known of it as it must be."""
-    kept: dict[str, Any] = bounded(report)
-    known = ModuleReport.model_validate(kept)
-    return kept | known.model_dump(exclude_unset=True)
+    """The report, bounded and cleaned. Raises ValueError."""
+    return ModuleReport.model_validate(bounded(report)).model_dump(exclude_unset=True)
 
 
 # The mapping itself, as it came, for the journal and for JSON.

@@ -11,6 +11,7 @@ from clustercheck.evidence.collect import PARTS_OF_STATUS, collect
 from clustercheck.evidence.node import NodeEvidence
 from clustercheck.launch.bounded import run_all
 from clustercheck.launch.transport import Completed, Transport
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError, program_output
 
 PROBE_LIMIT_S = 20.0
@@ -21,6 +22,10 @@ printf 'driver=%s\\n' "$(modinfo -F version nvidia 2>/dev/null | head -n 1)"
 [ -n "$1" ] && docker image inspect "$1" >/dev/null 2>&1 && echo image=present
 exit 0
 """
+# Two lines, if nothing on the host prints more.
+MAX_INSTALLED = 10_000
+MAX_BUSY = 1000
+OF_A_LEASE = ("run", "what", "who", "where", "since")
 NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -79,25 +84,25 @@ def inspect(
 def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: bool) -> HostStatus:
     """One host's status from what was read of it."""
     if node.unreachable:
-        return HostStatus(node.name, unreachable=node.unreachable)
+        return HostStatus(node.name, unreachable=one_line(node.unreachable))
     host = _mapping(node, "host")
     release = host.get("os")
     unit = _mapping(node, "fabric_manager").get("unit")
-    lines = installed.stdout.splitlines() if installed else []
+    lines = installed.stdout[:MAX_INSTALLED].splitlines() if installed else []
     answer = dict(line.partition("=")[::2] for line in lines)
     return HostStatus(
         host=node.name,
-        os=str(release.get("PRETTY_NAME", "")) if isinstance(release, Mapping) else "",
-        kernel=str(host.get("kernel") or ""),
+        os=one_line(str(release.get("PRETTY_NAME", ""))) if isinstance(release, Mapping) else "",
+        kernel=one_line(str(host.get("kernel") or "")),
         gpus=_gpus(node),
-        driver_loaded=str(_mapping(node, "module").get("version") or ""),
-        driver_installed=answer.get("driver", ""),
+        driver_loaded=one_line(str(_mapping(node, "module").get("version") or "")),
+        driver_installed=one_line(answer.get("driver", "")),
         fabric_manager=_version(_mapping(node, "fabric_manager").get("version")),
         fabric_manager_state=_unit_state(unit),
         toolkit=_version(_mapping(node, "toolkit")),
         docker=_docker(node),
         image=(answer.get("image") == "present" if installed else None) if wants_image else None,
-        busy=node.busy(),
+        busy=one_line(node.busy(), MAX_BUSY),
         lease=_lease(node),
         simulated=node.simulated,
     )
@@ -112,7 +117,9 @@ def _mapping(node: NodeEvidence, part: str) -> Mapping[str, Any]:
 
 def _lease(node: NodeEvidence) -> Mapping[str, str] | None:
     found = _mapping(node, "busy").get("lease")
-    return found if isinstance(found, Mapping) else None
+    if not isinstance(found, Mapping):
+        return None
+    return {name: one_line(str(found[name])) for name in OF_A_LEASE if found.get(name)}
 
 
 def _gpus(node: NodeEvidence) -> int | None:
@@ -126,7 +133,7 @@ def _unit_state(unit: Any) -> str:
     """A unit's state; nothing if there is no such unit."""
     if not isinstance(unit, Mapping) or unit.get("LoadState") != "loaded":
         return ""
-    return str(unit.get("ActiveState") or "")
+    return one_line(str(unit.get("ActiveState") or ""))
 
 
 def _version(record: Any) -> str:
@@ -135,7 +142,7 @@ def _version(record: Any) -> str:
         found = NUMBER.search(program_output(record, "the program"))
     except CannotReadError:
         return ""
-    return found.group() if found else ""
+    return one_line(found.group()) if found else ""
 
 
 def _docker(node: NodeEvidence) -> str:
@@ -145,4 +152,4 @@ def _docker(node: NodeEvidence) -> str:
     except CannotReadError:
         return ""
     found = re.search(r'"ServerVersion":"([^"]+)"', text)
-    return found.group(1) if found else ""
+    return one_line(found.group(1)) if found else ""

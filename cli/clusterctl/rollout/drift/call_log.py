@@ -10,12 +10,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.rollout.preflight import PLAYBOOK as PREFLIGHT_PLAYBOOK
 
 FILE = "calls.jsonl"
 # Only the line at the end of a playbook has this key.
 TALLY = "ok"
+
+
+class LoggedCall(BaseModel):
+    """What a line of a call must have; `calls.select_calls` reads it."""
+
+    model_config = ConfigDict(strict=True)
+
+    host: str
+    at: str
+    task: str
+    module: str
+    never_changes: bool
+    job: bool
+    failed: bool
+    hidden: bool
+    part: str
+    args: dict[str, Any] = Field(default={})
+    file: dict[str, Any] = Field(default={})
+
+
+class LoggedTally(BaseModel):
+    """What the line at the end of a playbook must have."""
+
+    model_config = ConfigDict(strict=True)
+
+    playbook: str
+    part: str
+    ok: dict[str, int]
+    logged: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -39,11 +70,17 @@ class CallLog:
 
 def read_call_log(path: Path) -> CallLog:
     """Returns the whole log; an empty one if the file is missing or a line of it is unreadable."""
+    calls: list[Mapping[str, Any]] = []
+    tallies: list[Mapping[str, Any]] = []
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            is_tally = isinstance(entry, dict) and TALLY in entry
+            (LoggedTally if is_tally else LoggedCall).model_validate(entry)
+            (tallies if is_tally else calls).append(entry)
+    except (OSError, ValueError, RecursionError):
         return CallLog()
-    return CallLog([line for line in lines if TALLY not in line], [line for line in lines if TALLY in line])
+    return CallLog(calls, tallies)
 
 
 @contextlib.contextmanager

@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory, state_access
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.rollout.drift.calls import Call
+
+# The record of a host with every role has about 100 KiB.
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,9 @@ class DriftRecord:
         return sum(call.times for call in self.calls)
 
 
+_RECORD = TypeAdapter(DriftRecord)
+
+
 def save_record(directory: ClusterDirectory, record: DriftRecord) -> None:
     """Writes the record, mode 0600 and without secrets. Raises ClusterctlError if it cannot be written."""
     path = _path(directory, record.host)
@@ -40,9 +49,9 @@ def save_record(directory: ClusterDirectory, record: DriftRecord) -> None:
 def load_record(directory: ClusterDirectory, host: str) -> DriftRecord | None:
     """Returns the record of a host; None if there is none, or none that this version can read."""
     try:
-        fields = json.loads(_path(directory, host).read_text(encoding="utf-8"))
-        return DriftRecord(**{**fields, "calls": tuple(Call(**call) for call in fields["calls"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        fields = json.loads(read_bounded(_path(directory, host), MAX_BYTES, private=True))
+        return _RECORD.validate_python(fields)
+    except (OSError, ValueError, RecursionError, UnusableFileError):
         return None
 
 
