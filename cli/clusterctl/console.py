@@ -1,4 +1,8 @@
-"""Where words go: results to standard output, messages to standard error."""
+"""Where words go: results to standard output, messages to standard error.
+
+Nothing that acts on a terminal leaves here but our own styles: what nodes and registries say is cleaned at
+this last step, whoever prints it, and is never read as markup.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,16 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
-from rich.console import Console
+import click
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from clustercheck.errors import ExplainedError
-from clustercheck.parse.plain_text import plain_text
+from clustercheck.parse.plain_text import one_line, plain_text
 
 # A hanging text in a window that is narrower is broken by the terminal.
 LEAST_WRAPPED = 20
@@ -27,11 +33,18 @@ def is_plain() -> bool:
 class Lasting(Console):
     """A console whose reader may go away (| head, a lost terminal): what is said then goes nowhere.
 
-    Work continues. On a terminal lines are broken between words; elsewhere they stay whole.
+    Work continues. On a terminal lines are broken between words; elsewhere they stay whole. Text is shown as
+    it is: markup in it is not read, and control characters are omitted.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, color_system=None if is_plain() else "auto", **options)
+        colours = {"color_system": None if is_plain() else "auto", **options}
+        super().__init__(highlight=False, markup=False, emoji=False, **colours)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich's own, cleaned: a text before it is laid out, and each piece of what came of it."""
+        for segment in super().render(without_controls(renderable), options):
+            yield segment if segment.control else segment._replace(text=plain_text(segment.text))
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As rich's own, except a terminal that has gone."""
@@ -43,6 +56,19 @@ class Lasting(Console):
     def on_broken_pipe(self) -> None:
         """Not rich's own answer, which ends the program in the middle of its work."""
         redirect_to_devnull(self.file)
+
+
+def without_controls(renderable: RenderableType) -> RenderableType:
+    """A text without what would act on a terminal; all else as it is."""
+    if isinstance(renderable, str):
+        return plain_text(renderable)
+    return plain_styled(renderable) if isinstance(renderable, Text) else renderable
+
+
+def plain_styled(text: Text) -> Text:
+    """The same for a styled text; if anything was removed, without the styles of its parts, which moved."""
+    cleaned = plain_text(text.plain)
+    return text if cleaned == text.plain else text.blank_copy(cleaned)
 
 
 RESULTS = Lasting()
@@ -64,13 +90,26 @@ def say(message: str) -> None:
     tell(message)
 
 
+def confirm(question: str) -> bool:
+    """Ask the person on the terminal, on standard error."""
+    return click.confirm(one_line(question), err=True)
+
+
 def emit(record: Mapping[str, Any]) -> None:
-    """One JSON object on one line of standard output, for --json."""
-    write(json.dumps(record, sort_keys=False, default=str) + "\n")
+    """One JSON object on one line of standard output, for --json: ASCII, with control characters escaped."""
+    write_rendered(json.dumps(record, sort_keys=False, default=str) + "\n")
 
 
 def write(text: str) -> None:
-    """Text as it is, on standard output; a reader that has gone is not a reason to stop, nor to fail."""
+    """Text on standard output, unbroken, without control characters."""
+    write_rendered(plain_text(text))
+
+
+def write_rendered(text: str) -> None:
+    """What a console of ours has rendered, or json has escaped, as it is.
+
+    A reader that has gone is not a reason to stop, nor to fail.
+    """
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -19,6 +19,7 @@ from rich.control import Control
 from rich.segment import ControlType, Segment
 from rich.text import Text
 
+from clusterctl.console import plain_styled
 from clusterctl.keyboard import unechoed
 
 # What a terminal is taken for that does not know its own size, in columns and lines.
@@ -130,7 +131,7 @@ def _control(code: str) -> Segment:
 
 
 def _fitting(line: Text, columns: int) -> Text:
-    fitting = line.copy()
+    fitting = plain_styled(line).copy()
     fitting.end = ""
     fitting.truncate(columns, overflow="ellipsis")
     return fitting

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str] | None = None, *, runner: Callable[..., Any] | 
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last resort: a person gets a sentence, not a traceback
         if os.environ.get("CLUSTERCTL_TRACEBACK"):
-            traceback.print_exc()
+            say(traceback.format_exc())
         internal = _internal(error)
         explain(internal)
         return internal.exit_code

@@ -42,6 +42,7 @@ PROXIES = ("http_proxy", "https_proxy")
 USER_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@\"']*@", re.IGNORECASE)
 # The fields of a file's result that the drift probe compares.
 OF_A_FILE = ("dest", "checksum", "mode", "owner", "group")
+MAX_VALUE = 4096
 
 
 def masked(value: Any, logged: Any, name: str = "") -> Any:
@@ -58,6 +59,11 @@ def masked(value: Any, logged: Any, name: str = "") -> Any:
     if not any(mark in seen_text for mark in UNLOGGED) and not USER_IN_URL.search(text):
         return value
     return {"sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def is_short(value: Any) -> bool:
+    """Return whether a host's answer is a plain value, and one that a file may have."""
+    return isinstance(value, int) or (isinstance(value, str) and len(value) <= MAX_VALUE)
 
 
 class CallbackModule(CallbackBase):
@@ -120,7 +126,7 @@ class CallbackModule(CallbackBase):
             asked = (fields.get("args") or {}).items()
             call["args"] = masked({key: own for key, own in asked if not key.startswith(INTERNAL)}, logged)
         if not call["hidden"]:
-            call["file"] = {key: data[key] for key in OF_A_FILE if key in data}
+            call["file"] = {key: data[key] for key in OF_A_FILE if is_short(data.get(key))}
         self._write(call)
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -34,8 +34,14 @@ CODE_LIMIT = 60
 # The variable of a task with the code of its failure: `fail` and `assert` have no option for it.
 CODE_OF_TASK = "clusterctl_failure_code"
 DIFF_LIMIT = 64_000
+# Of all parts of one diff: what comes after them is counted, not shown.
+DIFFS_LIMIT = 1_000_000
+# Of what a module of ours says to clusterctl, as JSON.
+REPORT_LIMIT = 1_000_000
 STDERR_LINES = 15
 HIDDEN = "the result is hidden (no_log)"
+# What a result of other kinds than Ansible's own makes of our reading it: a host may answer anything.
+UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, RecursionError)
 PR_SET_PDEATHSIG = 1
 
 
@@ -69,9 +75,18 @@ def summarize(result: dict[str, Any]) -> dict[str, Any]:
         kept["stderr"] = [clip(str(line), 400) for line in stderr[-STDERR_LINES:]]
     if result.get("argument_errors"):
         kept["argument_errors"] = [clip(str(error), 400) for error in result["argument_errors"]][:20]
-    if isinstance(result.get("clusterctl"), dict):
-        kept["clusterctl"] = result["clusterctl"]
     return kept
+
+
+def report_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What a module of ours says to clusterctl. Raises ValueError where that is too long."""
+    report = result.get("clusterctl")
+    if not isinstance(report, dict):
+        return {}
+    size = len(json.dumps(report, default=str))
+    if size > REPORT_LIMIT:
+        raise ValueError(f"it has {size} characters, and at most {REPORT_LIMIT} are read")
+    return {"clusterctl": report}
 
 
 def failed_items(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -91,17 +106,27 @@ def label_of(item: dict[str, Any]) -> str:
 def diff_texts(diff: Any) -> list[dict[str, str]]:
     """(header, before, after) of each part of a diff, as text."""
     parts = diff if isinstance(diff, list) else [diff]
-    texts = []
+    texts: list[dict[str, str]] = []
     for part in parts:
         if not isinstance(part, dict):
             continue
-        header = str(part.get("after_header") or part.get("before_header") or "")
+        header = clip(part.get("after_header") or part.get("before_header") or "", MESSAGE_LIMIT)
         if "prepared" in part:
             texts.append({"header": header, "prepared": clip(str(part["prepared"]), DIFF_LIMIT)})
         elif part.get("before") != part.get("after"):
             before, after = (clip(part.get(side) or "", DIFF_LIMIT) for side in ("before", "after"))
             texts.append({"header": header, "before": before, "after": after})
     return texts
+
+
+def within(parts: list[dict[str, str]], limit: int) -> list[dict[str, str]]:
+    """The first parts of a diff, of at most ``limit`` characters; then one that counts the others."""
+    size = 0
+    for number, part in enumerate(parts):
+        size += sum(map(len, part.values()))
+        if size > limit:
+            return [*parts[:number], {"header": "", "prepared": f"[{len(parts) - number} more parts]"}]
+    return parts
 
 
 class CallbackModule(CallbackBase):
@@ -204,8 +229,16 @@ class CallbackModule(CallbackBase):
         if is_hidden(task, data):
             self._send("result", **fields, msg=HIDDEN, hidden=True)
             return
-        self._job(result, status)
-        kept = summarize(data) if status != "skipped" else {}
+        try:
+            self._job(result, status)
+            kept = self._kept(task, data, status)
+        except UNREADABLE as error:
+            kept = {"unreadable": clip(str(error))}
+        self._send("result", **fields, **kept)
+
+    @staticmethod
+    def _kept(task: Any, data: dict[str, Any], status: str) -> dict[str, Any]:
+        kept = {**summarize(data), **report_of(data)} if status != "skipped" else {}
         if status in ("failed", "ignored", "unreachable"):
             kept["items"] = failed_items(data)
             if code := task.vars.get(CODE_OF_TASK):
@@ -213,7 +246,7 @@ class CallbackModule(CallbackBase):
         else:
             kept.pop("stderr", None)
             kept.pop("msg", None) if task.action.endswith("setup") else None
-        self._send("result", **fields, **kept)
+        return kept
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
         """One item of a loop is done."""
@@ -226,11 +259,13 @@ class CallbackModule(CallbackBase):
     def _item(self, result: Any, status: str) -> None:
         if is_hidden(result.task, result.result):
             return
-        self._job(result, status)
         fields = {"host": result.host.get_name(), "task_id": result.task._uuid, "status": status}
-        about = result.result.get("clusterctl")
-        kept = {"clusterctl": about} if isinstance(about, dict) else {}
-        self._send("item", label=label_of(result.result), **fields, **kept)
+        try:
+            self._job(result, status)
+            kept = {"label": label_of(result.result), **report_of(result.result)}
+        except UNREADABLE as error:
+            kept = {"unreadable": clip(str(error))}
+        self._send("item", **fields, **kept)
 
     def v2_runner_retry(self, result: Any) -> None:
         """An `until` is not met yet."""
@@ -258,13 +293,15 @@ class CallbackModule(CallbackBase):
         """What a task changed, or in check mode would change."""
         if is_hidden(result.task, result.result) or not result.is_changed():
             return
-        results = result.result.get("results") or [result.result]
+        items = result.result.get("results")
+        results = items if isinstance(items, list) and items else [result.result]
         parts = [
             text
             for one in results
             if isinstance(one, dict) and one.get("diff") and "censored" not in one
             for text in diff_texts(one["diff"])
         ]
+        parts = within(parts, DIFFS_LIMIT)
         if parts:
             self._send("diff", host=result.host.get_name(), task_id=result.task._uuid, parts=parts)
 

@@ -38,13 +38,13 @@ def outcome(job: str, directory: Path, living: set[str]) -> dict[str, object]:
         data = {"started": True, "finished": False}
     if data.get("started") and not data.get("finished"):
         return {"id": job, "state": "running" if job.partition(".")[0] in living else "lost"}
-    message = str(data.get("msg") or "")
+    message, rc = str(data.get("msg") or ""), data.get("rc")
     return {
         "id": job,
         "state": "finished",
-        "failed": bool(data.get("failed")) or data.get("rc") not in (None, 0),
+        "failed": bool(data.get("failed")) or rc not in (None, 0),
         "changed": bool(data.get("changed")),
-        "rc": data.get("rc"),
+        "rc": rc if isinstance(rc, int) else None,
         "msg": message[-KEPT_TEXT:],
         "code": str(data.get("code") or ""),
     }

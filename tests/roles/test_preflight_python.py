@@ -10,7 +10,8 @@ from pathlib import Path
 from tests.support.tree import ROOT
 
 from clusterctl.engine.environment import playbook_environment
-from clusterctl.engine.events import TaskResult, parse
+from clusterctl.engine.event_reading import parse
+from clusterctl.engine.events import TaskResult
 from clusterctl.engine.failure import failure_of
 
 PLAY = """

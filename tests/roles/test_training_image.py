@@ -15,7 +15,7 @@ from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certi
 from tests.support.loopback_registry import push_tiny, registry
 from tests.support.tree import ROOT
 
-from clusterctl.engine.events import parse
+from clusterctl.engine.event_reading import parse
 from clusterctl.engine.ledger import Ledger
 
 

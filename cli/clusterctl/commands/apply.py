@@ -115,7 +115,7 @@ def command(
 
 
 def _agreed(plan: WavePlan) -> bool:
-    return not plan.hosts or click.confirm(f"Change {counted(len(plan.hosts), 'host')}?", err=True)
+    return not plan.hosts or console.confirm(f"Change {counted(len(plan.hosts), 'host')}?")
 
 
 def _refuse_without_terminal() -> None:

@@ -116,7 +116,7 @@ def _agreed(leases: Mapping[Lease, Sequence[str]], *, yes: bool) -> bool:
     for lease, hosts in leases.items():
         console.say(f"{lease.holder}, holds {', '.join(hosts)}")
         console.say(f"it was started from {lease.directory} on {lease.where}; its jobs may still run")
-    return yes or click.confirm("Has it died, and should its leases be released?", err=True)
+    return yes or console.confirm("Has it died, and should its leases be released?")
 
 
 def _refuse_alive(leases: Iterable[Lease], *, dead: bool) -> None:

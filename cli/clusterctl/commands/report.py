@@ -43,7 +43,7 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
     else:
         text = files.REPORTS[form][1](files.load(chosen))
     if output is None:
-        console.write(text)
+        (console.write_rendered if form == "table" else console.write)(text)
         return
     try:
         _write(output, text)

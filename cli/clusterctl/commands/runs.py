@@ -84,7 +84,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         console.RESULTS.print(plain_text(words), markup=False)
     if judged:
         text = terminal.render(files.load(chosen), colour=console.has_colours())
-        console.write(f"\n{text}")
+        console.write_rendered(f"\n{text}")
     elif chosen.summary:
         console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2), markup=False)
 

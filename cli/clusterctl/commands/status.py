@@ -62,7 +62,7 @@ def _leases(found: Sequence[HostStatus]) -> dict[str, list[str]]:
     """The runs that change hosts now, with their hosts."""
     holding: dict[str, list[str]] = {}
     for one in found:
-        if one.lease:
+        if one.lease and "run" in one.lease:
             holding.setdefault(one.lease["run"], []).append(one.host)
     return holding
 

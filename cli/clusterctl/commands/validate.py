@@ -137,7 +137,7 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
     if as_json:
         console.emit(result.document.as_json())
     else:
-        console.write(terminal.render(result.document, colour=console.has_colours()))
+        console.write_rendered(terminal.render(result.document, colour=console.has_colours()))
         console.write(f"report: {result.page}\n")
     if save_baseline:
         _save(plan, result.document)
@@ -177,4 +177,4 @@ def _agreed() -> bool:
             code="validate.not-confirmed",
             hint="Add --yes in scripts.",
         )
-    return click.confirm("Disturb nodes that may be in use?", err=True)
+    return console.confirm("Disturb nodes that may be in use?")

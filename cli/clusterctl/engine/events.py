@@ -1,4 +1,7 @@
-"""What the callback plugin says, as typed events."""
+"""What the callback plugin says, as typed events.
+
+Much of it is what hosts answered. Fields say their bounds, which hold where `event_reading` has read them.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,62 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from clusterctl.engine.failure_kinds import known_code
+from pydantic import AfterValidator, Field, Strict
+
+from clusterctl.cluster.untrusted import Count, ExitCode, Flag, Line, Message, Name, Sentence, bounded
+from clusterctl.engine.module_report import CheckedReport
 
 # As Ansible makes them. A node says what its jobs are called, and may say anything.
-JOB_ID = re.compile(r"j[0-9]+\.[0-9]+")
+JOB_ID = re.compile(r"j[0-9]{1,20}\.[0-9]{1,20}")
+MAX_HOSTS = 100_000
+MAX_ITEMS = 100
+MAX_DIFFERENCES = 10_000
+# The callback sends at most 64,000 characters, and a note; diffs are cleaned where they are printed.
+MAX_DIFF = 70_000
+COUNTS = ("ok", "changed", "skipped", "failures", "unreachable")
+
+
+def _is_known_status(status: str) -> str:
+    return str(Status(status))
+
+
+def _has_counts(hosts: Mapping[str, Mapping[str, int]]) -> Mapping[str, Mapping[str, int]]:
+    if any(name not in counts for counts in hosts.values() for name in COUNTS):
+        raise ValueError("a count of a host is missing")
+    return hosts
+
+
+def _is_job(job_id: str) -> str:
+    if not is_job_id(job_id):
+        raise ValueError("it is not the name of a job")
+    return job_id
+
+
+def _cleaned_items(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Failed items of a loop: texts, and lines of standard error."""
+    for item in items:
+        lines = item.get("stderr", ())
+        texts = [item.get("label", ""), item.get("msg", ""), *(lines if isinstance(lines, list) else [None])]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("an item of it is not made of texts")
+    kept: list[dict[str, Any]] = bounded(items)
+    return kept
+
+
+KnownStatus = Annotated[str, AfterValidator(_is_known_status)]
+Time = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+JobId = Annotated[str, AfterValidator(_is_job)]
+Lines = Annotated[Sequence[Line], Field(max_length=MAX_ITEMS)]
+Hosts = Annotated[Sequence[Name], Field(max_length=MAX_HOSTS)]
+States = Annotated[Mapping[Name, Sentence], Field(max_length=MAX_HOSTS)]
+HostCounts = Annotated[
+    Mapping[Name, Mapping[str, Count]], Field(max_length=MAX_HOSTS), AfterValidator(_has_counts)
+]
+Items = Annotated[Sequence[Mapping[str, Any]], Field(max_length=MAX_ITEMS), AfterValidator(_cleaned_items)]
+DiffText = Annotated[str, Field(max_length=MAX_DIFF)]
+DiffParts = Annotated[Sequence[Mapping[str, DiffText]], Field(max_length=10_000)]
 
 
 class Status(StrEnum):
@@ -30,35 +83,35 @@ class Status(StrEnum):
 class Event:
     """``at`` is seconds since the epoch, by the controller's clock."""
 
-    at: float
+    at: Time
 
 
 @dataclass(frozen=True)
 class PlayStarted(Event):
     """A play starts on ``hosts``."""
 
-    play: str = ""
-    hosts: Sequence[str] = ()
+    play: Sentence = ""
+    hosts: Hosts = ()
 
 
 @dataclass(frozen=True)
 class TaskStarted(Event):
     """A task starts; ``where`` is file:line."""
 
-    task_id: str
-    task: str = ""
-    role: str = ""
-    action: str = ""
-    where: str = ""
-    handler: bool = False
+    task_id: Name
+    task: Sentence = ""
+    role: Sentence = ""
+    action: Sentence = ""
+    where: Message = ""
+    handler: Flag = False
 
 
 @dataclass(frozen=True)
 class HostStarted(Event):
     """A host starts a task."""
 
-    host: str
-    task_id: str
+    host: Name
+    task_id: Name
 
 
 @dataclass(frozen=True)
@@ -66,111 +119,111 @@ class TaskResult(Event):
     """A host's result of a task. ``clusterctl`` is for clusterctl from a module of ours, ``code`` the code of
     its failure, which `clusterctl.engine.failure_kinds` may know."""
 
-    host: str
-    task_id: str
-    status: str
-    msg: str = ""
-    code: str = ""
-    rc: int | None = None
-    stderr: Sequence[str] = ()
-    argument_errors: Sequence[str] = ()
-    items: Sequence[Mapping[str, Any]] = ()
-    delegate: str = ""
-    hidden: bool = False
-    clusterctl: Mapping[str, Any] = field(default_factory=dict)
+    host: Name
+    task_id: Name
+    status: KnownStatus
+    msg: Message = ""
+    code: Sentence = ""
+    rc: ExitCode | None = None
+    stderr: Lines = ()
+    argument_errors: Lines = ()
+    items: Items = ()
+    delegate: Sentence = ""
+    hidden: Flag = False
+    clusterctl: CheckedReport = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ItemResult(Event):
     """One item of a loop is done on a host."""
 
-    host: str
-    task_id: str
-    status: str
-    label: str = ""
-    clusterctl: Mapping[str, Any] = field(default_factory=dict)
+    host: Name
+    task_id: Name
+    status: KnownStatus
+    label: Sentence = ""
+    clusterctl: CheckedReport = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Retry(Event):
     """A host tries a task again."""
 
-    host: str
-    task_id: str
-    attempt: int = 0
-    retries: int = 0
+    host: Name
+    task_id: Name
+    attempt: Count = 0
+    retries: Count = 0
 
 
 @dataclass(frozen=True)
 class JobStarted(Event):
     """An asynchronous job runs on ``host``; ``limit_s`` is when the node itself ends it."""
 
-    host: str
-    job_id: str
-    task_id: str = ""
-    results_file: str = ""
-    limit_s: int = 0
+    host: Name
+    job_id: JobId
+    task_id: Name = ""
+    results_file: Message = ""
+    limit_s: Count = 0
 
 
 @dataclass(frozen=True)
 class JobFinished(Event):
     """An asynchronous job's end. ``recovered``: a later run asked for it; ``lost``: nobody knows."""
 
-    host: str
-    job_id: str
-    failed: bool = False
-    changed: bool = False
-    rc: int | None = None
-    msg: str = ""
-    code: str = ""
-    recovered: bool = False
-    lost: bool = False
+    host: Name
+    job_id: JobId
+    failed: Flag = False
+    changed: Flag = False
+    rc: ExitCode | None = None
+    msg: Message = ""
+    code: Sentence = ""
+    recovered: Flag = False
+    lost: Flag = False
 
 
 @dataclass(frozen=True)
 class Diff(Event):
     """What a task changes; each part has header and before/after or prepared text. Never journalled whole."""
 
-    host: str
-    task_id: str
-    parts: Sequence[Mapping[str, str]] = ()
+    host: Name
+    task_id: Name
+    parts: DiffParts = ()
 
 
 @dataclass(frozen=True)
 class Stats(Event):
     """The playbook's own end: counts by host as Ansible has them."""
 
-    hosts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    hosts: HostCounts = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class WaveStarted(Event):
     """Written by us: the next process starts."""
 
-    name: str
-    number: int
-    of: int
-    hosts: Sequence[str] = ()
+    name: Sentence
+    number: Count
+    of: Count
+    hosts: Hosts = ()
 
 
 @dataclass(frozen=True)
 class WaveFinished(Event):
     """Written by us: what the gate decided after a wave."""
 
-    name: str
-    go: bool
-    reason: str = ""
-    states: Mapping[str, str] = field(default_factory=dict)
+    name: Sentence
+    go: Flag
+    reason: Message = ""
+    states: States = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class HostFinished(Event):
     """Written by us: how one host left a wave. ``code`` is the kind of its failure, where it failed."""
 
-    host: str
-    state: str
-    because: str = ""
-    code: str = ""
+    host: Name
+    state: Sentence
+    because: Message = ""
+    code: Sentence = ""
 
 
 @dataclass(frozen=True)
@@ -185,10 +238,10 @@ class HostLooked(Event):
     ``quiet`` says that nothing is to be done there; else ``differs`` says what is other than it was.
     """
 
-    host: str
-    quiet: bool
-    tasks: int
-    differs: Sequence[str] = ()
+    host: Name
+    quiet: Flag
+    tasks: Count
+    differs: Annotated[Sequence[Message], Field(max_length=MAX_DIFFERENCES)] = ()
 
 
 NAMES: dict[str, type[Event]] = {
@@ -209,28 +262,6 @@ NAMES: dict[str, type[Event]] = {
     "host_looked": HostLooked,
 }
 _KINDS = {kind: name for name, kind in NAMES.items()}
-_FIELDS = {kind: {f.name for f in fields(kind)} for kind in _KINDS}
-
-
-def parse(line: str | bytes) -> Event | None:
-    """One journal or pipe line as an event; None for a torn line or a kind this version does not know, and
-    for a job whose id is none."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(record, dict) or not isinstance(record.get("host", ""), str):
-        return None
-    kind = NAMES.get(str(record.get("event")))
-    if kind is None:
-        return None
-    if kind in (TaskResult, JobFinished):
-        record["code"] = known_code(record.get("code"))
-    try:
-        event = kind(**{key: value for key, value in record.items() if key in _FIELDS[kind]})
-    except TypeError:
-        return None
-    return None if isinstance(event, (JobStarted, JobFinished)) and not is_job_id(event.job_id) else event
 
 
 def is_job_id(answer: object) -> bool:

@@ -53,7 +53,7 @@ def failure_of(result: TaskResult, task: TaskStarted | None) -> Failure:
         task=title_of(task),
         message=message,
         code=kind.code,
-        remedy=str(about) if about else kind.remedy.format(host=result.delegate or result.host),
+        remedy=about or kind.remedy.format(host=result.delegate or result.host),
         where=task.where if task else "",
         detail="\n".join(line for line in stderr[-MESSAGE_LINES:] if line.strip() not in message),
     )

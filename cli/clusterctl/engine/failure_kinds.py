@@ -38,6 +38,11 @@ UNREACHABLE = Kind(
     "To continue without it: clusterctl hosts quarantine {host} --reason WHY.",
 )
 OTHER = Kind(code="task.failed", remedy="")
+UNREADABLE = Kind(
+    code="task.unreadable",
+    remedy="See what changes the modules' answers on {host}. "
+    "To continue without it: clusterctl hosts quarantine {host} --reason WHY.",
+)
 
 # The first that applies: what few programs print comes before what many print.
 KINDS: tuple[Kind, ...] = (
@@ -220,7 +225,8 @@ KINDS: tuple[Kind, ...] = (
 )
 
 
-BY_CODE = {kind.code: kind for kind in KINDS}
+# Also the code that `event_reading` gives a step: no module reports it.
+BY_CODE = {kind.code: kind for kind in (*KINDS, UNREADABLE)}
 
 
 def kind_of(text: str, code: object = "") -> Kind | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
+from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     Event,
     HostFinished,
@@ -19,7 +20,6 @@ from clusterctl.engine.events import (
     TaskStarted,
     WaveFinished,
     as_line,
-    parse,
 )
 from clusterctl.engine.failure import title_of
 from clusterctl.runs.events import journal_lines

@@ -11,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.runs.store import Run
 
@@ -83,12 +84,12 @@ def lease_of(run: Run, directory: ClusterDirectory) -> Lease:
 def from_record(record: Mapping[str, Any]) -> Lease:
     """What a node says it holds: whatever it is, it is a lease."""
     texts = {
-        name: str(record.get(name) or "")
+        name: one_line(str(record.get(name) or ""))
         for name in ("run", "nonce", "who", "where", "what", "since", "directory", "machine", "born",
                      "space")
     }  # fmt: skip
     pid = record.get("pid")
-    return Lease(**texts, pid=pid if isinstance(pid, int) and 0 < pid < MOST_PID else 0)
+    return Lease(**texts, pid=pid if type(pid) is int and 0 < pid < MOST_PID else 0)
 
 
 def comes_from(lease: Lease, directory: ClusterDirectory) -> bool:

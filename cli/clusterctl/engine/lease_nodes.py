@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.untrusted import HostAnswer, read_answer_as
 from clusterctl.engine.events import is_job_id
+from clusterctl.engine.failure_kinds import UNREADABLE
 from clusterctl.engine.lease import from_record
 from clusterctl.engine.lease_protocol import NO_ANSWER, Acquire, LeaseAnswer, Release
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
@@ -16,6 +21,16 @@ from clusterctl.engine.playbook import MAX_FORKS, PlaybookRequest, Runner, run_p
 PLAYBOOK = "leases.yml"
 # Two small tasks: whoever takes longer is not there.
 TIME_LIMIT_S = 300.0
+MAX_JOBS = 1000
+
+
+class LeaseReport(HostAnswer):
+    """What the module `node_lease` returns."""
+
+    taken: bool = False
+    freed: bool = False
+    holder: dict[str, Any] | None = None
+    jobs: Annotated[list[Any], Field(max_length=MAX_JOBS)] = Field(default=[])
 
 
 @dataclass(frozen=True)
@@ -69,14 +84,16 @@ class LeaseNodes:
 
 def _answer(one: HostRecord, state: HostState, reason: str) -> LeaseAnswer | None:
     """What a node said; None where its tasks were all skipped, since another refused before."""
-    answer = one.facts.get("lease")
-    if isinstance(answer, Mapping):
-        holder, jobs = answer.get("holder"), answer.get("jobs")
+    if "lease" in one.facts:
+        try:
+            answer = read_answer_as(LeaseReport, one.facts["lease"], "its answer about the lease")
+        except CannotReadError as error:
+            return LeaseAnswer(failed=str(error), code=UNREADABLE.code)
         return LeaseAnswer(
-            taken=bool(answer.get("taken")),
-            freed=bool(answer.get("freed")),
-            holder=from_record(holder) if isinstance(holder, Mapping) else None,
-            jobs=tuple(filter(is_job_id, jobs)) if isinstance(jobs, list) else (),
+            taken=answer.taken,
+            freed=answer.freed,
+            holder=None if answer.holder is None else from_record(answer.holder),
+            jobs=tuple(filter(is_job_id, answer.jobs)),
         )
     if state in BAD:
         return LeaseAnswer(failed=reason or NO_ANSWER.failed, code=one.failure.code if one.failure else "")

@@ -22,6 +22,7 @@ from clusterctl.engine.events import (
     TaskStarted,
 )
 from clusterctl.engine.failure import Failure, failure_of, title_of
+from clusterctl.engine.failure_kinds import UNREADABLE
 
 
 class HostState(StrEnum):
@@ -58,6 +59,7 @@ class HostRecord:
     attempt: int = 0
     last_task: TaskStarted | None = None
     failure: Failure | None = None
+    unreadable: Failure | None = None
     busy: str = ""
     reboot: str = ""
     findings: list[Mapping[str, Any]] = field(default_factory=list)
@@ -134,21 +136,18 @@ class Ledger:
             case Status.FAILED:
                 one.failed += 1
                 one.failure = failure_of(event, task)
+                if event.code == UNREADABLE.code:
+                    one.unreadable = one.failure
             case Status.UNREACHABLE:
                 one.unreachable = True
                 one.failure = failure_of(event, task)
 
     @staticmethod
     def _about(one: HostRecord, about: Mapping[str, Any]) -> None:
-        if about.get("busy"):
-            one.busy = str(about["busy"])
-        if about.get("reboot"):
-            one.reboot = str(about["reboot"])
-        findings = about.get("findings")
-        if isinstance(findings, list):
-            one.findings += [f for f in findings if isinstance(f, Mapping)]
-        if isinstance(about.get("facts"), Mapping):
-            one.facts |= about["facts"]
+        one.busy = about.get("busy") or one.busy
+        one.reboot = about.get("reboot") or one.reboot
+        one.findings += about.get("findings", ())
+        one.facts |= about.get("facts", {})
 
     def _stats(self, event: Stats) -> None:
         self.stats = event.hosts
@@ -158,7 +157,9 @@ class Ledger:
                 continue
             one.ok, one.changed, one.skipped = counts["ok"], counts["changed"], counts["skipped"]
             one.failed, one.unreachable = counts["failures"], bool(counts["unreachable"])
-            if not one.failed and not one.unreachable:
+            if one.unreadable is not None:  # Ansible takes the step for good
+                one.failed, one.failure = max(one.failed, 1), one.failure or one.unreadable
+            elif not one.failed and not one.unreachable:
                 one.failure = None  # a rescue caught it
 
     def running(self) -> list[HostRecord]:

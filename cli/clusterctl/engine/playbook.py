@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from clustercheck.parse.plain_text import plain_text, shortened
+from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
 from clusterctl.engine.environment import playbook_environment
-from clusterctl.engine.events import Event, Interrupted, parse
+from clusterctl.engine.event_reading import read_event
+from clusterctl.engine.events import Event, Interrupted
 from clusterctl.engine.failure import remedy_for
 from clusterctl.engine.handover import handed_over
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
@@ -32,6 +35,8 @@ TIME_LIMIT_S = 8 * 3600.0
 ASYNC_DIR = "/root/.clusterctl/async"
 # ansible-playbook: good, hosts failed, hosts unreachable, both. Anything else broke a play off.
 CAME_TO_ITS_END = frozenset({0, 2, 4, 6})
+MAX_LOG_READ = 1 << 20
+MAX_ERROR = 2000
 ERROR_MARKS = ("[ERROR]", "ERROR!")
 # As in ansible.cfg, whose ssh_args ours replace.
 SHARED_CONNECTION = (
@@ -114,7 +119,11 @@ def run_playbook(
 
     def take(line: bytes) -> None:
         variables.withdraw()
-        event = parse(line)
+        try:
+            event = read_event(line)
+        except CannotReadError as error:
+            _note_in_log(request, f"an event of Ansible was dropped: {error}")
+            return
         if event is not None:
             tell(event)
 
@@ -188,11 +197,15 @@ def _ssh_args(request: PlaybookRequest) -> str:
 def _head_of_log(request: PlaybookRequest) -> None:
     """Name what the operator's shell asked for and does not get."""
     ignored = ignored_variables(os.environ)
+    _note_in_log(request, f"{request.playbook} on {', '.join(request.hosts)}", before="\n")
+    if ignored:
+        _note_in_log(request, f"not passed to Ansible: {', '.join(ignored)}")
+
+
+def _note_in_log(request: PlaybookRequest, note: str, *, before: str = "") -> None:
     descriptor = os.open(request.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(f"\n# {request.playbook} on {', '.join(request.hosts)}\n")
-        if ignored:
-            stream.write(f"# not passed to Ansible: {', '.join(ignored)}\n")
+        stream.write(f"{before}# {note}\n")
 
 
 def _left(
@@ -233,11 +246,12 @@ def _ansible_failed(request: PlaybookRequest, log_start: int, exit_code: int) ->
     """Ansible's own error, for people: the first [ERROR] and what follows it, without the wall."""
     with request.log.open("rb") as stream:
         stream.seek(log_start)
-        lines = [line.rstrip() for line in stream.read().decode(errors="replace").splitlines()]
+        text_of_log = plain_text(stream.read(MAX_LOG_READ).decode(errors="replace"))
+    lines = [line.rstrip() for line in text_of_log.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("#", "[WARNING]"))]
     first = next((i for i, line in enumerate(lines) if line.startswith(ERROR_MARKS)), None)
     answer = lines[first : first + 4] if first is not None else lines[-3:]
-    text = " ".join(answer).replace("[ERROR]:", "").strip()
+    text = shortened(" ".join(answer).replace("[ERROR]:", "").strip(), MAX_ERROR)
     return ClusterctlError(
         f"Ansible did not start (exit code {exit_code}): {text or 'no output'}",
         code="engine.ansible",

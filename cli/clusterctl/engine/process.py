@@ -19,6 +19,8 @@ POLL_S = 0.2
 GRACE_S = 8.0
 # Ansible keeps all that a node prints. Its processes peak at 250 MiB (150 hosts, 64 forks); 16 times that.
 MEMORY_LIMIT_BYTES = 4 << 30
+# Beyond what `event_reading` takes: the rest of such a line is read and dropped.
+MAX_LINE_BYTES = 4 << 20
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -179,6 +181,26 @@ class _Ending:
                 _signal(self._child.pid, step)
 
 
+class LineSplitter:
+    """Cuts a stream into lines. Of one that is longer than ``limit`` the start is kept, to be refused."""
+
+    def __init__(self, limit: int = MAX_LINE_BYTES) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The lines that end in this chunk, each of at most one byte more than the limit."""
+        *whole, rest = chunk.split(b"\n")
+        for end in whole:
+            self._keep(end)
+            yield bytes(self._buffer)
+            self._buffer.clear()
+        self._keep(rest)
+
+    def _keep(self, piece: bytes) -> None:
+        self._buffer += piece[: self._limit + 1 - len(self._buffer)]
+
+
 def _pump(
     child: subprocess.Popen[bytes],
     reader: int,
@@ -188,18 +210,15 @@ def _pump(
 ) -> None:
     """Hand on lines until the child is gone. Its orphans may hold the pipe open: its end is not a sign."""
     os.set_blocking(reader, False)
-    buffer = bytearray()
+    lines = LineSplitter()
     open_ = True
     while True:
         gone = child.poll() is not None
         if open_ and select.select([reader], [], [], 0 if gone else POLL_S)[0]:
             chunk = os.read(reader, 1 << 16)
             open_ = bool(chunk)
-            buffer += chunk
-            *lines, rest = buffer.split(b"\n")
-            buffer = bytearray(rest)
-            for line in lines:
-                on_line(bytes(line))
+            for line in lines.feed(chunk):
+                on_line(line)
             if gone:
                 continue
         elif not open_ and not gone:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from clusterctl.engine.events import JobFinished, JobStarted, is_job_id
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.untrusted import ExitCode, HostAnswer, Message, Sentence, read_answer_as
+from clusterctl.engine.events import JobFinished, JobId, JobStarted
 from clusterctl.engine.failure_kinds import known_code
 from clusterctl.engine.journal import Journal, open_jobs
 from clusterctl.engine.ledger import HostState
@@ -22,7 +25,21 @@ WAIT_A_ROUND_S = 20.0
 LOST = "the node was restarted, or the job was killed, before it wrote its result"
 # States of a job whose outcome cannot be determined any more.
 UNKNOWABLE = {"lost": LOST, "unknown": LOST, "forgotten": "the host is no longer in the inventory"}
+# What a node tells of more jobs than Ansible starts on one is not read.
+MAX_JOBS = 1000
 CHANGING_KINDS = ("apply", "registry upgrade", "registry restore")
+
+
+class JobAnswer(HostAnswer):
+    """A job as the module `async_jobs` tells of it; ``forgotten`` is said by us."""
+
+    id: JobId
+    state: Literal["finished", "running", "lost", "unknown", "forgotten"]
+    failed: bool = False
+    changed: bool = False
+    rc: ExitCode | None = None
+    msg: Message = ""
+    code: Sentence = ""
 
 
 @dataclass(frozen=True)
@@ -92,7 +109,7 @@ def recover(
         return []
     finished: dict[tuple[str, str], JobFinished] = {}
     for host, job_id in [(j.host, j.job_id) for one in left for j in one.jobs if j.host not in declared]:
-        finished[host, job_id] = ended = _finished(host, {"id": job_id, "state": "forgotten"})
+        finished[host, job_id] = ended = _finished(host, JobAnswer(id=job_id, state="forgotten"))
         say(_sentence(ended))
     deadline = time.monotonic() + wait_limit_s
     asking = {host: [job_id for h, job_id in jobs if h == host] for host in hosts}
@@ -111,10 +128,10 @@ def recover(
         running: dict[str, list[str]] = {}
         for host, found in answers.items():
             for job in found:
-                if job["state"] == "running":
-                    running.setdefault(host, []).append(job["id"])
-                elif (host, job["id"]) not in finished:
-                    finished[host, job["id"]] = ended = _finished(host, job)
+                if job.state == "running":
+                    running.setdefault(host, []).append(job.id)
+                elif (host, job.id) not in finished:
+                    finished[host, job.id] = ended = _finished(host, job)
                     say(_sentence(ended))
         if running and time.monotonic() > deadline:
             raise ClusterctlError(
@@ -142,7 +159,7 @@ def _ask(
     extra_vars: Mapping[str, Any],
     forks: int,
     runner: Runner = run_playbook,
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[JobAnswer]]:
     """Each reachable host's jobs; waits on the nodes for a while, so that this is not asked too often.
 
     A host that was reached and did not answer may have a job all the same: that is an error.
@@ -172,27 +189,31 @@ def _ask(
             or f"Fix it, or continue without it: clusterctl hosts quarantine {mute[0]} --reason WHY.",
             exit_code=EXIT_INCOMPLETE,
         )
-    return {name: _jobs(one.facts.get("jobs")) for name, one in outcome.ledger.hosts.items()}
+    return {name: read_jobs(one.facts.get("jobs")) for name, one in outcome.ledger.hosts.items()}
 
 
-def _jobs(answer: object) -> list[dict[str, Any]]:
-    """What a node says of its jobs, as far as it is about jobs."""
+def read_jobs(answer: object) -> list[JobAnswer]:
+    """What a node says of its jobs, as far as it is about jobs; a job of which it says nothing stays open."""
     jobs = answer if isinstance(answer, list) else []
-    return [job for job in jobs if isinstance(job, dict) and is_job_id(job.get("id")) and "state" in job]
+    found = []
+    for job in jobs[:MAX_JOBS]:
+        with contextlib.suppress(CannotReadError):
+            found.append(read_answer_as(JobAnswer, job, "a job"))
+    return found
 
 
-def _finished(host: str, job: Mapping[str, Any]) -> JobFinished:
-    because = UNKNOWABLE.get(job["state"])
+def _finished(host: str, job: JobAnswer) -> JobFinished:
+    because = UNKNOWABLE.get(job.state)
     lost = because is not None
     return JobFinished(
         at=time.time(),
         host=host,
-        job_id=job["id"],
-        failed=lost or bool(job.get("failed")),
-        changed=bool(job.get("changed")),
-        rc=job.get("rc"),
-        msg=because if because is not None else job.get("msg", ""),
-        code=known_code(job.get("code")),
+        job_id=job.id,
+        failed=lost or job.failed,
+        changed=job.changed,
+        rc=job.rc,
+        msg=because if because is not None else job.msg,
+        code=known_code(job.code),
         recovered=True,
         lost=lost,
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clustercheck.parse.plain_text import plain_text
 from clustercheck.parse.reading import CannotReadError
 from clustercheck.result import reading
 from clustercheck.result.document import Document
@@ -20,11 +21,18 @@ from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
 RESULT = "result.json"
+
+
+def _plain(render: Callable[[Document], str]) -> Callable[[Document], str]:
+    """The same report without control characters: somebody will print the file to a terminal."""
+    return lambda document: plain_text(render(document))
+
+
 REPORTS: Mapping[str, tuple[str, Callable[[Document], str]]] = {
-    "html": ("report.html", html.render),
-    "junit": ("junit.xml", junit.render),
-    "markdown": ("report.md", markdown.render),
-    "prometheus": ("metrics.prom", prometheus.render),
+    "html": ("report.html", _plain(html.render)),
+    "junit": ("junit.xml", _plain(junit.render)),
+    "markdown": ("report.md", _plain(markdown.render)),
+    "prometheus": ("metrics.prom", _plain(prometheus.render)),
 }
 MODE = 0o644
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from clustercheck.model import Culprit, Verdict
 from clustercheck.result.document import Document
+from clusterctl.console import Lasting
 from clusterctl.report import view
 from clusterctl.report.subjects import culprit_name
 
@@ -32,40 +33,44 @@ MIN_WIDTH, MAX_WIDTH = 60, 140
 def render(document: Document, *, colour: bool = False, width: int | None = None) -> str:
     """The table as text, with colour codes if asked for and NO_COLOR is not set."""
     stream = io.StringIO()
-    console = Console(
+    console = Lasting(
         file=stream,
         width=max(MIN_WIDTH, min(width or shutil.get_terminal_size((100, 24)).columns, MAX_WIDTH)),
         force_terminal=colour and not os.environ.get("NO_COLOR"),
+        color_system="auto",
         no_color=not colour,
-        highlight=False,
     )
     style = "bold green" if document.verdict == "pass" else STYLES[document.verdict]
-    console.print(f"[{style}]{escape(view.headline(document))}[/]")
-    console.print(escape(view.summary(document)))
+    lines: list[RenderableType] = [Text(view.headline(document), style=style), view.summary(document)]
     for culprit in document.culprits:
-        _print_culprit(console, culprit)
+        lines += _culprit(culprit)
     questions = view.open_questions(document)[:MAX_SHOWN]
     for question in questions:
-        _print_question(console, question)
-    console.print()
+        lines += _question(question)
     reasons = {culprit.because.partition(": ")[2] for culprit in document.culprits}
-    console.print(_table(document, reasons | {question.because for question in questions}))
     counted = ", ".join(f"{count} {view.WORDS[outcome]}" for outcome, count in view.covered(document))
-    console.print(f"coverage: {document.coverage.expected} expected: {counted}")
+    lines += [
+        "",
+        _table(document, reasons | {question.because for question in questions}),
+        f"coverage: {document.coverage.expected} expected: {counted}",
+    ]
     if document.chain_head:
-        console.print(f"[dim]run chain: head {document.chain_head}[/]", soft_wrap=True)
+        head = f"run chain: head {document.chain_head}"
+        lines.append(Text(head, style="dim", no_wrap=True, overflow="ignore"))
+    for line in lines:
+        console.print(line, soft_wrap=False)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
-def _print_culprit(console: Console, culprit: Culprit) -> None:
-    console.print(f"\n[bold red]{escape(culprit_name(culprit))}[/]: {escape(culprit.because)}")
+def _culprit(culprit: Culprit) -> Iterator[Text]:
+    yield Text.assemble("\n", (culprit_name(culprit), "bold red"), f": {culprit.because}")
     if culprit.remedy:
-        console.print(f"  [cyan]remedy:[/] {escape(culprit.remedy)}")
+        yield Text.assemble("  ", ("remedy:", "cyan"), f" {culprit.remedy}")
 
 
-def _print_question(console: Console, question: view.OpenQuestion) -> None:
-    console.print(f"\n[yellow]not run[/]: {escape(question.because)}")
-    console.print(f"  [dim]{escape(question.subjects)}: {escape(', '.join(question.checks))}[/]")
+def _question(question: view.OpenQuestion) -> Iterator[Text]:
+    yield Text.assemble("\n", ("not run", "yellow"), f": {question.because}")
+    yield Text.assemble("  ", (f"{question.subjects}: {', '.join(question.checks)}", "dim"))
 
 
 def _table(document: Document, reasons: Collection[str]) -> Table:
@@ -77,7 +82,7 @@ def _table(document: Document, reasons: Collection[str]) -> Table:
     table.add_column("what", overflow="fold", ratio=1)
     for group in view.check_groups(document):
         for index, row in enumerate(group.rows[:MAX_SHOWN]):
-            table.add_row(escape(group.check) if index == 0 else "", *_cells(row, printed))
+            table.add_row(group.check if index == 0 else "", *_cells(row, printed))
             if row.first.verdict is Verdict.EXCLUDED:
                 printed.add(row.first.because)
         if len(group.rows) > MAX_SHOWN:
@@ -86,18 +91,18 @@ def _table(document: Document, reasons: Collection[str]) -> Table:
             name = "" if group.rows else group.check
             words = f"{len(group.passed)} others" if group.rows else f"all {len(group.passed)}"
             words = "1 other" if words == "1 others" else words
-            words += f": {escape(group.common)}" if group.common else ""
-            table.add_row(escape(name), f"[{STYLES['pass']}]pass[/]", words)
+            words += f": {group.common}" if group.common else ""
+            table.add_row(name, Text("pass", style=STYLES["pass"]), words)
     return table
 
 
-def _cells(row: view.Row, printed: Collection[str]) -> tuple[str, str]:
+def _cells(row: view.Row, printed: Collection[str]) -> tuple[Text, Text]:
     result, words = row.first, row.subjects
     if result.measured not in (None, ""):
         words += f": {row.measured}"
         if result.expected not in (None, "", result.measured):
             words += f" (expected {view.value(result.expected, result.unit)})"
-    text = escape(words)
+    text = Text(words)
     if result.because and result.because not in printed:
-        text += f"\n[dim]{escape(result.because)}[/]"
-    return f"[{STYLES[row.outcome]}]{view.WORDS[row.outcome]}[/]", text
+        text.append(f"\n{result.because}", style="dim")
+    return Text(view.WORDS[row.outcome], style=STYLES[row.outcome]), text

@@ -25,6 +25,7 @@ exit 0
 MAX_INSTALLED = 1000  # characters of what that shell prints
 MAX_CELL = 200
 LEASE = ("run", "what", "who", "where", "since")
+MAX_BUSY = 1000
 NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -83,7 +84,7 @@ def inspect(
 def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: bool) -> HostStatus:
     """One host's status from what was read of it."""
     if node.unreachable:
-        return HostStatus(node.name, unreachable=node.unreachable)
+        return HostStatus(node.name, unreachable=one_line(node.unreachable))
     host = _mapping(node, "host")
     release = host.get("os")
     unit = _mapping(node, "fabric_manager").get("unit")
@@ -101,7 +102,7 @@ def status_of(node: NodeEvidence, installed: Completed | None, *, wants_image: b
         toolkit=_version(_mapping(node, "toolkit")),
         docker=_docker(node),
         image=(answer.get("image") == "present" if installed else None) if wants_image else None,
-        busy=node.busy(),
+        busy=one_line(node.busy(), MAX_BUSY),
         lease=_lease(node),
         simulated=node.simulated,
     )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from clustercheck.parse.reading import CannotReadError
 from clusterctl import console
 from clusterctl.cluster.inventory import Host, Inventory
 from clusterctl.cluster.settings.booleans import is_true
@@ -20,6 +21,7 @@ from clusterctl.engine.process import terminated_like_interrupted
 from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError, ExplainedError
 from clusterctl.rollout.session import Session, play
+from clusterctl.rollout.watch_record import read_watch
 
 PLAYBOOK = "offline.yml"
 NOT_BEGUN = "nothing was started there"
@@ -198,8 +200,8 @@ def why_not(record: Mapping[str, Any], run: str) -> str:
     """Why what a watch wrote down does not prove that no other host was contacted; "" where it does."""
     if record.get("run") != run:
         return "its traffic is unknown: the recorder left no record"
-    outside, open_ = record.get("outside") or [], record.get("open") or []
-    gaps, lost = int(record.get("gaps") or 0), int(record.get("lost") or 0)
+    outside, open_ = record.get("outside", ()), record.get("open", ())
+    gaps, lost = record.get("gaps", 0), record.get("lost", 0)
     reasons = (
         (bool(outside), f"it contacted {_contacts(outside)}"),
         (not record.get("ended"), "its watch did not run to the end"),
@@ -217,7 +219,7 @@ def _contacts(found: Sequence[Mapping[str, Any]]) -> str:
 def _contact(one: Mapping[str, Any]) -> str:
     by = " by " + " of ".join(filter(None, (one.get("by"), one.get("unit")))) if one.get("by") else ""
     port = f":{one['port']}" if one.get("port") else ""
-    return f"{one['address']}{port} ({one['protocol']}, {counted(int(one['times']), 'time')}){by}"
+    return f"{one['address']}{port} ({one['protocol']}, {counted(one['times'], 'time')}){by}"
 
 
 def _declared(host: Host, tags: Collection[str]) -> dict[str, str]:
@@ -284,9 +286,7 @@ def _begin(session: Session, hosts: Sequence[str], allowed: Allowed) -> None:
 
 def _end(session: Session, hosts: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     output, _ = _ask(session, hosts, "ended", Allowed((), ()))
-    return {
-        host: about["record"] for host, about in output.items() if isinstance(about.get("record"), Mapping)
-    }
+    return {host: about["record"] for host, about in output.items() if "record" in about}
 
 
 def _ask(
@@ -301,6 +301,13 @@ def _ask(
     }
     asking = replace(session, extra_vars={**session.extra_vars, **variables}, calls=None)
     outcome = play(asking, PLAYBOOK, hosts)
-    record = {host: dict(one.facts.get("offline") or {}) for host, one in outcome.ledger.hosts.items()}
     bad = {host: outcome.reasons[host] for host, state_of in outcome.states.items() if state_of in BAD}
+    record: dict[str, dict[str, Any]] = {}
+    for host, one in outcome.ledger.hosts.items():
+        try:
+            record[host] = read_watch(one.facts.get("offline"))
+        except CannotReadError as error:
+            record[host] = {}
+            bad.setdefault(host, str(error))
+            console.say(f"{host}: {error}")
     return record, bad

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from clusterctl.engine.failure_kinds import kind_of
+from pydantic import BeforeValidator
+
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.untrusted import HostAnswer, Message, Sentence, read_answer_as
+from clusterctl.engine.failure_kinds import UNREADABLE, kind_of
 from clusterctl.engine.lease import Lease, from_record
 from clusterctl.engine.ledger import BAD, HostRecord, HostState
 from clusterctl.engine.playbook import PlaybookOutcome
@@ -15,6 +19,14 @@ from clusterctl.rollout.session import Session, WaveLimits, play
 
 PLAYBOOK = "preflight.yml"
 TIME_LIMIT_S = 900.0
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# Text, or what is told as text.
+Described = Annotated[Message, BeforeValidator(_as_text)]
 
 
 class PreflightSeverity(StrEnum):
@@ -103,7 +115,7 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
     """Findings of a preflight run; a host that failed, or said nothing, is an error of its own."""
     findings: list[PreflightFinding] = []
     for name, one in outcome.ledger.hosts.items():
-        lines = [_finding(name, record) for record in one.findings]
+        lines = _findings_or_why_not(name, one.findings)
         findings += list(dict.fromkeys(lines))
         state = outcome.states[name]
         explained = state is HostState.FAILED and any(f.severity is PreflightSeverity.ERROR for f in lines)
@@ -120,8 +132,8 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
                     code=one.failure.code if one.failure else "",
                 )
             )
-    hosts = list(outcome.ledger.hosts)
-    findings.sort(key=lambda f: (ORDER[f.severity], hosts.index(f.host)))
+    hosts = {name: number for number, name in enumerate(outcome.ledger.hosts)}
+    findings.sort(key=lambda f: (ORDER[f.severity], hosts[f.host]))
     ledger = outcome.ledger.hosts.items()
     return PreflightReport(
         findings=tuple(findings),
@@ -135,25 +147,50 @@ def report_of(outcome: PlaybookOutcome) -> PreflightReport:
 SUBJECTS = {HostState.UNREACHABLE: "reach", HostState.SILENT: "answer"}
 
 
-def findings_of(host: str, result: Mapping[str, Any]) -> list[PreflightFinding]:
-    """The findings in one result of the preflight module."""
-    answer = (result.get("clusterctl") or {}).get("findings", [])
-    return [_finding(host, record) for record in answer]
+class FindingRecord(HostAnswer):
+    """A finding as the module returns it; an unknown severity counts as an error."""
+
+    severity: Sentence = ""
+    subject: Sentence = ""
+    found: Described = ""
+    expected: Described = ""
+    remedy: Described = ""
+    code: Any = ""
+
+
+def _findings_or_why_not(host: str, records: Iterable[Mapping[str, Any]]) -> list[PreflightFinding]:
+    """The findings; one error in their place where they cannot be read."""
+    try:
+        return findings_of(host, records)
+    except CannotReadError as error:
+        unreadable = PreflightFinding(
+            host,
+            PreflightSeverity.ERROR,
+            "preflight",
+            str(error),
+            remedy=UNREADABLE.remedy.format(host=host),
+            code=UNREADABLE.code,
+        )
+        return [unreadable]
+
+
+def findings_of(host: str, records: Iterable[Mapping[str, Any]]) -> list[PreflightFinding]:
+    """What the preflight module found on a host. Raises CannotReadError."""
+    return [_finding(host, record) for record in records]
 
 
 def _finding(host: str, record: Mapping[str, Any]) -> PreflightFinding:
-    """A module's own record; a severity that we do not know is an error, so that it is not overlooked."""
-    message = str(record.get("severity", ""))
-    severity = PreflightSeverity(message) if message in set(PreflightSeverity) else PreflightSeverity.ERROR
-    subject, found = str(record.get("subject", "")), _text(record.get("found"))
-    kind = kind_of(found, record.get("code"))
+    one = read_answer_as(FindingRecord, record, "a finding of preflight")
+    known = one.severity in set(PreflightSeverity)
+    severity = PreflightSeverity(one.severity) if known else PreflightSeverity.ERROR
+    kind = kind_of(one.found, one.code)
     return PreflightFinding(
         host=host,
         severity=severity,
-        subject=subject,
-        found=found,
-        expected=_text(record.get("expected")),
-        remedy=_text(record.get("remedy")),
+        subject=one.subject,
+        found=one.found,
+        expected=one.expected,
+        remedy=one.remedy,
         code=kind.code if kind and severity is PreflightSeverity.ERROR else "",
     )
 
@@ -161,7 +198,3 @@ def _finding(host: str, record: Mapping[str, Any]) -> PreflightFinding:
 def _lease(one: HostRecord) -> Lease | None:
     record = one.facts.get("lease")
     return from_record(record) if isinstance(record, Mapping) else None
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else ", ".join(map(str, value)) if isinstance(value, list) else str(value)

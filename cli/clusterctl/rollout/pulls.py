@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from clustercheck.parse.reading import CannotReadError
 from clusterctl import console
 from clusterctl.cluster import lock as lock_file
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.untrusted import Count, HostAnswer, Seconds, Sentence, read_answer_as
 from clusterctl.engine.ledger import HostRecord
 from clusterctl.engine.wording import counted, elapsed, format_hosts
 from clusterctl.rollout.waves import Wave
@@ -18,6 +22,16 @@ from clusterctl.rollout.waves import Wave
 PAYLOAD = 0.94
 LINK = "training_image_link_mbps"
 REGISTRY_LINK = "training_image_registry_link_mbps"
+
+
+class PullReport(HostAnswer):
+    """What the module `container_image` says of a pull; what it cannot know is not there."""
+
+    digest: Sentence | None = None
+    layers: Annotated[dict[str, Count], Field(max_length=10_000)] | None = None
+    link_mbps: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None = None
+    seconds: Seconds | None = None
+    download_s: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,9 @@ def of_waves(
     found = []
     for wave in waves:
         nodes = [
-            _node_pull(hosts[name], records[name].facts["pull"], locked or {})
+            _node_pull(hosts[name], report, locked or {})
             for name in wave.hosts
-            if name in hosts and name in records and isinstance(records[name].facts.get("pull"), Mapping)
+            if name in hosts and name in records and (report := _report(records[name])) is not None
         ]
         if nodes:
             shared = max(_number(hosts[node.host], REGISTRY_LINK) for node in nodes)
@@ -156,18 +170,29 @@ def tell(pulled: Sequence[WavePull]) -> None:
         console.say(f"images, {told(one)}")
 
 
-def _node_pull(host: Host, record: Mapping[str, Any], locked: Mapping[str, Mapping[str, int]]) -> NodePull:
-    layers = record.get("layers") or {}
+def _report(one: HostRecord) -> PullReport | None:
+    """What a node says of its pull; None where it pulled nothing, or says nothing that can be read."""
+    if "pull" not in one.facts:
+        return None
+    try:
+        return read_answer_as(PullReport, one.facts["pull"], "what it says of its pull")
+    except CannotReadError as error:
+        console.say(f"{one.name}: {error}")
+        return None
+
+
+def _node_pull(host: Host, report: PullReport, locked: Mapping[str, Mapping[str, int]]) -> NodePull:
+    layers: Mapping[str, int] = report.layers or {}
     # What moved is known better by the node than what there was to move.
-    if not record.get("seconds"):
-        layers = locked.get(str(record.get("digest"))) or layers
+    if not report.seconds:
+        layers = locked.get(report.digest or "") or layers
     return NodePull(
         host.name,
-        sum(int(size) for size in layers.values()),
+        sum(layers.values()),
         len(layers),
-        _number(host, LINK) or float(record.get("link_mbps") or 0),
-        float(record.get("seconds") or 0),
-        float(record.get("download_s") or 0),
+        _number(host, LINK) or report.link_mbps or 0,
+        report.seconds or 0,
+        report.download_s or 0,
     )
 
 

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
+from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.spec import setting
+from clusterctl.cluster.untrusted import Count, HostAnswer, Message, Seconds, Sentence, read_answer_as
 from clusterctl.engine import mutex
 from clusterctl.engine.failure import Failure
+from clusterctl.engine.failure_kinds import UNREADABLE
 from clusterctl.engine.playbook import PlaybookOutcome, Runner, run_playbook
 from clusterctl.engine.silence import SILENCE_LIMIT_S
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, EXIT_INTERRUPTED, ClusterctlError
@@ -25,6 +30,8 @@ from clusterctl.runs.syslog import anchored_store
 TIME_LIMIT_S = 24 * 3600.0
 SILENT_S = max(SILENCE_LIMIT_S, 12 * 3600.0)
 HARBOR = "harbor"
+# Where Harbor keeps images as files of its host, which alone a backup has.
+HARBORS_FILES = "filesystem"
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,19 @@ class RegistryOperation:
     lasting: bool = True
     check: bool = False
     extra_vars: Mapping[str, Any] = field(default_factory=dict)
+
+
+class BackupReport(HostAnswer, extra="allow"):
+    """What `harbor_backup` and `harbor_restore` say of a backup; ``files`` with its size and release."""
+
+    backup: Message
+    files: Count = 0
+    bytes: Count = 0
+    version: Sentence = ""
+    database: Sentence = ""
+    storage: Sentence = HARBORS_FILES
+    read_only_s: Seconds | None = None
+    damaged: list[Sentence] = Field(default=[])
 
 
 @dataclass(frozen=True)
@@ -110,12 +130,26 @@ def run_operation(
 
 def _result(run: str, host: str, outcome: PlaybookOutcome) -> OperationResult:
     one = outcome.ledger.hosts[host]
-    answer = one.facts.get("backup") or {}
-    code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_GOOD if outcome.good else EXIT_CLUSTER_BAD
+    answer, failure = {}, one.failure
+    try:
+        answer = read_backup(one.facts.get("backup"))
+    except CannotReadError as error:
+        remedy = UNREADABLE.remedy.format(host=host)
+        failure = failure or Failure(host, one.doing, str(error), remedy=remedy, code=UNREADABLE.code)
+    good = outcome.good and failure is None
+    code = EXIT_INTERRUPTED if outcome.interrupted else EXIT_GOOD if good else EXIT_CLUSTER_BAD
     # Layers that were damaged before are in the backup as they were: it is whole, the registry is not.
     if code == EXIT_GOOD and answer.get("damaged"):
         code = EXIT_CLUSTER_BAD
-    return OperationResult(run, host, code, one.changed, answer, (one.failure,) if one.failure else ())
+    return OperationResult(run, host, code, one.changed, answer, (failure,) if failure else ())
+
+
+def read_backup(answer: object) -> dict[str, Any]:
+    """What the host says of a backup, cleaned; nothing where it says nothing. Raises CannotReadError."""
+    if not answer:
+        return {}
+    read = read_answer_as(BackupReport, answer, "what it says of the backup")
+    return read.model_dump(exclude_unset=True)
 
 
 def log_of(chosen: opening.Selection, result: OperationResult) -> Path:

@@ -24,4 +24,4 @@ def agreed(question: str, *, yes: bool) -> bool:
     if not sys.stdin.isatty():
         console.say(f"{question} There is no terminal to ask on: give --yes, or --expect for a key.")
         return False
-    return click.confirm(question, err=True)
+    return console.confirm(question)

@@ -16,8 +16,6 @@ from clusterctl.rollout.registry_host import OperationResult, RegistryOperation
 SHOWN = 3
 # As harbor_backup names them.
 NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-# Where Harbor keeps images as files of its host, which alone a backup has.
-FILES = "filesystem"
 
 
 def run(
@@ -64,13 +62,14 @@ def _tell(result: OperationResult, *, check: bool) -> None:
     answer = result.said
     if answer.get("files"):
         size = (
-            f"{int(answer['files'])} files, {int(answer['bytes']) / 1e9:.2f} GB of Harbor {answer['version']}"
+            f"{answer['files']} files, {answer.get('bytes', 0) / 1e9:.2f} GB"
+            f" of Harbor {answer.get('version') or 'of an unknown release'}"
         )
         still = f"; read-only for {answer['read_only_s']} s" if "read_only_s" in answer else ""
         console.write(f"{answer['backup']} on {result.host}: {size}, verified{still}\n")
         if answer.get("database") == "external":
             console.say("the database is the site's own, and is not in it")
-        if answer.get("storage", FILES) != FILES:
+        if answer.get("storage", registry_host.HARBORS_FILES) != registry_host.HARBORS_FILES:
             console.say(f"images are in the site's own storage ({answer['storage']}), and are not in it")
     elif answer:
         console.write(f"{answer['backup']} on {result.host}\n")

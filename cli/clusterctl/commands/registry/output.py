@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from clustercheck.parse.plain_text import plain_text
 from clusterctl import console
 from clusterctl.engine.wording import counted
 from clusterctl.registry.harbor.change import Action, ChangeOutcome, ChangeState, HarborChange, Remark, shown
@@ -117,4 +116,4 @@ def _lines(change: HarborChange) -> list[str]:
 
 
 def _write(text: str) -> None:
-    console.write(plain_text(text) + "\n")
+    console.write(text + "\n")

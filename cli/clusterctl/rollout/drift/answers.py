@@ -7,7 +7,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.untrusted import read_answer_as
+from clusterctl.engine.module_report import ModuleReport
 from clusterctl.rollout.drift.calls import PREFLIGHT, Call
+from clusterctl.rollout.preflight import PreflightSeverity, findings_of
 
 # The fields that tasks decide by, of Ansible's own modules, whose results also hold times and the like.
 COMPARED: Mapping[str, tuple[str, ...]] = {
@@ -26,14 +31,14 @@ def pending_change(call: Call, result: Mapping[str, Any]) -> str:
     if call.module == "command" and "rc" in result:
         return ""  # its task accepts some exit codes, and `fingerprint` compares the exit code
     if result.get("failed"):
-        return str(result.get("msg") or "it failed")
+        return one_line(str(result.get("msg") or "it failed"))
     if call.module == PREFLIGHT:
         return _preflight_problem(result)
     plan, about = _mapping(result.get("plan")), _mapping(result.get("clusterctl"))
     if any((result.get("changed"), result.get("wanted"), plan.get("transaction"), plan.get("activation"))):
         return "it would change something"
     if result.get("reboot_required"):
-        return f"a reboot is needed: {result['reboot_required']}"
+        return f"a reboot is needed: {one_line(str(result['reboot_required']))}"
     # A list names foreign files that are left as they are, next to which all is done.
     busy = result.get("left_alone") is True or about.get("busy")
     return "the host is busy" if busy else ""
@@ -45,18 +50,19 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _preflight_problem(result: Mapping[str, Any]) -> str:
-    report = result.get("clusterctl")
-    if not isinstance(report, Mapping):
+    if not isinstance(result.get("clusterctl"), Mapping):
         return "it returned no findings"
-    if report.get("busy"):
+    try:
+        report = read_answer_as(ModuleReport, result["clusterctl"], "what preflight found")
+        findings = findings_of("", report.findings)
+    except CannotReadError as error:
+        return str(error)
+    if report.busy:
         return "the host is busy"
-    if _mapping(report.get("facts")).get("lease"):
+    if report.facts.get("lease"):
         return "another run holds the host"
-    findings = report.get("findings", [])
-    if not isinstance(findings, list) or not all(isinstance(one, Mapping) for one in findings):
-        return "its findings are unreadable"
-    errors = [one for one in findings if one.get("severity") not in ("info", "warning")]
-    return f"preflight found an error: {errors[0].get('subject')}" if errors else ""
+    errors = [one for one in findings if one.severity is PreflightSeverity.ERROR]
+    return f"preflight found an error: {errors[0].subject}" if errors else ""
 
 
 def fingerprint(call: Call, result: Mapping[str, Any]) -> str:

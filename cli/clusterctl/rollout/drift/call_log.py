@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
 
 from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines
 from clusterctl.cluster.directory import ClusterDirectory
@@ -21,6 +21,35 @@ MAX_BYTES = 1 << 30
 MAX_LINE_BYTES = 16 << 20  # a task with a large file as its argument
 # Only the line at the end of a playbook has this key.
 TALLY = "ok"
+
+
+class LoggedCall(BaseModel):
+    """What a line of a call must have; `calls.select_calls` reads it."""
+
+    model_config = ConfigDict(strict=True)
+
+    host: str
+    at: str
+    task: str
+    module: str
+    never_changes: bool
+    job: bool
+    failed: bool
+    hidden: bool
+    part: str
+    args: dict[str, Any] = Field(default={})
+    file: dict[str, Any] = Field(default={})
+
+
+class LoggedTally(BaseModel):
+    """What the line at the end of a playbook must have."""
+
+    model_config = ConfigDict(strict=True)
+
+    playbook: str
+    part: str
+    ok: dict[str, int]
+    logged: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -42,35 +71,19 @@ class CallLog:
         return succeeded == dict(ok) and all(logged[key] == number for key, number in due.items())
 
 
-class _CallLine(BaseModel):
-    part: str
-    host: str
-    at: str
-    task: str
-    module: str
-    args: dict[str, Any] = {}
-    file: dict[str, Any] = {}
-
-
-class _TallyLine(BaseModel):
-    part: str
-    playbook: str
-    ok: dict[str, int]
-    logged: dict[str, int]
-
-
-_FORM: TypeAdapter[_TallyLine | _CallLine] = TypeAdapter(_TallyLine | _CallLine)
-
-
 def read_call_log(path: Path) -> CallLog:
     """Returns the whole log; an empty one if the file is missing or a line of it is unreadable."""
+    calls: list[Mapping[str, Any]] = []
+    tallies: list[Mapping[str, Any]] = []
     try:
-        lines = [json.loads(line) for line in bounded_lines(path, MAX_BYTES, MAX_LINE_BYTES)]
-        for line in lines:
-            _FORM.validate_python(line)
+        for line in bounded_lines(path, MAX_BYTES, MAX_LINE_BYTES):
+            entry = json.loads(line)
+            is_tally = isinstance(entry, dict) and TALLY in entry
+            (LoggedTally if is_tally else LoggedCall).model_validate(entry)
+            (tallies if is_tally else calls).append(entry)
     except (OSError, ValueError, UnusableFileError, RecursionError):
         return CallLog()
-    return CallLog([line for line in lines if TALLY not in line], [line for line in lines if TALLY in line])
+    return CallLog(calls, tallies)
 
 
 @contextlib.contextmanager

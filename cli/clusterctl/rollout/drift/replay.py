@@ -12,6 +12,7 @@ from typing import Any
 from clustercheck.launch.bounded import run_all
 from clustercheck.launch.transport import Completed, NodeUnreachableError
 from clustercheck.parse.document import read_answer
+from clustercheck.parse.plain_text import one_line
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.ssh import OpenSshTransport, PasswordRefusedError
@@ -40,7 +41,7 @@ def replay_on_hosts(calls: Mapping[str, Sequence[Call]], transport: OpenSshTrans
         if isinstance(ended.error, PasswordRefusedError):
             raise ended.error
         if ended.value is None:
-            answers[ended.name] = str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s")
+            answers[ended.name] = one_line(str(ended.error or f"no answer within {HOST_LIMIT_S:.0f} s"))
         else:
             answers[ended.name] = ended.value
     return answers
@@ -65,11 +66,12 @@ def replay_on_controller(calls: Sequence[Call], directory: ClusterDirectory) -> 
         )
     except subprocess.TimeoutExpired:
         return f"this controller gave no answer within {HOST_LIMIT_S:.0f} s"
-    return _answers(Completed(done.returncode, done.stdout, done.stderr, 0.0))
+    return read_answers(Completed(done.returncode, done.stdout, done.stderr, 0.0), calls)
 
 
 def _replay_on_host(host: str, calls: Sequence[Call], transport: OpenSshTransport) -> Answers:
-    order = _order([call for call in calls if call.at != CONTROLLER])
+    asked = [call for call in calls if call.at != CONTROLLER]
+    order = _order(asked)
     command = ["python3", *_launcher(Path(DIRECTORY_ON_NODES))]
     try:
         done = transport.run(host, command, stdin=f"{order}\n\n", timeout_s=HOST_LIMIT_S - 20)
@@ -79,8 +81,8 @@ def _replay_on_host(host: str, calls: Sequence[Call], transport: OpenSshTranspor
     except PasswordRefusedError:
         raise
     except NodeUnreachableError as error:
-        return str(error)
-    return _answers(done)
+        return one_line(str(error))
+    return read_answers(done, asked)
 
 
 def _launcher(place: Path) -> list[str]:
@@ -111,13 +113,22 @@ def _lacks_payload(done: Completed) -> bool:
     return done.exit_code == 0 and done.stdout.strip() == '{"missing": true}'
 
 
-def _answers(done: Completed) -> Answers:
+def read_answers(done: Completed, calls: Sequence[Call]) -> Answers:
+    """The results of ``calls`` in what a host answered; one that is missing or no result has no answer.
+
+    Results are not cleaned: they are compared as they are. Who shows a part of one cleans it.
+    """
     try:
         reply = read_answer(done.stdout, "its answer")
     except CannotReadError:
         lines = done.stderr.strip().splitlines()
-        return f"the drift probe exited with {done.exit_code}: {lines[-1] if lines else 'no output'}"
+        return one_line(
+            f"the drift probe exited with {done.exit_code}: {lines[-1] if lines else 'no output'}"
+        )
     if reply.get("missing"):
         return "the drift probe's code is missing there"
     answers = reply.get("answers")
-    return answers if isinstance(answers, dict) else "the drift probe returned no answers"
+    if not isinstance(answers, dict):
+        return "the drift probe returned no answers"
+    results = {call.identity: answers.get(call.identity) for call in calls}
+    return {identity: result for identity, result in results.items() if isinstance(result, dict)}

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from clusterctl.cluster.untrusted import read_answer_as
 from clusterctl.engine.ledger import HostRecord, HostState
+from clusterctl.engine.module_report import ModuleReport
 from clusterctl.rollout.drift.answers import fingerprint, pending_change
 from clusterctl.rollout.drift.calls import CONTROLLER, PREFLIGHT, Call
 from clusterctl.rollout.drift.records import DriftRecord
@@ -102,4 +104,7 @@ def _key(call: Call) -> str:
 def _preflight_findings(record: DriftRecord, answers: Answers) -> list[PreflightFinding]:
     given: Mapping[str, Any] = {} if isinstance(answers, str) else answers
     own = [call for call in record.calls if call.module == PREFLIGHT]
-    return [one for call in own for one in findings_of(record.host, given.get(call.identity, {}))]
+    reports = [given.get(call.identity, {}).get("clusterctl") or {} for call in own]
+    # Without a difference `pending_change` has read them.
+    read = [read_answer_as(ModuleReport, report, "what preflight found") for report in reports]
+    return [one for report in read for one in findings_of(record.host, report.findings)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     HostFinished,
     JobFinished,
@@ -17,13 +18,12 @@ from clusterctl.engine.events import (
     TaskResult,
     WaveFinished,
     as_line,
-    parse,
 )
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
 from clusterctl.engine.playbook import PlaybookOutcome, PlaybookRequest, Runner, run_playbook
 from clusterctl.engine.progress import PlainLines
-from clusterctl.engine.recovery import _ask, left_behind, recover
+from clusterctl.engine.recovery import JobAnswer, _ask, left_behind, recover
 from clusterctl.errors import ClusterctlError
 from clusterctl.rollout import preflight, site
 from clusterctl.rollout.preflight import PreflightSeverity
@@ -231,7 +231,7 @@ def test_a_name_that_a_node_gives_its_job_is_never_evaluated_and_only_a_jobs_nam
     outcome.ledger.hosts["gpu01"].facts["jobs"] = jobs
     said = _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
                 extra_vars={}, forks=1, runner=lambda *_: outcome)  # fmt: skip
-    assert said == {"gpu01": [{"id": "j1.2", "state": "running"}]}
+    assert said == {"gpu01": [JobAnswer(id="j1.2", state="running")]}
     asked = {"clusterctl_jobs": {"gpu01": [pipe]}, **ours.extra_vars}
     _ask(("gpu01",), inventory=cluster.hosts_file, run_directory=cluster.root, secret_vars=b"",
          extra_vars=asked, forks=1)  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
 from clusterctl.engine.environment import playbook_environment
+from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     Diff,
     JobFinished,
@@ -21,7 +22,6 @@ from clusterctl.engine.events import (
     TaskStarted,
     as_line,
     as_record,
-    parse,
 )
 from clusterctl.engine.failure import failure_of
 from clusterctl.engine.journal import Journal, open_jobs, read
@@ -46,10 +46,16 @@ texts = st.text()
 
 @given(texts, st.dictionaries(texts, st.integers() | texts), st.lists(texts), st.none() | st.integers())
 def test_an_event_survives_its_journal(msg, about, stderr, rc):
-    event = result(msg=msg, clusterctl=about, stderr=stderr, rc=rc)
+    event = parse(as_line(result(msg=msg, clusterctl=about, stderr=stderr, rc=rc)))
     back = parse(as_line(event))
     assert as_record(back) == as_record(event)
     assert as_line(event).count("\n") == 1
+
+
+def test_a_plain_event_is_read_as_it_was_written():
+    about = {"facts": {"pull": {"bytes": 1, "layers": {"sha256:00": 7}, "link_mbps": 1.5}}, "busy": "a job"}
+    event = result(status="failed", msg="a  b\n\tc", clusterctl=about, stderr=["  x"], rc=2)
+    assert as_record(parse(as_line(event))) == as_record(event)
 
 
 def test_a_torn_last_line_hides_nothing_before_or_after_it(tmp_path):

@@ -8,7 +8,8 @@ from collections import Counter
 
 import pytest
 
-from clusterctl.engine.events import TaskResult, TaskStarted, parse
+from clusterctl.engine.event_reading import parse
+from clusterctl.engine.events import TaskResult, TaskStarted
 from clusterctl.engine.failure import failure_of
 from clusterctl.engine.failure_kinds import KINDS, OTHER, UNREACHABLE, kind_of
 

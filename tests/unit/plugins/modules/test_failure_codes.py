@@ -42,7 +42,8 @@ from ansible_collections.clusterctl.cluster.plugins.modules import (
 from tests.support import openpgp
 from tests.support.called_module import called
 
-from clusterctl.engine.events import TaskResult, parse
+from clusterctl.engine.event_reading import parse
+from clusterctl.engine.events import TaskResult
 from clusterctl.engine.failure import failure_of
 
 from . import test_nvidia_driver_packages

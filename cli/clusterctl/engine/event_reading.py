@@ -1,0 +1,86 @@
+"""One line of the callback plugin or of a journal as an event; what breaks its bounds fails a host's step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from clustercheck.parse.document import read_answer
+from clustercheck.parse.plain_text import one_line
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster.untrusted import first_problem
+from clusterctl.engine.events import (
+    NAMES,
+    Event,
+    ItemResult,
+    JobFinished,
+    Status,
+    TaskResult,
+)
+from clusterctl.engine.failure_kinds import UNREADABLE, known_code
+
+# A line of a diff of many files has some hundred KiB; the callback bounds what hosts answered.
+MAX_LINE = 4 << 20
+# Events of the callback that say nothing of any host.
+SAY_NOTHING = frozenset({"play_empty"})
+
+
+def parse(line: str | bytes) -> Event | None:
+    """The event of a line; None for a torn line, for a kind that this version does not know, and for a job
+    whose id is none."""
+    try:
+        return read_event(line)
+    except CannotReadError:
+        return None
+
+
+def read_event(line: str | bytes) -> Event | None:
+    """The event of a line; None for one that says nothing.
+
+    A result that breaks its bounds is one more failed result of its host (``task.unreadable``). Raises
+    CannotReadError for any other line that is no event.
+    """
+    if len(line) > MAX_LINE:
+        raise CannotReadError(f"it is longer than {MAX_LINE >> 20} MiB")
+    text = line.decode(errors="replace") if isinstance(line, bytes) else line
+    record = read_answer(text, "it")
+    name = record.get("event")
+    if isinstance(name, str) and name in SAY_NOTHING:
+        return None
+    if not isinstance(name, str) or name not in NAMES:
+        raise CannotReadError("it is of a kind that this version does not know")
+    if "code" in record and NAMES[name] in (TaskResult, JobFinished):
+        record["code"] = known_code(record["code"])
+    try:
+        event: Event = _adapter(name).validate_python(record)
+    except ValidationError as error:
+        return _failed_step(name, record, first_problem(error))
+    reason = record.get("unreadable")
+    return _failed_step(name, record, one_line(reason)) if isinstance(reason, str) else event
+
+
+def _failed_step(name: str, record: Mapping[str, Any], because: str) -> TaskResult:
+    """The result of a host whose answer cannot be read. Raises CannotReadError where it is nobody's."""
+    if NAMES[name] not in (TaskResult, ItemResult):
+        raise CannotReadError(because)
+    fields_of_result = {
+        "at": record.get("at"),
+        "host": record.get("host"),
+        "task_id": record.get("task_id"),
+        "status": Status.FAILED.value,
+        "msg": f"its answer cannot be read: {because}",
+        "code": UNREADABLE.code,
+    }
+    try:
+        result: TaskResult = _adapter("result").validate_python(fields_of_result)
+    except ValidationError as error:
+        raise CannotReadError(first_problem(error)) from None
+    return result
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(NAMES[name])

@@ -1,0 +1,88 @@
+"""What the callback sends where hosts answer anything: a line, always, and never without end."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace as Bare
+
+import pytest
+from ansible_collections.clusterctl.cluster.plugins.callback.clusterctl_events import (
+    DIFFS_LIMIT,
+    CallbackModule,
+)
+
+from clusterctl.engine.event_reading import read_event
+from clusterctl.engine.events import Diff, ItemResult, TaskResult
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """A callback, and what it has sent."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    monkeypatch.setenv("CLUSTERCTL_EVENTS_FD", str(writer))
+    monkeypatch.setattr(CallbackModule, "_die_with_parent", staticmethod(lambda: None))
+    callback, lines = CallbackModule(), []
+    monkeypatch.setattr("os.write", lambda _descriptor, line: lines.append(bytes(line)) or len(line))
+    yield callback, lines
+    monkeypatch.undo()
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+
+
+def answered(data, *, changed=False):
+    task = Bare(
+        _uuid="t1", no_log=False, delegate_to=None, action="clusterctl.cluster.x", vars={}, async_val=0
+    )
+    host = Bare(get_name=lambda: "gpu01")
+    return Bare(host=host, task=task, result=data, is_changed=lambda: changed)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"stderr_lines": 7},
+        {"argument_errors": 7},
+        {"clusterctl": {"facts": {"offline": "x" * 2_000_000}}},
+        {"clusterctl": {"busy": [1]}},
+        {"results": 7},
+    ],
+    ids=["stderr", "errors", "long", "kind", "items"],
+)
+def test_a_result_that_no_module_gives_is_a_failed_step_of_its_host(sent, data):
+    callback, lines = sent
+    callback.v2_runner_on_failed(answered(data))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, TaskResult)
+    assert (event.host, event.task_id, event.status, event.code) == (
+        "gpu01",
+        "t1",
+        "failed",
+        "task.unreadable",
+    )
+
+
+def test_an_item_that_is_too_long_is_told_too(sent):
+    callback, lines = sent
+    callback.v2_runner_item_on_ok(answered({"clusterctl": {"facts": {"a": "x" * 2_000_000}}, "item": 1}))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, TaskResult)
+    assert (event.status, event.code) == ("failed", "task.unreadable")
+
+
+def test_a_good_item_is_sent_whole(sent):
+    callback, lines = sent
+    callback.v2_runner_item_on_ok(answered({"clusterctl": {"busy": "a job"}, "item": "curl"}))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, ItemResult)
+    assert (event.label, event.clusterctl) == ("curl", {"busy": "a job"})
+
+
+def test_a_diff_without_end_is_shown_in_part_and_the_rest_counted(sent):
+    callback, lines = sent
+    one = {"before": "", "after": "x" * 60_000, "after_header": "/etc/x"}
+    callback.v2_on_file_diff(answered({"diff": [one] * 1000}, changed=True))
+    event = read_event(b"".join(lines))
+    assert isinstance(event, Diff)
+    assert sum(len(text) for part in event.parts for text in part.values()) <= DIFFS_LIMIT + 100
+    assert event.parts[-1]["prepared"] == f"[{1000 - len(event.parts) + 1} more parts]"
