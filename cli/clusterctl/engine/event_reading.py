@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -46,7 +47,10 @@ def read_event(line: str | bytes) -> Event | None:
     if len(line) > MAX_LINE:
         raise CannotReadError(f"it is longer than {MAX_LINE >> 20} MiB")
     text = line.decode(errors="replace") if isinstance(line, bytes) else line
-    record = read_answer(text, "it")
+    try:
+        record = read_answer(text, "it")
+    except CannotReadError as error:
+        return _failed_outline(text, error)
     name = record.get("event")
     if isinstance(name, str) and name in SAY_NOTHING:
         return None
@@ -60,6 +64,18 @@ def read_event(line: str | bytes) -> Event | None:
         return _failed_step(name, record, first_problem(error))
     reason = record.get("unreadable")
     return _failed_step(name, record, one_line(reason)) if isinstance(reason, str) else event
+
+
+def _failed_outline(text: str, error: CannotReadError) -> TaskResult:
+    """The failed result of a line of which a number or the size is out of bounds. Raises CannotReadError."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        raise error from None
+    name = record.get("event") if isinstance(record, dict) else None
+    if not isinstance(name, str) or name not in NAMES:
+        raise error
+    return _failed_step(name, record, str(error))
 
 
 def _failed_step(name: str, record: Mapping[str, Any], because: str) -> TaskResult:
