@@ -262,14 +262,14 @@ class ConfigurationAnswer(HarborObject):
     read_only: _Switch | None = None
 
 
-class _ErrorEntry(HarborObject):
+class _HarborErrorEntry(HarborObject):
     message: str
 
 
 class ErrorsAnswer(HarborObject):
     """Why a request was not served."""
 
-    errors: list[_ErrorEntry]
+    errors: list[_HarborErrorEntry]
 
 
 def read(model: type[HarborObject], raw: bytes) -> dict[str, Any]:

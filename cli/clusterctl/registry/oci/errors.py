@@ -9,7 +9,7 @@ import httpx
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.answers import Answer, UnreadableError, Word, read_document
+from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, Word, read_document
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
 # Signed addresses of storage have some thousand characters.
@@ -96,12 +96,12 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     )  # fmt: skip
 
 
-class _ErrorEntry(Answer):
+class _ErrorEntry(RegistryAnswer):
     code: Word | None = None
     message: Word | None = None
 
 
-class _ErrorAnswer(Answer):
+class _ErrorAnswer(RegistryAnswer):
     errors: tuple[_ErrorEntry, ...]
 
 
