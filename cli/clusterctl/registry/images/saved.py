@@ -18,8 +18,9 @@ from pydantic import Field, TypeAdapter
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import ForeignDocument, UnreadableError, read_document
+from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
 from clusterctl.registry.oci.client import PIECE
+from clusterctl.registry.oci.configuration import ImageConfiguration
 from clusterctl.registry.oci.manifest import MAX_LAYERS, Blob
 
 GZIP = b"\x1f\x8b"
@@ -76,19 +77,11 @@ class _Member(tarfile.TarInfo):
         return found
 
 
-class _SavedManifest(ForeignDocument):
+class _SavedManifest(RegistryAnswer):
     """The one entry of an archive's manifest.json."""
 
     Config: str
     Layers: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
-
-
-class _SavedRootFs(ForeignDocument):
-    diff_ids: Annotated[tuple[str, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
-
-
-class _Configuration(ForeignDocument):
-    rootfs: _SavedRootFs
 
 
 _MANIFESTS = TypeAdapter(Annotated[tuple[_SavedManifest], Field()])
@@ -161,7 +154,7 @@ def _image(
 ) -> SavedImage:
     (output,) = read_document(_MANIFESTS.validate_json, _small(found["manifest.json"]))
     config = _small(found[posixpath.normpath(output.Config)])
-    diff_ids = read_document(_Configuration.model_validate_json, config).rootfs.diff_ids
+    diff_ids = read_document(ImageConfiguration.model_validate_json, config).diff_ids
     layers = [links.get(name, name) for name in map(posixpath.normpath, output.Layers)]
     if len(layers) != len(diff_ids):
         raise ValueError(f"{len(layers)} layers, and {len(diff_ids)} are described")

@@ -23,7 +23,7 @@ Word = Annotated[str, AfterValidator(lambda text: one_line(text, 300))]
 LongText = Annotated[str, AfterValidator(lambda text: one_line(text, LONG_TEXT))]
 
 
-class ForeignDocument(BaseModel):
+class RegistryAnswer(BaseModel):
     """A document of others: what is not read of it may be anything, and nothing changes afterwards."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)

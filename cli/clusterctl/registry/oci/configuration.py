@@ -6,18 +6,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from clusterctl.registry.oci.answers import ForeignDocument, LongText
+from clusterctl.registry.oci.answers import LongText, RegistryAnswer
 from clusterctl.registry.oci.manifest import MAX_LAYERS, Platform
 
 MAX_ENTRIES = 10_000
 
 
-class _Container(ForeignDocument):
+class _Container(RegistryAnswer):
     Labels: Annotated[dict[LongText, LongText], Field(max_length=MAX_ENTRIES)] | None = None
     Env: Annotated[tuple[LongText, ...], Field(max_length=MAX_ENTRIES, fail_fast=True)] | None = None
 
 
-class _RootFs(ForeignDocument):
+class _RootFs(RegistryAnswer):
     diff_ids: Annotated[tuple[LongText, ...], Field(max_length=MAX_LAYERS, fail_fast=True)] | None = None
 
 

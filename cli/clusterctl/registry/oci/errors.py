@@ -9,7 +9,7 @@ import httpx
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_INTERRUPTED, EXIT_USAGE, ClusterctlError
-from clusterctl.registry.oci.answers import ForeignDocument, UnreadableError, Word, read_document
+from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, Word, read_document
 from clusterctl.registry.oci.retry import may_pass, retry_after
 
 # Signed addresses of storage have some thousand characters.
@@ -50,7 +50,7 @@ def stopped(where: str = "") -> ClusterctlError:
         "it was stopped in the middle",
         code="images.stopped",
         where=where,
-        hint="Run the same command again: transferred data is kept, and the command resumes.",
+        hint="Run the same command again: what has come is kept, and it continues where it stopped.",
         exit_code=EXIT_INTERRUPTED,
     )
 
@@ -64,7 +64,7 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) and "quota exceeded" not in output.lower():
         hint = "Name a file with credentials: images_auth_file for sources, images_push_auth_file for ours."
         return RegistryError(
-            f"{host} refuses our credentials, or requires some: {output}",
+            f"{host} refuses our credentials, or wants some: {output}",
             code="images.login-refused", where=where, hint=hint, exit_code=EXIT_USAGE,
         )  # fmt: skip
     if status == HTTPStatus.NOT_FOUND:
@@ -74,8 +74,8 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         )  # fmt: skip
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RegistryError(
-            f"{host} limits our requests for now: {output}", code="images.rate-limited", where=where,
-            hint="Run it again later: it resumes. Credentials often raise the limit.",
+            f"{host} lets us ask no more for now: {output}", code="images.rate-limited", where=where,
+            hint="Run it again later: it continues where it stopped. Credentials often raise the limit.",
             lasting=False, after=after,
         )  # fmt: skip
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -86,9 +86,8 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
         )  # fmt: skip
     if any(word in output for word in WRONG_BYTES):
         return RegistryError(
-            f"{host} received bytes that differ from the digest: {output}",
-            code="images.corrupt", where=where,
-            hint="Run the same command again: wrong data is not kept.",
+            f"{host} got other bytes than the digest says: {output}", code="images.corrupt", where=where,
+            hint="Run the same command again: what was wrong is not kept.",
         )  # fmt: skip
     return RegistryError(
         f"{host} refuses with {status}: {output}", code="images.refused", where=where,
@@ -97,12 +96,12 @@ def refused(response: httpx.Response, host: str, what: str) -> RegistryError:
     )  # fmt: skip
 
 
-class _ErrorEntry(ForeignDocument):
+class _ErrorEntry(RegistryAnswer):
     code: Word | None = None
     message: Word | None = None
 
 
-class _ErrorAnswer(ForeignDocument):
+class _ErrorAnswer(RegistryAnswer):
     errors: tuple[_ErrorEntry, ...]
 
 

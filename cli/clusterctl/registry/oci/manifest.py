@@ -10,14 +10,7 @@ from pydantic import Field
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.errors import EXIT_CLUSTER_BAD, ClusterctlError
-from clusterctl.registry.oci.answers import (
-    Digest,
-    ForeignDocument,
-    Size,
-    UnreadableError,
-    Word,
-    read_document,
-)
+from clusterctl.registry.oci.answers import Digest, RegistryAnswer, Size, UnreadableError, Word, read_document
 
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -81,7 +74,7 @@ def digest_of(raw: bytes) -> str:
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-class Platform(ForeignDocument):
+class Platform(RegistryAnswer):
     """What an image runs on."""
 
     os: Word | None = "unknown"
@@ -94,7 +87,7 @@ class Platform(ForeignDocument):
         return "/".join(word for word in (self.os, self.architecture, self.variant) if word)
 
 
-class _Descriptor(ForeignDocument):
+class _Descriptor(RegistryAnswer):
     mediaType: Word | None = None
     # It becomes the name of a file: nothing else may pass here.
     digest: Digest
@@ -110,15 +103,15 @@ class _Descriptor(ForeignDocument):
         return any(word in (self.mediaType or "") for word in ELSEWHERE)
 
 
-class _Kind(ForeignDocument):
+class _Kind(RegistryAnswer):
     mediaType: Word | None = None
 
 
-class _Index(ForeignDocument):
+class _Index(RegistryAnswer):
     manifests: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_CHILDREN, fail_fast=True)]
 
 
-class _Image(ForeignDocument):
+class _Image(RegistryAnswer):
     config: _Descriptor
     layers: Annotated[tuple[_Descriptor, ...], Field(max_length=MAX_LAYERS, fail_fast=True)]
 

@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr
 
 from clustercheck.parse.plain_text import one_line
 from clusterctl.registry.oci import exchange
-from clusterctl.registry.oci.answers import ForeignDocument, UnreadableError, read_document
+from clusterctl.registry.oci.answers import RegistryAnswer, UnreadableError, read_document
 from clusterctl.registry.oci.credentials import Credentials
 from clusterctl.registry.oci.deadline import within
 from clusterctl.registry.oci.errors import RegistryError, not_reached, place, refused
@@ -46,7 +46,7 @@ def challenge(header: str) -> Challenge:
     return Challenge(scheme.lower(), found.get("realm", ""), found.get("service", ""))
 
 
-class _TokenAnswer(ForeignDocument):
+class _TokenAnswer(RegistryAnswer):
     token: _Token | None = None
     access_token: _Token | None = None
 
