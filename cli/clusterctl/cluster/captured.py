@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
 # A probe's record of eight GPUs with its kernel log has about 1 MiB.
 MAX_STDOUT_BYTES = 16 * 1024 * 1024
@@ -27,16 +29,21 @@ def run_captured(
     timeout_s: float,
     environment: Mapping[str, str],
     max_stdout_bytes: int = MAX_STDOUT_BYTES,
+    cwd: Path | None = None,
+    max_memory_bytes: int | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program in a session of its own, and return its exit code, output and the end of its errors.
 
-    Bytes that are no UTF-8 are replaced. Raises subprocess.TimeoutExpired or OutputTooLongError; the program
-    is then killed, and what it left open is not waited for.
+    It, and each process that it starts, may have ``max_memory_bytes``. Bytes that are no UTF-8 are replaced.
+    Raises subprocess.TimeoutExpired or OutputTooLongError; the program is then killed, and what it left open
+    is not waited for.
     """
     process = subprocess.Popen(
         list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=dict(environment), start_new_session=True,
+        env=dict(environment), start_new_session=True, cwd=cwd,
     )  # fmt: skip
+    if max_memory_bytes is not None:
+        limit_memory(process, max_memory_bytes)
     output, errors, too_long = bytearray(), bytearray(), threading.Event()
 
     def read_output(stream: IO[bytes]) -> None:
@@ -78,3 +85,11 @@ def run_captured(
     return subprocess.CompletedProcess(
         list(command), process.returncode, output.decode(errors="replace"), errors.decode(errors="replace")
     )
+
+
+def limit_memory(child: subprocess.Popen[Any], limit_bytes: int) -> None:
+    """Limit a child's address space, and of all that it starts each one's; a lower limit stays."""
+    with contextlib.suppress(ProcessLookupError):
+        soft, hard = resource.prlimit(child.pid, resource.RLIMIT_AS)
+        if soft == resource.RLIM_INFINITY or soft > limit_bytes:
+            resource.prlimit(child.pid, resource.RLIMIT_AS, (limit_bytes, hard))

@@ -19,7 +19,7 @@ def exclusions(declared: Mapping[str, Any]) -> tuple[Exclusion, ...]:
     for host, entries in declared.items():
         try:
             found.update(dict.fromkeys(_read(entries or [])))
-        except (TypeError, ValueError, KeyError, AttributeError):
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
             raise ClusterctlError(
                 f"validation_exclusions of {host} is not a list of exclusions: {entries!r}",
                 code="inventory.exclusions",

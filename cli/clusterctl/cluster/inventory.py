@@ -11,6 +11,7 @@ from typing import Any
 
 from clustercheck.parse.plain_text import shortened
 from clusterctl.cluster import quarantine
+from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.suggestion import did_you_mean
@@ -20,6 +21,8 @@ from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import ansible_environment, python_command
 
 READ_TIMEOUT_S = 60.0
+MAX_LISTING_BYTES = 256 << 20  # of a thousand hosts it has some ten MiB
+MAX_MEMORY_BYTES = 4 << 30
 DEFAULT_SSH_PORT = 22
 
 
@@ -211,7 +214,7 @@ def _port(variables: Variables, name: str) -> int:
         return DEFAULT_SSH_PORT
     try:
         return int(declared)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ClusterctlError(
             f"ansible_port of {name} is {shortened(repr(declared), 80)}, which is not a number",
             code="inventory.port",
@@ -245,10 +248,17 @@ def _listing(directory: ClusterDirectory) -> dict[str, Any]:
         "ANSIBLE_INVENTORY_ENABLED": "yaml",
     }
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=READ_TIMEOUT_S, check=False, cwd=content,
-            env=environment, stdin=subprocess.DEVNULL,
+        done = run_captured(
+            command, stdin="", timeout_s=READ_TIMEOUT_S, environment=environment, cwd=content,
+            max_stdout_bytes=MAX_LISTING_BYTES, max_memory_bytes=MAX_MEMORY_BYTES,
         )  # fmt: skip
+    except OutputTooLongError as error:
+        raise ClusterctlError(
+            f"the inventory is too large with each host's variables: {error}",
+            code="inventory.unreadable",
+            where=str(directory.hosts_file),
+            hint="All variables of all hosts have that size: is a file in group_vars not one of settings?",
+        ) from None
     except subprocess.TimeoutExpired:
         raise ClusterctlError(
             f"Ansible did not read the inventory within {READ_TIMEOUT_S:.0f} s",

@@ -103,7 +103,7 @@ def _number(host: Host, name: str, *, code: str) -> int | None:
     value = setting(host, name)
     try:
         return None if value in (None, "") else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ClusterctlError(
             f"{name} of {host.name} is {shortened(repr(value), 80)}, which is not a number",
             code=code,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from clusterctl.cluster.captured import limit_memory
 
 POLL_S = 0.2
 # After a signal the next, stronger one follows when the child has not gone by then.
@@ -117,7 +118,7 @@ def run(
             os.close(writer)
             writer = -1
             try:
-                _limit_memory(child, memory_limit_bytes)
+                limit_memory(child, memory_limit_bytes)
                 ending = _Ending(
                     child, caught, deadline=started + time_limit_s, grace_s=grace_s, hopeless=hopeless,
                     on_signal=on_signal,
@@ -131,14 +132,6 @@ def run(
         if writer >= 0:
             os.close(writer)
     return Ended(child.returncode, caught.signal is not None, ending.timed_out, time.monotonic() - started)
-
-
-def _limit_memory(child: subprocess.Popen[bytes], limit_bytes: int) -> None:
-    """Limit a child's address space, and of all that it starts each one's; a lower limit stays."""
-    with contextlib.suppress(ProcessLookupError):
-        soft, hard = resource.prlimit(child.pid, resource.RLIMIT_AS)
-        if soft == resource.RLIM_INFINITY or soft > limit_bytes:
-            resource.prlimit(child.pid, resource.RLIMIT_AS, (limit_bytes, hard))
 
 
 class _Ending:

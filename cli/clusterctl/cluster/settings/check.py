@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
 from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
+from clusterctl.cluster.settings.yaml_nodes import MAX_PROBLEMS
 from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import is_template
 from clusterctl.errors import ClusterctlError
@@ -51,7 +53,7 @@ def check(directory: ClusterDirectory) -> list[SettingsProblem]:
             _inline(directory, declared, found)
         except RecursionError:
             found.problems.append(at(directory.hosts_file, document.root, "the file is nested too deep"))
-    readable = document.root is not None and not document.problems
+    readable = document.root is not None and not document.problems and len(found.problems) < MAX_PROBLEMS
     for file, owner in _files(directory.group_vars, found):
         if readable and owner not in declared.groups:
             _stray(file, owner, "group", [*declared.groups, *KNOWN_GROUPS], found)
@@ -92,8 +94,10 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
     def once(node: MappingNode) -> None:
         if id(node) not in checked:
             checked.add(id(node))
-            found.problems.extend(variables.check(directory.hosts_file, node))
-            found.problems.extend(exclusions.check(directory.hosts_file, node, declared.hosts))
+            found.problems += _first(
+                variables.check(directory.hosts_file, node),
+                exclusions.check(directory.hosts_file, node, declared.hosts),
+            )
 
     for node in declared.group_variables:
         once(node)
@@ -111,11 +115,17 @@ def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -
     if document.root is None:
         return set()
     try:
-        found.problems += list(variables.check(file, document.root))
-        found.problems += list(exclusions.check(file, document.root, known_hosts))
+        found.problems += _first(
+            variables.check(file, document.root), exclusions.check(file, document.root, known_hosts)
+        )
     except RecursionError:
         found.problems.append(at(file, document.root, "the file is nested too deep"))
     return variables.names(document.root)
+
+
+def _first(*problems: Iterable[SettingsProblem]) -> Iterator[SettingsProblem]:
+    """As many as a person reads: to find the nearest name for one that is unknown takes a millisecond."""
+    return itertools.islice(itertools.chain(*problems), MAX_PROBLEMS)
 
 
 def _files(folder: Path, found: _Found) -> Iterator[tuple[Path, str]]:

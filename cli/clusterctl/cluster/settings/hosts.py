@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from clusterctl.cluster.groups import KNOWN_GROUPS
 from clusterctl.cluster.settings.problem import SettingsProblem, at
-from clusterctl.cluster.settings.yaml_nodes import entries, is_null
+from clusterctl.cluster.settings.yaml_nodes import MAX_PROBLEMS, entries, is_null
 from clusterctl.cluster.suggestion import did_you_mean
 
 BUILT_IN_GROUPS = ("all", "ungrouped")
@@ -21,6 +22,7 @@ GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 RANGE = re.compile(r"\[([0-9]+|[a-zA-Z]):([0-9]+|[a-zA-Z])(?::([0-9]+))?\]")
 MOST_HOSTS = 10_000
+MOST_NAMED = 10 * MOST_HOSTS  # a host is named in each of its groups
 
 
 @dataclass
@@ -33,6 +35,7 @@ class DeclaredHosts:
     member_of: dict[str, set[str]] = field(default_factory=dict)
     host_variables: dict[str, list[MappingNode]] = field(default_factory=dict)
     group_variables: list[MappingNode] = field(default_factory=list)
+    named: int = 0
 
     def all_groups_of(self, host: str) -> set[str]:
         """The groups a host is in, those above its own too."""
@@ -51,7 +54,9 @@ def read(file: Path, root: MappingNode) -> tuple[DeclaredHosts, list[SettingsPro
     declared = DeclaredHosts()
     problems: list[SettingsProblem] = []
     for key, value in entries(root):
-        problems += _group(file, key, value, None, declared)
+        problems += itertools.islice(_group(file, key, value, None, declared), MAX_PROBLEMS)
+        if len(problems) >= MAX_PROBLEMS:
+            return declared, problems
     problems += _semantics(file, declared)
     return declared, problems
 
@@ -109,7 +114,14 @@ def _host(
             hint = "Write its variables as `name: value`, on lines below it."
         what = f"the host {key.value} must have a mapping of variables, or nothing, behind it"
         yield at(file, node, what, hint, "settings.host")
+    if declared.named > MOST_NAMED:  # that was said
+        return
     expanded = expand(key.value)
+    declared.named += len(expanded)
+    if declared.named > MOST_NAMED:
+        what = f"hosts are named more than {MOST_NAMED} times, in all groups together"
+        yield at(file, key, what, "No cluster has as many: is a range meant to be shorter?", "settings.host")
+        return
     for name in expanded:
         if not HOST_NAME.fullmatch(name):
             hint = "Letters, digits, dots, dashes and underscores; a range is written gpu[01:08]."
@@ -126,23 +138,28 @@ def _host(
 
 def expand(pattern: str) -> list[str]:
     """The hosts that a name with ranges stands for, as Ansible reads them; none where that is nonsense."""
-    match = RANGE.search(pattern)
-    if match is None:
-        return [pattern]
-    first, last, step = match[1], match[2], int(match[3] or 1)
+    fixed, words, number = [], [], 1
+    end = 0
+    for match in RANGE.finditer(pattern):
+        words.append(_range(match[1], match[2], int(match[3] or 1)))
+        fixed.append(pattern[end : match.start()])
+        end = match.end()
+        number *= len(words[-1])
+        if not 0 < number <= MOST_HOSTS:
+            return []
+    return [
+        "".join(part for pair in zip(fixed, each, strict=True) for part in pair) + pattern[end:]
+        for each in itertools.product(*words)
+    ]
+
+
+def _range(first: str, last: str, step: int) -> list[str]:
     if step < 1 or first.isdigit() != last.isdigit() or len(last) > len(str(MOST_HOSTS)) + 4:
         return []
     if first.isdigit():
         numbers = range(int(first), int(last) + 1, step)
-        words = [str(n).zfill(len(first)) for n in numbers[: MOST_HOSTS + 1]]
-    else:
-        words = [chr(n) for n in range(ord(first), ord(last) + 1, step)]
-    found: list[str] = []
-    for word in words:
-        found += expand(pattern[: match.start()] + word + pattern[match.end() :])
-        if len(found) > MOST_HOSTS:
-            return []
-    return found
+        return [str(n).zfill(len(first)) for n in numbers[: MOST_HOSTS + 1]]
+    return [chr(n) for n in range(ord(first), ord(last) + 1, step)]
 
 
 def _semantics(file: Path, declared: DeclaredHosts) -> Iterator[SettingsProblem]:

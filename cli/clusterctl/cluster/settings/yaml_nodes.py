@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 
 MAX_BYTES = 16_000_000
+MAX_PROBLEMS = 200
 TAG = "tag:yaml.org,2002:"
 ANSIBLE_TAGS = ("!vault", "!vault-encrypted", "!unsafe")
 PLAIN_TAGS = tuple(
@@ -72,7 +74,7 @@ def _judged(file: Path, root: Node | None) -> YamlDocument:
         return YamlDocument(
             file, None, (at(file, root, "this is not a mapping", "Write it as lines of `name: value`."),)
         )
-    return YamlDocument(file, root, tuple(_node_problems(file, root)))
+    return YamlDocument(file, root, tuple(itertools.islice(_node_problems(file, root), MAX_PROBLEMS)))
 
 
 def entries(node: MappingNode) -> Iterator[tuple[ScalarNode, Node]]:

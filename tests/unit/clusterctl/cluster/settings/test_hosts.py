@@ -67,3 +67,26 @@ def test_files_that_ansible_would_never_read_are_named(tmp_path: Path) -> None:
 )
 def test_ranges_of_hosts(pattern: str, hosts: list[str]) -> None:
     assert expand(pattern) == hosts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("gpu[01:03]", ["gpu01", "gpu02", "gpu03"]),
+        ("r[a:b]n[1:2]x", ["ran1x", "ran2x", "rbn1x", "rbn2x"]),
+        ("gpu[0:4:2]", ["gpu0", "gpu2", "gpu4"]),
+        ("gpu", ["gpu"]),
+        ("gpu[3:1]", []),
+        ("gpu[1:a]", []),
+        ("gpu[1:99999999]", []),
+        ("gpu" + "[a:z]" * 40, []),
+    ],
+)
+def test_a_range_stands_for_its_hosts(pattern: str, expected: list[str]) -> None:
+    assert expand(pattern) == expected
+
+
+def test_ranges_that_make_more_hosts_than_any_cluster_has_are_refused_at_once(tmp_path: Path) -> None:
+    ranges = "".join(f"    gpu[0:{9000 - n}]: {{ansible_host: 10.0.0.1}}\n" for n in range(2000))
+    problems = found(cluster(tmp_path, hosts=f"gpu_nodes:\n  hosts:\n{ranges}"))
+    assert [line for _, line, said in problems if "more than 100000 times" in said] == [14]

@@ -108,3 +108,10 @@ def test_more_values_than_any_inventory_has_are_refused(tmp_path: Path) -> None:
 def test_a_template_that_is_longer_than_any_is_refused(tmp_path: Path) -> None:
     long = "cluster_name: '" + "{{ 1 }}" * 20_000 + "'\n"
     assert "more than 65536 characters" in only(cluster(tmp_path, group_vars__all=long))[2]
+
+
+def test_of_thousands_of_problems_the_first_are_named(tmp_path: Path) -> None:
+    unknown = "".join(f"hardware_gpu_x{n}: 1\n" for n in range(5000))
+    hosts = "".join(f"g-{n}: {{}}\n" for n in range(5000))
+    assert len(found(cluster(tmp_path / "a", group_vars__all=unknown))) == 200
+    assert len(found(cluster(tmp_path / "b", hosts=hosts))) == 200
