@@ -22,7 +22,7 @@ from clusterctl.errors import ClusterctlError
 
 DEFAULT_PORT = 22
 HASHED = "|1|"
-MAX_BYTES = 16 << 20
+MAX_BYTES = 64 << 20  # ten thousand hosts with three keys each have some MiB
 
 
 def checking_options(known_hosts: Path) -> tuple[str, ...]:
@@ -31,6 +31,7 @@ def checking_options(known_hosts: Path) -> tuple[str, ...]:
         "StrictHostKeyChecking=yes",
         f'UserKnownHostsFile="{known_hosts}"',
         "GlobalKnownHostsFile=/dev/null",
+        "UpdateHostKeys=no",
     )
 
 
