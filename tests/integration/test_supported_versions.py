@@ -25,8 +25,9 @@ MARKS = "not slow and not bench and not campaign"
 @pytest.mark.parametrize(("python", "core"), SUPPORTED)
 def test_what_uses_ansible_passes_its_tests(python: str, core: str, tmp_path: Path, repository: Path) -> None:
     source = interpreter(python)
-    if source is None:
-        pytest.skip(f"there is not Python {python} here")
+    if source is None and python == "3.12":
+        pytest.skip("Python 3.12 is not installed")
+    assert source, f"Python {python} is not installed: the oldest and the newest are always tested"
     bin_ = tmp_path / "env" / "bin"
     subprocess.run([source, "-m", "venv", bin_.parent], check=True, timeout=120)
     pip = [bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -5,19 +5,23 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from clustercheck.expect.baseline import Baseline
 from clustercheck.result.document import Document
+from clustercheck.running.suites import Suite
+from clustercheck.spec import ClusterSpec, lapsed_exclusions
 from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
-from clusterctl.engine.wording import format_hosts
+from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
-from clusterctl.report import announcement, baselines, terminal, validate_explained
+from clusterctl.report import baselines, terminal, validate_explained
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.validation import ValidateRequest, ValidationPlan, make_plan, validate
 
@@ -126,7 +130,7 @@ def _answer_without_a_run(
 
 def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_json: bool) -> int:
     plan = make_plan(request)
-    announcement.say(plan.spec, plan.suite, plan.baseline)
+    _announce(plan.spec, plan.suite, plan.baseline)
     if request.force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
@@ -142,6 +146,27 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
     if save_baseline:
         _save(plan, result.document)
     return result.exit_code
+
+
+def _announce(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
+    """The nodes and checks, what is excluded, and the baseline."""
+    nodes = [node.name for node in spec.nodes if not node.excluded]
+    console.say(
+        f"validate {counted(len(nodes), 'node')} with {_suite_name(suite)}: {format_hosts(nodes) or 'none'}"
+    )
+    for node in spec.nodes:
+        if node.excluded:
+            console.say(f"{node.name}: excluded, {node.excluded}")
+    for exclusion in lapsed_exclusions(spec.exclusions, datetime.now(UTC).date()):
+        console.say(exclusion.lapsed)
+    if baseline is not None:
+        console.say(f"measurements are compared with {baseline.named}")
+
+
+def _suite_name(suite: Suite) -> str:
+    if suite.only:
+        return f"{counted(len(suite.only), 'check')} of the {suite.name} suite ({', '.join(suite.only)})"
+    return f"the {suite.name} suite"
 
 
 def _save(plan: ValidationPlan, document: Document) -> None:

@@ -108,6 +108,8 @@ def test_version_is_the_packages(repository: Path) -> None:
     [
         (("unlock", "RUN"), "clusterctl leases release"),
         (("validate", "--list", "--check", "xid"), "--checks"),
+        (("images", "build", "--anew"), "--rebuild"),
+        (("hosts", "forget", "gpu9", "--yes"), "clusterctl hosts remove"),
     ],
 )
 def test_an_old_name_works_and_says_the_new_one(old: tuple[str, ...], new: str) -> None:

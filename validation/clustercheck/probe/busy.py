@@ -9,7 +9,6 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from clustercheck.probe.lease import holder, lease
 from clustercheck.probe.programs import command, has_failed, how_failed, listing, read
 
 if TYPE_CHECKING:
@@ -17,6 +16,9 @@ if TYPE_CHECKING:
 
 NOBODY = re.compile("Cannot connect to the Docker daemon|No such object|Invalid node name")
 PROCESS = re.compile(r"\s*(\d+|\[[^\]]*\])\s*,")  # in brackets where the driver does not know the number
+# Where clusterctl puts the record of the run that holds a node: root's alone, and on the disk.
+LEASE = "/root/.clusterctl/lease.json"
+LEASE_MEMBERS = ("run", "what", "who", "where", "since")
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", "dcgm")
 
 
@@ -117,3 +119,20 @@ def has_gpus(line: str) -> bool:
     if not name or "clusterctl." in labels:
         return False
     return "gpu" in requests or runtime == "nvidia" or "/dev/nvidia" in devices
+
+
+def lease(path: str = LEASE) -> dict[str, str] | None:
+    """The run that holds this node, None if none does. An unreadable lease counts as held."""
+    text = read(path)
+    if text is None:
+        return None
+    try:
+        answer = dict(json.loads(text))
+    except (ValueError, TypeError):
+        answer = {}
+    return {key: str(answer.get(key) or "unknown") for key in LEASE_MEMBERS}
+
+
+def holder(held: dict[str, str]) -> str:
+    """The same in words."""
+    return "held by run {run} ({what}) of {who} on {where}, since {since}".format(**held)

@@ -31,7 +31,8 @@ from clusterctl.runs.syslog import anchored_store
 @click.command("build")
 @options.names_argument
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
-@click.option("--rebuild", "--anew", is_flag=True, help="Also build images that the registry already has.")
+@click.option("--rebuild", is_flag=True, help="Also build images that the registry already has.")
+@click.option("--anew", is_flag=True, hidden=True, deprecated="Use --rebuild.")
 @options.json_option
 @password_options
 @click.pass_obj
@@ -41,6 +42,7 @@ def command(
     names: tuple[str, ...],
     check: bool,
     rebuild: bool,
+    anew: bool,
     as_json: bool,
     passwords: Passwords,
 ) -> int:
@@ -73,7 +75,7 @@ def command(
                 for order in orders:
                     try:
                         found[order.recipe.name] = _made(
-                            inventory, order, engine, destination, rebuild=rebuild
+                            inventory, order, engine, destination, rebuild=rebuild or anew
                         )
                     except ExplainedError as error:
                         found[order.recipe.name] = error
