@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from clustercheck.locate.conclusion import TWO_NODES
-from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
+from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault, make_culprits
 from clustercheck.locate.pairs import Pair
 from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
@@ -170,11 +170,11 @@ def _add_isolation_result(
     )
     unsure = isolated.remedy or UNSURE_REMEDY
     remedies = {"node": of_pairs, "link": of_pairs, **PART_REMEDIES, "unsure": unsure}
-    for culprit in isolated.as_culprits(remedies):
-        is_sure = not culprit.because.startswith(CANNOT_TELL)
-        because = f"pair-bandwidth: {culprit.because}" if is_sure else culprit.because
-        place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
-        suspicions[place].add_effect(because, culprit.remedy)
+    for fault in isolated.faults:
+        for culprit in make_culprits(fault, remedies):
+            because = f"pair-bandwidth: {culprit.because}" if fault.sure else culprit.because
+            place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
+            suspicions[place].add_effect(because, culprit.remedy)
     if not isolated.faults:
         suspicions["switch", "", None, None].add_effect(
             f"{CANNOT_TELL}: all-reduce-bandwidth: {isolated.because}", SWITCH_REMEDY

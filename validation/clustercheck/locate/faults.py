@@ -50,10 +50,11 @@ class IsolationResult:
 
     def as_culprits(self, remedies: Mapping[str, str] | None = None) -> list[Culprit]:
         """The culprits of the result document. ``remedies`` by scope; "unsure" for uncertain faults."""
-        return [culprit for fault in self.faults for culprit in _make_culprits(fault, remedies or {})]
+        return [culprit for fault in self.faults for culprit in make_culprits(fault, remedies or {})]
 
 
-def _make_culprits(fault: LocatedFault, remedies: Mapping[str, str]) -> list[Culprit]:
+def make_culprits(fault: LocatedFault, remedies: Mapping[str, str]) -> list[Culprit]:
+    """The culprits of one fault: one per node that may have it, one for what more nodes than eight share."""
     is_switch = fault.scope == "switch" or len(fault.nodes) > MAX_NAMED_NODES
     remedy = remedies.get("switch" if is_switch else fault.scope if fault.sure else "unsure", "")
     because = fault.because if fault.sure else f"{CANNOT_TELL}: {fault.because}"
