@@ -74,7 +74,7 @@ venv() { # venv runtime|dev: .venv with the locked dependencies, and clusterctl 
     step "installing the pinned dependencies of $(basename "$lock") into .venv"
     "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock" 2> >(grep -v '^WARNING: Location' >&2) ||
         die "the pinned dependencies could not be installed" "$lock" "See pip's message above; is the package index reachable?"
-    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps -e "$ROOT" 2> >(grep -v '^WARNING: Location' >&2) ||
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e "$ROOT" 2> >(grep -v '^WARNING: Location' >&2) ||
         die "clusterctl could not be installed from this tree" "$ROOT/pyproject.toml" "See pip's message above."
     rm -f "$VENV"/.installed-*
     touch "$VENV/.installed-$(stamp_of "$1")"
