@@ -80,7 +80,7 @@ def measure(nodes: int, suite: str) -> dict[str, Any]:
     taken["results"] = len(document.results)
     taken["verdict"] = document.verdict
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(document.run, "validate", (), document.started, "", "", 0, Path(folder))
+        run = Run(document.run, "validate", (), document.started, "", "", 0, directory=Path(folder))
         began = time.process_time()
         files.write_result(run, document)
         files.write_reports(run, document)

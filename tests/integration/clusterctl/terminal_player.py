@@ -104,6 +104,8 @@ def play(feed: dict[str, Any], names: list[str], *, preflight: bool, where: Path
                 hold(where)
             say("result", host=host.name, task_id=task, **host.take(feed, number, chance.random() < 0.5))
     counts = {host.name: {**asdict(host), "skipped": 0} for host in hosts}
+    for one in counts.values():
+        del one["name"]
     say("stats", hosts=counts)
     return 0 if all(host.alive for host in hosts) else 2
 
