@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import lookup_name
+from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.errors import ClusterctlError
 
 ASK_TIMEOUT_S = 10.0
@@ -114,7 +115,8 @@ def _proxy(
     if jump != "none":
         *before, last = jump.split(",")
         # OpenSSH itself logs in to the jump host: with its own keys, agent, and known_hosts.
-        command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, round(connect_timeout_s))}"]
+        own = (*CLOSED, "BatchMode=yes", f"ConnectTimeout={max(1, round(connect_timeout_s))}")
+        command = ["ssh", *as_words(own)]
         command += _configuration_file(way.arguments)
         if before:
             command += ["-J", ",".join(before)]

@@ -192,9 +192,9 @@ def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inv
         hosts.append(
             Host(
                 name=name,
-                address=str(variables.value("ansible_host", variables.value("ansible_ssh_host", name))),
+                address=_for_ssh(variables, ("ansible_host", "ansible_ssh_host"), name, name),
                 port=_port(variables, name),
-                user=str(variables.value("ansible_user", variables.value("ansible_ssh_user", "")) or ""),
+                user=_for_ssh(variables, ("ansible_user", "ansible_ssh_user"), "", name),
                 groups=groups,
                 variables=merged[name],
                 quarantined=entry.reason if entry else None,
@@ -202,6 +202,20 @@ def from_listing(directory: ClusterDirectory, listing: Mapping[str, Any]) -> Inv
             )
         )
     return Inventory(directory, tuple(hosts))
+
+
+def _for_ssh(variables: Variables, names: tuple[str, str], default: str, host: str) -> str:
+    """An address or a user as a template makes it, too. Raises ClusterctlError (``settings.value``)."""
+    first, second = names
+    text = str(variables.value(first, variables.value(second, default)) or "")
+    if text.startswith("-") or any(one.isspace() or not one.isprintable() for one in text):
+        raise ClusterctlError(
+            f"{first} of {host} cannot be handed to ssh: {text!r}",
+            code="settings.value",
+            where=host,
+            hint="Write a name or an IP address, or a user name.",
+        )
+    return text
 
 
 def _port(variables: Variables, name: str) -> int:

@@ -15,12 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.state_files import locked, replace_file
 from clusterctl.errors import ClusterctlError
 
 DEFAULT_PORT = 22
 HASHED = "|1|"
+# Ten thousand hosts with three keys each have some MiB.
+MAX_BYTES = 64 << 20
 
 
 def checking_options(known_hosts: Path) -> tuple[str, ...]:
@@ -29,6 +32,7 @@ def checking_options(known_hosts: Path) -> tuple[str, ...]:
         "StrictHostKeyChecking=yes",
         f'UserKnownHostsFile="{known_hosts}"',
         "GlobalKnownHostsFile=/dev/null",
+        "UpdateHostKeys=no",
     )
 
 
@@ -161,12 +165,12 @@ def _hash_matches(names: str, lookup: str) -> bool:
 
 def _read(directory: ClusterDirectory) -> list[Line]:
     try:
-        return parse(directory.known_hosts.read_text(encoding="utf-8", errors="surrogateescape"))
+        return parse(read_bounded(directory.known_hosts, MAX_BYTES).decode(errors="surrogateescape"))
     except FileNotFoundError:
         return []
-    except OSError as error:
+    except (OSError, UnusableFileError) as error:
         raise ClusterctlError(
-            f"the pinned host keys cannot be read: {error.strerror}",
+            f"the pinned host keys cannot be read: {getattr(error, 'strerror', None) or f'the file {error}'}",
             code="known-hosts.unreadable",
             where=str(directory.known_hosts),
             hint="Work as the user who owns the cluster directory.",

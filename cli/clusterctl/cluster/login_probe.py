@@ -8,12 +8,14 @@ from typing import Any
 
 import paramiko
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.reach import Deadline, ReachError
 
 START = "@@clusterctl"
 END = "@@end"
 MOST_BYTES = 64_000
+MAX_VALUE = 120
 # Runs below whatever shell the user has: hence one argument in single quotes, with none of them inside.
 SCRIPT = f"""
 echo {START}
@@ -95,18 +97,13 @@ def read(message: str, answered: float, shell_s: float | None) -> Facts:
     body, end, _ = rest.partition(END)
     if not start or not end:
         first = next((line for line in message.splitlines() if line.strip()), "nothing")
-        raise ReachError("no-shell", f"the login works, and no command runs; it says: {first[:200]}")
+        raise ReachError("no-shell", f"the login works, and no command runs; it says: {one_line(first, 200)}")
     values = dict(line.split("=", 1) for line in body.splitlines() if "=" in line)
     return Facts(
-        os=_clean(values.get("os", "")),
-        kernel=_clean(values.get("kernel", "")),
-        python=_clean(values.get("python", "none")),
-        sudo=_clean(values.get("sudo", "unknown")),
+        os=one_line(values.get("os", ""), MAX_VALUE),
+        kernel=one_line(values.get("kernel", ""), MAX_VALUE),
+        python=one_line(values.get("python", "none"), MAX_VALUE),
+        sudo=one_line(values.get("sudo", "unknown"), MAX_VALUE),
         answered=answered,
         shell_s=shell_s,
     )
-
-
-def _clean(text: str) -> str:
-    """What a host prints reaches a terminal: no control characters."""
-    return "".join(c for c in text if c.isprintable())[:120]

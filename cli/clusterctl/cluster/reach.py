@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import paramiko
 
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.endpoint import Endpoint
 from clusterctl.cluster.known_hosts import HostKey
@@ -26,6 +28,12 @@ KEY_FAMILIES: tuple[tuple[str, ...], ...] = (
 )
 # sshd drops us at MaxAuthTries, 6 by default, before we are done: one less, for the password.
 MOST_KEYS = 5
+MAX_REASON = 500
+# In base64; an RSA key of 16,384 bits has 2,800.
+MAX_KEY = 8_000
+# Of all that a host sends: handshake, login, what the probe reads. paramiko waits for the end of a line, or
+# of a packet of the length that the host names, whatever that is.
+MAX_RECEIVED = 256 << 10
 SMALLEST_WAIT_S = 0.05
 LAST_MOMENT_S = 0.2
 
@@ -41,7 +49,8 @@ class ReachError(Exception):
         super().__init__(because)
         self.state = state
         self.code = code or code_of_state(state)
-        self.because = because
+        # Much of it is what the host, or a jump host, said.
+        self.because = one_line(because, MAX_REASON)
         self.remedy = remedy
 
 
@@ -75,7 +84,7 @@ def handshake(
     with _line(endpoint, deadline) as line:
         line.settimeout(deadline.left())
         try:
-            transport = paramiko.Transport(line)
+            transport = paramiko.Transport(BoundedLine(line, MAX_RECEIVED))
         except paramiko.SSHException as error:
             raise ReachError("closed", f"SSH cannot start: {error}") from None
         transport.daemon = True
@@ -88,10 +97,30 @@ def handshake(
             transport.close()
 
 
+class BoundedLine:
+    """A socket that ends after so many bytes, for paramiko."""
+
+    def __init__(self, line: socket.socket, max_bytes: int) -> None:
+        self._line = line
+        self._left = max_bytes
+
+    def recv(self, size: int) -> bytes:
+        """What comes, until the limit; then nothing, as where the other side has closed."""
+        received = self._line.recv(min(size, self._left)) if self._left else b""
+        self._left -= len(received)
+        return received
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._line, name)
+
+
 def host_key(transport: paramiko.Transport) -> HostKey:
     """The key that the host proved to hold."""
     key = transport.get_remote_server_key()
-    return HostKey(key.get_name(), key.get_base64())
+    body = key.get_base64()
+    if len(body) > MAX_KEY:
+        raise ReachError("no-common-key", f"its host key has {len(body)} characters, which no host's has")
+    return HostKey(key.get_name(), body)
 
 
 def offered_keys(endpoint: Endpoint, deadline: Deadline) -> tuple[HostKey, ...]:
@@ -274,4 +303,4 @@ def _key_files(endpoint: Endpoint, notes: list[str]) -> Iterator[tuple[str, para
 
 
 def _said(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return one_line(str(error)) or type(error).__name__

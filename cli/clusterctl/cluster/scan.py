@@ -31,6 +31,7 @@ from clusterctl.cluster.reach import (
     offered_keys,
 )
 from clusterctl.cluster.ssh_failures import KEY_CHANGED, KEY_UNKNOWN, code_of, code_of_state
+from clusterctl.cluster.ssh_options import ALONE, as_words
 from clusterctl.errors import ClusterctlError
 from clusterctl.parallel import parallel_map
 
@@ -199,15 +200,9 @@ def _known(look: _Look, found: Reached, trusted: PinnedKeys) -> Reached:
 def _by_openssh(look: _Look, found: Reached) -> Reached:
     """A host certificate is judged by OpenSSH: paramiko knows no @cert-authority."""
     begun = time.monotonic()
-    own = (
-        "BatchMode=yes",
-        "StrictHostKeyChecking=yes",
-        "GlobalKnownHostsFile=/dev/null",
-        f"UserKnownHostsFile={look.directory.known_hosts}",
-    )
+    own = as_words([*known_hosts.checking_options(look.directory.known_hosts), *ALONE, "BatchMode=yes"])
     *options, address = look.way.arguments
-    checked = [word for option in own for word in ("-o", option)]
-    command = ["ssh", *checked, *options, "--", address, login_probe.COMMAND]
+    command = ["ssh", *own, *options, "--", address, login_probe.COMMAND]
     try:
         done = run_captured(command, stdin="", timeout_s=look.deadline.left(), environment=os.environ)
     except OutputTooLongError as error:

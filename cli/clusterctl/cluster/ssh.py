@@ -24,12 +24,14 @@ from typing import Self
 from pydantic import SecretStr
 
 from clustercheck.launch.transport import Completed, NodeTimeoutError, NodeUnreachableError
+from clustercheck.parse.plain_text import one_line
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.captured import OutputTooLongError, run_captured
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.inventory import Host
 from clusterctl.cluster.known_hosts import checking_options
 from clusterctl.cluster.ssh_failures import LOST, REFUSED_BY_SUDO, reason
+from clusterctl.cluster.ssh_options import ALONE, CLOSED, as_words
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import python_command
 
@@ -135,6 +137,7 @@ class OpenSshTransport:
         command = [
             "ssh",
             *self._options(host),
+            "--",
             host.address,
             remote_command(argv, timeout_s, become is not None),
         ]
@@ -160,11 +163,13 @@ class OpenSshTransport:
             raise NodeTimeoutError(node, f"{argv[0]} did not end within {timeout_s:.0f} s")
         refused = REFUSED_BY_SUDO.search(done.stderr) if done.returncode == 1 and not done.stdout else None
         if become is not None and done.returncode == 1 and REFUSED in done.stderr.splitlines():
-            because = f"sudo refuses us: {refused[1] if refused else 'it did not take the password'}"
+            because = (
+                f"sudo refuses us: {one_line(refused[1]) if refused else 'it did not take the password'}"
+            )
             self._refused.setdefault(node, because)
             raise PasswordRefusedError(node, because)
         if refused:
-            raise NodeUnreachableError(node, f"sudo refuses us: {refused[1]}")
+            raise NodeUnreachableError(node, f"sudo refuses us: {one_line(refused[1])}")
         self._is_right = self._is_right or become is not None
         return Completed(done.returncode, done.stdout, done.stderr, taken)
 
@@ -177,10 +182,10 @@ class OpenSshTransport:
         socket_path = self.door(door)
         socket_path.unlink(missing_ok=True)
         own = {"ExitOnForwardFailure": "yes", "ControlPath": "none", "StreamLocalBindMask": "0177"}
-        words = [word for key, value in own.items() for word in ("-o", f"{key}={value}")]
+        words = as_words(f"{key}={value}" for key, value in own.items())
         lead = f"{socket_path}:127.0.0.1:{port}"
         return subprocess.Popen(
-            ["ssh", *words, *self._options(host), "-N", "-L", lead, host.address],
+            ["ssh", *words, *self._options(host, closed=CLOSED), "-N", "-L", lead, "--", host.address],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -210,7 +215,7 @@ class OpenSshTransport:
                 return
             # A background master keeps its standard error open: a file, or we would wait for it for ever.
             with self._logins, tempfile.TemporaryFile("w+") as output:
-                command = ["ssh", *self._options(host, master=True), "-f", "-N", host.address]
+                command = ["ssh", *self._options(host, master=True), "-f", "-N", "--", host.address]
                 try:
                     code = subprocess.run(
                         command,
@@ -241,7 +246,7 @@ class OpenSshTransport:
         """What the shared connection's own process answered; None where it did not."""
         try:
             return subprocess.run(
-                ["ssh", "-o", f"ControlPath={self._socket(host)}", "-O", order, host.address],
+                ["ssh", "-o", f"ControlPath={self._socket(host)}", "-O", order, "--", host.address],
                 capture_output=True,
                 timeout=10,
                 check=False,
@@ -252,7 +257,7 @@ class OpenSshTransport:
     def _socket(self, host: Host) -> Path:
         return self._sockets / hashlib.sha256(host.name.encode()).hexdigest()[:12]
 
-    def _options(self, host: Host, *, master: bool = False) -> list[str]:
+    def _options(self, host: Host, *, master: bool = False, closed: Sequence[str] = ALONE) -> list[str]:
         """Ours come first: ssh takes the first value it is given, so nothing behind can undo them."""
         options = {
             "BatchMode": "no" if self._passwords.ssh else "yes",
@@ -266,8 +271,8 @@ class OpenSshTransport:
         }
         if self._passwords.ssh:
             options["NumberOfPasswordPrompts"] = "1"
-        lines = [*checking_options(self._known_hosts), *(f"{key}={value}" for key, value in options.items())]
-        words = [word for option in lines for word in ("-o", option)]
+        own = (f"{key}={value}" for key, value in options.items())
+        words = as_words([*checking_options(self._known_hosts), *closed, *own])
         if "ansible_port" in host.variables or "ansible_ssh_port" in host.variables:
             words += ["-p", str(host.port)]
         if host.user:

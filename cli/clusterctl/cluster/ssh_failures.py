@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from clustercheck.parse.plain_text import one_line
+
 UNREACHABLE = "host.unreachable"
 KEY_UNKNOWN = "host.key-unknown"
 KEY_CHANGED = "host.key-changed"
@@ -111,6 +113,6 @@ def reason(stderr: str, node: str) -> str:
     for sign in OF_SSH:
         found = sign.search(stderr)
         if found and sign.means:
-            return sign.means.format(*found.groups(), node=node)
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return f"SSH: {lines[-1]}" if lines else "the SSH connection was lost"
+            return one_line(sign.means.format(*found.groups(), node=node))
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return f"SSH: {one_line(lines[-1])}" if lines else "the SSH connection was lost"

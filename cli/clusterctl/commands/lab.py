@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from clusterctl.cluster.directory import find_cluster_directory
+from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.console import RESULTS, emit, say
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
 from clusterlab import fault_book, faults, lab, teardown
@@ -105,6 +106,7 @@ def ssh(directory: Path | None, node: str, argv: tuple[str, ...]) -> None:
             "ssh", "-F", "none", "-i", str(where.ssh_key),
             "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes",
             "-o", f"UserKnownHostsFile={known_hosts}",
+            *as_words(CLOSED),
             "-o", "LogLevel=ERROR",
             f"{OPERATOR}@{host.address}", *argv,
         ],

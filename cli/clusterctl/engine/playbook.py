@@ -15,6 +15,7 @@ from clustercheck.parse.plain_text import plain_text, shortened
 from clustercheck.parse.reading import CannotReadError
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.known_hosts import checking_options
+from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
@@ -190,7 +191,7 @@ def _untrusted(value: Any) -> Any:
 def _ssh_args(request: PlaybookRequest) -> str:
     """ssh takes the first value it is given, and Ansible puts these first: no setting can undo them."""
     known_hosts = ClusterDirectory(request.inventory.parent).known_hosts
-    words = [word for option in checking_options(known_hosts) for word in ("-o", option)]
+    words = as_words([*checking_options(known_hosts), *CLOSED])
     return f"{shlex.join(words)} {SHARED_CONNECTION}"
 
 

@@ -1,0 +1,18 @@
+"""Options of every ssh that we start: a host gets no more of the operator's machine than a login needs.
+
+They come first on its line, where no ~/.ssh/config and no setting can undo them: ssh takes the first value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# No agent, no display, and no command here of the host's or a configuration's choosing.
+CLOSED = ("ForwardAgent=no", "ForwardX11=no", "PermitLocalCommand=no")
+# For commands alone: whatever else a configuration leads to the host or from there stays out.
+ALONE = (*CLOSED, "ClearAllForwardings=yes", "RequestTTY=no")
+
+
+def as_words(options: Iterable[str]) -> list[str]:
+    """The options as arguments."""
+    return [word for option in options for word in ("-o", option)]
