@@ -39,7 +39,7 @@ def list_runs(named: Path | None, as_json: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        console.RESULTS.print("  ".join(cells).rstrip(), markup=False)
+        console.RESULTS.print("  ".join(cells).rstrip())
 
 
 def _row(run: Run) -> tuple[str, ...]:
@@ -72,15 +72,15 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         "files": str(chosen.directory),
     }
     for name, value in facts.items():
-        console.RESULTS.print(f"{name:<10} {value}", markup=False)
+        console.RESULTS.print(f"{name:<10} {value}")
     for one in open_containers(chosen.journal) if state_of(chosen) is RunState.CUT_OFF else []:
         words = f"left behind: container {one['container'][:12]} of job {one['job']} on {one['node']}"
-        console.RESULTS.print(words, markup=False)
+        console.RESULTS.print(words)
     if judged:
         text = terminal.render(files.load(chosen), colour=console.has_colours())
         console.write_rendered(f"\n{text}")
     elif chosen.summary:
-        console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2), markup=False)
+        console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2))
 
 
 def record_of(run: Run) -> dict[str, Any]:
