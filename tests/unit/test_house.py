@@ -192,3 +192,21 @@ def test_plugins_say_their_licence(repository: Path) -> None:
     for path in plugins:
         head = path.read_text(encoding="utf-8")[:200]
         assert "SPDX-License-Identifier: GPL-3.0-or-later" in head, path.name
+
+
+WRITES = re.compile(r"\bConsole\(|sys\.std(?:out|err)\.write|click\.(?:s?echo|confirm|prompt)\(")
+# What ssh asks for its password: a program of its own, whose output is a pipe.
+NOT_TO_A_TERMINAL = "sys.stdout.write(s.makefile().readline())"
+
+
+def test_the_console_alone_writes_to_a_terminal(repository: Path) -> None:
+    """It removes what acts on one; whoever wrote beside it would forget to."""
+    found = []
+    for path in sorted((repository / "cli/clusterctl").rglob("*.py")):
+        lines = [] if path.name == "console.py" else path.read_text(encoding="utf-8").splitlines()
+        found += [
+            f"{path.relative_to(repository)}: {line.strip()}"
+            for line in lines
+            if WRITES.search(line) and NOT_TO_A_TERMINAL not in line
+        ]
+    assert found == []

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import paramiko
 
@@ -84,8 +84,7 @@ def handshake(
     with _line(endpoint, deadline) as line:
         line.settimeout(deadline.left())
         try:
-            bounded: Any = BoundedLine(line, MAX_RECEIVED)  # a socket for paramiko, in all but its class
-            transport = paramiko.Transport(bounded)
+            transport = paramiko.Transport(cast("socket.socket", BoundedLine(line, MAX_RECEIVED)))
         except paramiko.SSHException as error:
             raise ReachError("closed", f"SSH cannot start: {error}") from None
         transport.daemon = True

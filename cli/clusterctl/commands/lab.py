@@ -138,7 +138,7 @@ def list_faults(directory: Path | None, as_json: bool) -> int:
     RESULTS.print(table)
     RESULTS.print("\nin place now:" if in_place else "\nin place now: none")
     for one in in_place:
-        RESULTS.print(f"  {_describe(one)}, since {one.since}", markup=False)
+        RESULTS.print(f"  {_describe(one)}, since {one.since}")
     return EXIT_GOOD
 
 

@@ -97,7 +97,7 @@ def release(
     if as_json:
         console.emit(summary)
     elif freed:
-        console.RESULTS.print(f"freed of {run}: {', '.join(freed)}", markup=False)
+        console.RESULTS.print(f"freed of {run}: {', '.join(freed)}")
     return code
 
 

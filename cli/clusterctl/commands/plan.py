@@ -77,7 +77,7 @@ def run(
     good = {name: one for name, one in outcome.records.items() if outcome.states[name] not in BAD}
     tables.show(tables.planned(good))
     for pull in pulled:
-        console.RESULTS.print(f"images, {pulls.predicted(pull)}", markup=False, soft_wrap=True)
+        console.RESULTS.print(f"images, {pulls.predicted(pull)}", soft_wrap=True)
     tables.tell_failures(outcome.failures)
     for name, state in outcome.states.items():
         if state in BAD and outcome.records[name].failure is None:

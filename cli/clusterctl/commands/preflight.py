@@ -65,7 +65,7 @@ def show(report: PreflightReport, *, as_json: bool) -> None:
     if report.findings:
         tables.show(tables.findings_table(report.findings))
     for host, why in report.busy.items():
-        console.RESULTS.print(f"{host} is busy: {why}", markup=False)
+        console.RESULTS.print(f"{host} is busy: {why}")
     for host, lease in report.leases.items():
-        console.RESULTS.print(f"{host} is being changed: {lease.holder}", markup=False)
-    console.RESULTS.print(tables.preflight_headline(report), markup=False)
+        console.RESULTS.print(f"{host} is being changed: {lease.holder}")
+    console.RESULTS.print(tables.preflight_headline(report))

@@ -45,7 +45,7 @@ def list_runs(named: Path | None, as_json: bool) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        console.RESULTS.print("  ".join(cells).rstrip(), markup=False)
+        console.RESULTS.print("  ".join(cells).rstrip())
 
 
 def _row(run: Run) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def show(named: Path | None, run: str, as_json: bool) -> None:
         text = terminal.render(files.load(chosen), colour=console.has_colours())
         console.write_rendered(f"\n{text}")
     elif chosen.summary:
-        console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2), markup=False)
+        console.RESULTS.print(json.dumps(dict(chosen.summary), indent=2))
 
 
 @command.command("verify")

@@ -52,7 +52,7 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
             words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl leases release {run}"
-            console.RESULTS.print(words, markup=False)
+            console.RESULTS.print(words)
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices report that they are simulated.", style="yellow")
     return EXIT_CLUSTER_BAD if any(one.unreachable for one in found) else EXIT_GOOD

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 T = TypeVar("T", bound=Hashable)
 WORDS_SHOWN = 5
-_DIGITS = re.compile(r"([0-9]+)")
-_NUMBERED = re.compile(r"(.*?)([0-9]+)")
+# Of a number that Python would refuse to read, the last digits count.
+_DIGITS = re.compile(r"([0-9]{1,18})")
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,18})")
 _ADDRESS = re.compile(r"(?<=connect to host )\S+( port \d+)?")
 
 
@@ -75,4 +76,5 @@ def _follows(before: str, host: str) -> bool:
 
 def _by_number(host: str) -> list[tuple[bool, int, str]]:
     """gpu9 before gpu10."""
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in _DIGITS.split(host)]
+    parts = [(part.isascii() and part.isdecimal(), part) for part in _DIGITS.split(host)]
+    return [(is_number, int(part) if is_number else 0, part) for is_number, part in parts]

@@ -180,5 +180,5 @@ def _report(reached: Sequence[Reached], *, as_json: bool, quiet: bool = False) -
     if not quiet:
         hosts_table.show(hosts_table.reach_table(reached))
     for remark in hosts_table.remarks(reached):
-        console.RESULTS.print(remark, markup=False)
+        console.RESULTS.print(remark)
     return code

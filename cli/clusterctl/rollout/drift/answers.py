@@ -50,7 +50,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _preflight_problem(result: Mapping[str, Any]) -> str:
-    if not isinstance(result.get("clusterctl"), Mapping):
+    if "findings" not in _mapping(result.get("clusterctl")):
         return "it returned no findings"
     try:
         report = read_answer_as(ModuleReport, result["clusterctl"], "what preflight found")

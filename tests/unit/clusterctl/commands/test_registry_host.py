@@ -126,6 +126,18 @@ def test_what_a_backup_does_not_have_is_said(
     assert "images are in the site's own storage (s3), and are not in it" in err
 
 
+@pytest.mark.parametrize("odd", [{"files": "12"}, {"damaged": "x"}, {"backup": None}, {"bytes": -1}], ids=str)
+def test_a_backup_of_which_nothing_can_be_read_is_no_good_one(
+    registry: Callable[..., int], ansible: Ansible, capsys: pytest.CaptureFixture[str], odd: dict[str, Any]
+) -> None:
+    ansible.said = {**SAID, **odd}
+    assert registry("backup", "--yes") == 1
+    captured = capsys.readouterr()
+    assert "verified" not in captured.out
+    assert "what it says of the backup cannot be read" in captured.err
+    assert "code:  task.unreadable" in captured.err
+
+
 def test_the_last_line_of_json_is_the_summary(
     registry: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from tests.support.hostile import acting_characters
 
 from clusterctl.cluster.access import Passwords
 from clusterctl.cluster.directory import ClusterDirectory
@@ -167,3 +168,20 @@ def test_a_way_that_breaks_is_blamed_on_the_jump_host(directory: ClusterDirector
     reached = one(directory, keys, 22, ansible_ssh_common_args=broken)
     assert reached.state == "jump"
     assert reached.because.endswith("the bastion is closed")
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [b"x" * (4 << 20), b"SSH-2.0-\x1b]0;title\x07 hostile\r\n" + b"\x7f\xff\xff\xf0" + b"x" * (4 << 20)],
+    ids=["line", "packet"],
+)
+def test_a_host_that_sends_without_end_before_its_key_is_left(
+    directory: ClusterDirectory, keys: Keys, greeting: bytes
+) -> None:
+    with raw_server(greeting, hang_up=False) as served:
+        pin(directory, served.port, keys.host)
+        begun = time.monotonic()
+        reached = one(directory, keys, served.port)
+    assert reached.state == "closed", reached
+    assert time.monotonic() - begun < LIMIT_S, "the limit of bytes ends it, not that of time"
+    assert acting_characters(reached.because) == []

@@ -68,6 +68,19 @@ def test_what_is_not_proved_is_not_good(offline, ansible, capsys, case):
     assert f"gpu02: not proved offline: {because}" in messages
 
 
+@pytest.mark.parametrize("odd", [{"outside": "x"}, {"gaps": "many"}, {"inside": {"a": "b"}}, {"lost": -1},
+                                 {"outside": [{"address": 1}]}, {"open": [[]]}], ids=str)  # fmt: skip
+def test_a_record_that_cannot_be_read_proves_nothing_of_its_own_host(offline, ansible, capsys, odd):
+    ansible.heard = {"gpu02": odd}
+    assert offline("--json") == 3
+    lines, messages = records(capsys)
+    hosts = lines[-1]["offline"]["hosts"]
+    assert {name: one["proved"] for name, one in hosts.items()} == {
+        "gpu01": True, "gpu02": False, "gpu03": True, "registry01": True,
+    }  # fmt: skip
+    assert "gpu02: what its watch answers cannot be read" in messages
+
+
 def test_a_contact_is_bad_though_another_host_was_busy(offline, ansible, capsys):
     ansible.says = {"gpu01": {"busy": "python3 (4711) uses GPU 0"}}
     contact = {"address": "151.101.2.132", "protocol": "tcp", "port": 443, "times": 1}

@@ -1,0 +1,368 @@
+"""What hosts answer to playbooks, to the drift probe and to a login, and what is printed of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.target import Target
+from tests.support.drift_answers import Recorded, read_recorded
+from tests.support.hostile import TEXTS, acting_characters
+from tests.support.renderings import RENDERINGS, captured
+
+from clustercheck.evidence.node import NodeEvidence
+from clustercheck.launch.transport import Completed
+from clustercheck.parse.document import read_answer
+from clustercheck.parse.reading import CannotReadError
+from clusterctl.cluster import known_hosts, login_probe, ssh_failures
+from clusterctl.cluster.inventory import Host
+from clusterctl.cluster.reach import ReachError
+from clusterctl.engine import lease_nodes, recovery
+from clusterctl.engine.event_reading import parse, read_event
+from clusterctl.engine.events import (
+    Diff,
+    Event,
+    HostStarted,
+    ItemResult,
+    JobFinished,
+    JobStarted,
+    PlayStarted,
+    Retry,
+    Stats,
+    TaskResult,
+    TaskStarted,
+    as_line,
+    as_record,
+)
+from clusterctl.engine.ledger import HostRecord, HostState, Ledger
+from clusterctl.engine.plain_lines import PlainLines
+from clusterctl.engine.playbook import PlaybookOutcome
+from clusterctl.errors import ExplainedError
+from clusterctl.rollout import preflight, pulls, registry_host, tables, watch_record
+from clusterctl.rollout.drift.calls import CONTROLLER
+from clusterctl.rollout.drift.replay import read_answers
+from clusterctl.rollout.drift.report import build_report, fingerprint_answers
+from clusterctl.rollout.inspection import status_of
+from clusterctl.rollout.offline import why_not
+from clusterctl.rollout.waves import Wave
+
+HOSTS = ("gpu01", "gpu02")
+FINDING = {
+    "severity": "error",
+    "subject": "disk",
+    "found": "1 GB",
+    "expected": "20 GB",
+    "remedy": "x",
+    "code": "",
+}
+LEASE = {"run": "r", "nonce": "n", "who": "anna", "where": "c", "what": "apply", "since": "s", "pid": 7}
+CONTACT = {"address": "192.0.2.1", "protocol": "tcp", "port": 443, "times": 2, "by": "apt", "unit": ""}
+FACTS: Mapping[str, Any] = {
+    "lease": {"taken": False, "freed": False, "holder": LEASE, "jobs": ["j1.2"]},
+    "pull": {"digest": "sha256:0", "layers": {"sha256:1": 7}, "bytes": 7, "device": "eth0", "link_mbps": 1000,
+             "seconds": 1.5, "download_s": 1.0},
+    "offline": {"sources": {"deb.example": ["/etc/apt/sources.list"]}, "listening": True,
+                "record": {"run": "r", "ended": True, "inside": {"192.0.2.9": 3}, "outside": [CONTACT],
+                           "open": [CONTACT], "gaps": 0, "lost": 0, "names": {"x.": 1}}},
+    "backup": {"backup": "/b/20260131T120000Z", "files": 3, "bytes": 9, "version": "v2.15.2",
+               "database": "own", "storage": "filesystem", "read_only_s": 1.5, "damaged": ["sha256:0"]},
+}  # fmt: skip
+JOBS = [
+    {"id": "j1.2", "state": "finished", "failed": False, "changed": True, "rc": 0, "msg": "ok", "code": ""},
+    {"id": "j3.4", "state": "running"},
+    {"id": "j5.6", "state": "lost"},
+]
+REPORT: Mapping[str, Any] = {"busy": "a job", "reboot": "a kernel", "remedy": "x", "findings": [FINDING],
+                             "facts": FACTS}  # fmt: skip
+EVENTS = (
+    PlayStarted(0.0, "site", HOSTS),
+    TaskStarted(1.0, "t", "Install packages", "nvidia_driver", "apt", "x.yml:1"),
+    HostStarted(1.0, "gpu01", "t"),
+    ItemResult(1.0, "gpu01", "t", "ok", "curl", REPORT),
+    Retry(1.0, "gpu01", "t", 1, 3),
+    JobStarted(1.0, "gpu01", "j1.2", "t", "/root/.ansible/j1.2", 60),
+    JobFinished(1.0, "gpu01", "j1.2", changed=True, rc=0),
+    TaskResult(2.0, "gpu01", "t", "failed", "no", rc=1, stderr=["a"], items=[{"label": "x", "msg": "y"}],
+               clusterctl=REPORT),
+)  # fmt: skip
+COUNTS = {"ok": 1, "changed": 0, "skipped": 0, "failures": 0, "unreachable": 0}
+LOGIN = "motd\n@@clusterctl\nos=Debian GNU/Linux 12\nkernel=6.1.0\npython=3.11.2\nsudo=root\n@@end\n"
+KNOWN_HOSTS = (
+    "gpu01 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF1Rqpj60HLaS8TQ2dpbMJ2yOPE9JZSGVfqzWi7kRjOA gpu01\n"
+    "@cert-authority * ssh-rsa AAAA\n|1|c2FsdA==|aGFzaA== ssh-rsa AAAA\n# comment\n"
+)
+STDERR = "Warning: x\nssh: connect to host gpu01 port 22: Connection refused\n"
+STATUS = {
+    "probe": 1,
+    "errors": {},
+    "host": {"kernel": "6.1.0", "os": {"PRETTY_NAME": "Debian GNU/Linux 12"}},
+    "pci": [{"vendor": "0x10de", "class": "0x030200", "address": "0000:07:00.0"}],
+    "module": {"version": "580.95.05", "proc": "NVRM"},
+    "fabric_manager": {
+        "unit": {"LoadState": "loaded", "ActiveState": "active"},
+        "version": {"rc": 0, "stdout": "version is : 580.95.05\n"},
+    },
+    "toolkit": {"rc": 0, "stdout": "version 1.18.1\n"},
+    "docker": {"rc": 0, "stdout": '{"ServerVersion":"26.1.5"}\n'},
+    "busy": {"reasons": ["a job"], "lease": {"run": "r", "what": "apply", "who": "a", "since": "s"}},
+}  # fmt: skip
+
+
+def _encoded(*values: object) -> list[bytes]:
+    return [json.dumps(value).encode() for value in values]
+
+
+def _require_plain(*texts: str) -> None:
+    found = acting_characters("".join(texts))
+    assert not found, f"these would act on a terminal: {found[:5]}"
+
+
+def _answer(data: bytes) -> Any:
+    """The JSON value of an input, as a host's module would give it; None for no JSON."""
+    try:
+        return read_answer(f'{{"a": {data.decode(errors="replace")}}}', "it").get("a")
+    except CannotReadError:
+        return None
+
+
+# Events
+
+
+def _ledger() -> Ledger:
+    ledger = Ledger(HOSTS)
+    for event in (EVENTS[0], EVENTS[1], TaskResult(1.0, "gpu02", "t", "ok", clusterctl={"busy": "a job"})):
+        ledger.record(event)
+    return ledger
+
+
+def _events(data: bytes) -> None:
+    """Many lines; a host of which none speaks stands as it stood, and a journal gives back what it got."""
+    ledger, display, err = _ledger(), PlainLines("apply", lambda: 100.0), io.StringIO()
+    before = asdict(ledger.hosts["gpu02"])
+    spoke: set[str] = set()
+    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(err):
+        display.open("site", HOSTS)
+        for line in data.split(b"\n"):
+            try:
+                event = read_event(line)
+            except CannotReadError as error:
+                _require_plain(str(error))
+                continue
+            if event is None:
+                continue
+            # Only Ansible's own end says something of hosts that it does not name.
+            spoke |= set(event.hosts) if isinstance(event, Stats) else {getattr(event, "host", "")}
+            ledger.record(event)
+            display.on_event(event, ledger)
+            display.on_tick(ledger)
+            _require_journalled(event)
+        display.close()
+    _require_plain(err.getvalue())
+    after = asdict(ledger.hosts["gpu02"])
+    if "gpu02" not in spoke:
+        # Of a play that starts every host hears.
+        assert {**after, "aimed": True} == {**before, "aimed": True}
+    for name in HOSTS:
+        ledger.state(name)
+
+
+def _require_journalled(event: Event) -> None:
+    line = as_line(event)
+    assert line.count("\n") == 1
+    _require_plain(line)
+    back = parse(line)
+    assert back is not None, "an event that was taken is not read from the journal"
+    if not isinstance(event, Diff):
+        assert as_record(back) == as_record(event)
+
+
+def _event_seeds() -> list[bytes]:
+    lines = [as_line(event).encode() for event in EVENTS]
+    stats = Stats(3.0, dict.fromkeys(HOSTS, COUNTS))
+    diff = {"event": "diff", "at": 1.0, "host": "gpu01", "task_id": "t",
+            "parts": [{"header": "/etc/x", "before": "a", "after": "b"}]}  # fmt: skip
+    return [*lines, b"".join(lines), as_line(stats).encode(), *_encoded(diff)]
+
+
+# The drift probe
+
+
+def _recorded() -> tuple[Recorded, Recorded]:
+    found = read_recorded()
+    return found["gpu01"], found["registry01"]
+
+
+def _drift(data: bytes) -> None:
+    """One host's answer; the other is unchanged whatever this one says."""
+    one, other = _recorded()
+    calls = [call for call in one.record.calls if call.at != CONTROLLER]
+    answers = read_answers(Completed(0, data.decode(errors="replace"), "", 0.0), calls)
+    controller = {**one.answers[CONTROLLER], **other.answers[CONTROLLER]}
+    given = {"gpu01": answers, "registry01": other.answers[""]}
+    report = build_report({"gpu01": one.record, "registry01": other.record}, controller, given)
+    assert "registry01" in report.quiet
+    assert ("gpu01" in report.quiet) is not ("gpu01" in report.differing)
+    _require_plain(*report.differing.get("gpu01", ()), *report.reasons.values())
+    _require_plain(*(text for one in report.findings for text in (one.subject, one.found, one.remedy)))
+    fingerprint_answers(one.record.calls, {"": answers, CONTROLLER: controller})
+
+
+def _drift_seeds() -> list[bytes]:
+    one, _ = _recorded()
+    whole = one.answers[""]
+    some = [{"answers": {identity: result}} for identity, result in list(whole.items())[:10]]
+    return _encoded({"answers": whole}, {"missing": True}, *some)
+
+
+# Facts of modules
+
+
+def _jobs(data: bytes) -> None:
+    for job in recovery.read_jobs(_answer(data)):
+        if job.state != "running":
+            ended = recovery._finished("gpu01", job)
+            _require_plain(recovery._sentence(ended))
+            _require_journalled(ended)
+
+
+def _outcome(reports: Mapping[str, object]) -> PlaybookOutcome:
+    """A preflight whose hosts answered this."""
+    ledger = Ledger(HOSTS)
+    for event in (PlayStarted(0.0, "p", HOSTS), EVENTS[1]):
+        ledger.record(event)
+    for host, report in reports.items():
+        line = {
+            "event": "result",
+            "at": 2.0,
+            "host": host,
+            "task_id": "t",
+            "status": "ok",
+            "clusterctl": report,
+        }
+        event = read_event(json.dumps(line))
+        assert event is not None
+        ledger.record(event)
+    ledger.record(Stats(3.0, dict.fromkeys(HOSTS, COUNTS)))
+    bad = {host: HostState.FAILED for host in HOSTS if ledger.state(host) is HostState.FAILED}
+    states = {**dict.fromkeys(HOSTS, HostState.GOOD), **bad}
+    return PlaybookOutcome(states, dict.fromkeys(HOSTS, ""), ledger, 0, False, False, 1.0)
+
+
+def _findings(data: bytes) -> None:
+    """What preflight finds on one host changes nothing of the other."""
+    alone = preflight.report_of(_outcome({"gpu01": {}, "gpu02": REPORT})).of({"gpu02"})
+    report = preflight.report_of(_outcome({"gpu01": _answer(data), "gpu02": REPORT}))
+    assert report.of({"gpu02"}) == alone
+    printed = captured(lambda _: tables.show(tables.findings_table(report.findings)), "")
+    _require_plain(
+        printed.out, printed.err, *report.busy.values(), *(one.holder for one in report.leases.values())
+    )
+
+
+def _facts(data: bytes) -> None:
+    """The facts of one host, each by who reads it."""
+    answer = _answer(data)
+    facts = answer if isinstance(answer, dict) else {"lease": answer, "pull": answer}
+    one = HostRecord("gpu01", facts=facts)
+    answered = lease_nodes._answer(one, HostState.GOOD, "")
+    if answered is not None:
+        _require_plain(answered.failed, *answered.jobs, answered.holder.holder if answered.holder else "")
+    node = Host("gpu01", "192.0.2.1", 22, "", (), {})
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        waves = pulls.of_waves([Wave("w", ("gpu01",))], {"gpu01": node}, {"gpu01": one})
+    for wave in waves:
+        json.dumps(wave.as_record(), allow_nan=False)
+        _require_plain(pulls.told(wave), pulls.predicted(wave), err.getvalue())
+    _refusing(lambda: why_not(watch_record.read_watch(facts.get("offline")).get("record", {}), "r"))
+    _refusing(lambda: json.dumps(registry_host.read_backup(facts.get("backup")), ensure_ascii=False))
+
+
+def _refusing(read: Callable[[], str]) -> None:
+    try:
+        _require_plain(read())
+    except CannotReadError as error:
+        _require_plain(str(error))
+
+
+# Logins
+
+
+def _login(data: bytes) -> None:
+    try:
+        facts = login_probe.read(data.decode(errors="replace"), 0.0, None)
+    except ReachError as error:
+        _require_plain(error.because, error.remedy)
+        return
+    _require_plain(facts.os, facts.kernel, facts.python, facts.sudo)
+
+
+def _known_hosts(data: bytes) -> None:
+    for line in known_hosts.parse(data.decode(errors="surrogateescape")):
+        for lookup in ("gpu01", "[192.0.2.1]:2222"):
+            assert line.concerns(lookup) in (True, False)
+        if line.key is not None:
+            _require_plain(line.key.fingerprint)
+
+
+def _ssh_stderr(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    _require_plain(ssh_failures.reason(text, "gpu01"))
+    assert ssh_failures.code_of(text)
+
+
+def _status(data: bytes) -> None:
+    """The record of one host, as `status` reads it."""
+    answer = _answer(data)
+    if not isinstance(answer, dict):
+        return
+    text = data[:200].decode(errors="replace")
+    one = status_of(
+        NodeEvidence("gpu01", answer), Completed(0, f"driver={text}\n", "", 0.0), wants_image=True
+    )
+    _require_plain(*(value for value in asdict(one).values() if isinstance(value, str)))
+    _require_plain(*(one.lease or {}).values())
+
+
+# The terminal
+
+
+def _terminal(data: bytes) -> None:
+    """The first byte chooses the command, and whether colours are on."""
+    text = data[1:].decode(errors="replace")
+    number, colours = divmod(data[0] if data else 0, 2)
+    render = list(RENDERINGS.values())[number % len(RENDERINGS)]
+    try:
+        printed = captured(render, text, colours=bool(colours))
+    except ExplainedError:
+        return
+    for stream in (printed.out, printed.err):
+        found = acting_characters(stream, styled=bool(colours))
+        assert not found, f"these would act on a terminal: {found[:5]}"
+
+
+def _terminal_seeds() -> list[bytes]:
+    texts = [text.encode(errors="replace") for text in (*TEXTS, "a kernel", Path(__file__).name)]
+    return [bytes([number]) + text for number in range(2 * len(RENDERINGS)) for text in texts]
+
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target("event-lines", _event_seeds, _events),
+        Target("drift-answer", _drift_seeds, _drift),
+        Target("job-answers", lambda: _encoded(JOBS, *([job] for job in JOBS)), _jobs),
+        Target("preflight-findings", lambda: _encoded(REPORT, {"findings": [FINDING] * 3}), _findings),
+        Target("module-facts", lambda: _encoded(FACTS, *({key: FACTS[key]} for key in FACTS)), _facts),
+        Target("login-probe", lambda: [LOGIN.encode()], _login),
+        Target("known-hosts", lambda: [KNOWN_HOSTS.encode()], _known_hosts),
+        Target("ssh-stderr", lambda: [STDERR.encode()], _ssh_stderr),
+        Target("status-record", lambda: _encoded(STATUS), _status),
+        Target("terminal", _terminal_seeds, _terminal),
+    )
+}

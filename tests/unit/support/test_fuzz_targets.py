@@ -1,0 +1,42 @@
+"""The fuzzer's targets of hosts' answers: good inputs pass, and a broken promise is noticed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.fuzz.targets.events import TARGETS
+
+ODD = (b"", b"\xff", b"[]", b"null", b"7", b"{" * 200, b'{"findings": [1]}', b'[{"id": "j1.2", "state": {}}]')
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_good_and_odd_inputs_keep_every_promise(name):
+    target = TARGETS[name]
+    seeds = target.seeds()
+    assert seeds
+    for data in (*seeds[:40], *ODD, *(seed[: len(seed) // 2] for seed in seeds[:10])):
+        target.run(data)
+
+
+@pytest.mark.parametrize("name", ["terminal", "login-probe", "event-lines"])
+def test_what_acts_on_a_terminal_is_noticed(name, monkeypatch):
+    for place in ("clusterctl.console.plain_text", "clusterctl.cluster.untrusted.plain_text"):
+        monkeypatch.setattr(place, lambda text: text)
+    monkeypatch.setattr("clusterctl.cluster.login_probe.one_line", lambda text, _limit=0: text)
+    monkeypatch.setattr("clusterctl.cluster.untrusted.shortened", lambda text, _limit=0: text)
+    result = {
+        "event": "result",
+        "at": 1.0,
+        "host": "gpu01",
+        "task_id": "t",
+        "status": "failed",
+        "msg": "\x1b[2J",
+    }
+    bad = {
+        "terminal": b"\x00\x1b[2J",
+        "login-probe": b"@@clusterctl\nos=\x1b[2J\n@@end\n",
+        "event-lines": json.dumps(result).encode(),
+    }
+    with pytest.raises(AssertionError):
+        TARGETS[name].run(bad[name])
