@@ -5,25 +5,38 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
+from tests.support import stable_files
 
+from clustercheck.checks.all import CHECKS
+from clustercheck.checks.base import evaluate
+from clustercheck.model import Culprit
+from clustercheck.result.document import Document
+from clustercheck.running.coverage import count_coverage
 from clustercheck.running.suites import suites
+from clustercheck.samples import sample
 from clusterctl import errors
 from clusterctl.engine import events
 from clusterctl.explanations import explanations
 from clusterctl.main import cli
+from clusterctl.report import prometheus
 from clusterlab import faults
 
+SAMPLE = re.compile(r"^(\w+)\{(.*)\} ", re.MULTILINE)
+EMITTED = re.compile(r"\b(?:self\.)?(?:on_event|emit)\(")
+LABEL = re.compile(r"(\w+)=\"")
 METRIC = re.compile(r"\"(clusterctl_[a-z_]+)")
 VARIABLE = re.compile(r"\"(CLUSTERCTL_[A-Z_]+)\"")
 
 
+@cache
 def lines(repository: Path) -> list[str]:
     """Everything that is stable, sorted: a kind, then its name."""
     found = {
@@ -38,7 +51,10 @@ def lines(repository: Path) -> list[str]:
         *(f"playbook {path.name}" for path in (repository / "playbooks").glob("*.yml")),
         *_schema("result", json.loads((repository / "docs" / "result.schema.json").read_text("utf-8"))),
         *_json_lines(repository / "cli"),
+        *_validation_events(repository / "validation" / "clustercheck"),
         *_matches("metric", METRIC, [repository / "cli" / "clusterctl" / "report" / "prometheus.py"]),
+        *_samples(),
+        *stable_files.files(repository),
         *_matches("environment", VARIABLE, (repository / "cli").rglob("*.py")),
     }
     return sorted(found)
@@ -109,14 +125,63 @@ def _json_lines(source: Path) -> Iterator[str]:
     for path in sorted(source.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Dict):
-                names = {
-                    k.value: v
-                    for k, v in zip(node.keys, node.values, strict=True)
-                    if isinstance(k, ast.Constant) and isinstance(k.value, str)
-                }
-                kind = names.get("type")
-                if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
-                    yield from (f"json {kind.value} {name}" for name in names)
+                yield from _fields(dict(_members(node)))
+
+
+def _validation_events(source: Path) -> Iterator[str]:
+    """The same of what a validation hands to ``on_event`` or ``emit``."""
+    for directory in (path for path in sorted(source.iterdir()) if path.is_dir() and path.name != "jobs"):
+        texts = [path.read_text("utf-8") for path in sorted(directory.glob("*.py"))]
+        if any(EMITTED.search(text) for text in texts):
+            yield from _emitted([node for text in texts for node in ast.walk(ast.parse(text))])
+
+
+def _emitted(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Of ``**name`` in an event: what the modules of its directory put into a dictionary of that name."""
+    spread: dict[str, dict[str, ast.expr]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and isinstance(node.value, ast.Dict):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            spread.setdefault(ast.unparse(target), {}).update(_members(node.value))
+    for node in nodes:
+        if isinstance(node, ast.Call) and EMITTED.match(f"{ast.unparse(node.func)}("):
+            for line in (argument for argument in node.args if isinstance(argument, ast.Dict)):
+                members = dict(_members(line))
+                for key, value in zip(line.keys, line.values, strict=True):
+                    if key is None:
+                        members |= spread.get(ast.unparse(value), {})
+                yield from _fields(members)
+
+
+def _members(line: ast.Dict) -> Iterator[tuple[str, ast.expr]]:
+    for key, value in zip(line.keys, line.values, strict=True):
+        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+            yield key.value, value
+
+
+def _fields(members: Mapping[str, ast.expr]) -> Iterator[str]:
+    kind = members.get("type")
+    if isinstance(kind, ast.Constant) and isinstance(kind.value, str):
+        yield from (f"json {kind.value} {name}" for name in members)
+
+
+def _samples() -> Iterator[str]:
+    """Each metric's labels, of a healthy cluster's result with a culprit of every kind of place."""
+    evidence = sample.healthy()
+    results = [result for check in CHECKS for result in evaluate(check, evidence)]
+    document = Document(
+        run="run",
+        started="2026-11-20T19:57:00Z",
+        finished="2026-11-20T19:58:12Z",
+        cluster="site",
+        suite="quick",
+        coverage=count_coverage(results),
+        culprits=(Culprit("link", "gpu01", "slow", "See it.", gpu=1, peer="gpu02"),),
+        results=tuple(results),
+        environment={},
+    )
+    for metric, labels in SAMPLE.findall(prometheus.render(document)):
+        yield from (f"metric {metric}{{{label}}}" for label in LABEL.findall(labels))
 
 
 def _matches(kind: str, pattern: re.Pattern[str], paths: Any) -> Iterator[str]:

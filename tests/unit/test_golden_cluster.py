@@ -7,14 +7,28 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.clusterctl.cluster.plugins.module_utils import driver_record, lease_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils import (
+    docker_daemon,
+    driver_record,
+    lease_file,
+)
+from ansible_collections.clusterctl.cluster.plugins.modules import (
+    cluster_certificate,
+    debian_packages,
+    node_preflight,
+    registry_credentials,
+)
 from click.testing import CliRunner, Result
+from tests.support.called_module import called
 
-from clusterctl.cluster import lock, quarantine
+from clusterctl.cluster import known_hosts, lock, quarantine
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.opened import opened
 from clusterctl.engine import journal, lease, lease_book
 from clusterctl.main import cli
 from clusterctl.registry.harbor.vault import FILE, Vault
+from clusterctl.registry.images import registries
+from clusterctl.registry.oci.credentials import credentials_for
 from clusterctl.report import baselines
 from clusterctl.rollout.drift.records import load_record
 
@@ -102,7 +116,49 @@ def test_its_secrets_are_read(site: ClusterDirectory) -> None:
     assert vault.has_password_file("nodes-pull")
 
 
+def test_its_host_keys_are_read(site: ClusterDirectory) -> None:
+    for host in opened(site.root).hosts:
+        kinds = [key.type for key in known_hosts.pinned(site, host.address).keys]
+        assert kinds == ["ecdsa-sha2-nistp256", "ssh-ed25519"], host.name
+
+
+def test_its_authority_is_read(
+    site: ClusterDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = called(cluster_certificate, {"directory": str(site.authority)}, tmp_path, capsys, check=True)
+    assert said["changed"] is False, "another authority would be made"
+    assert registries.own_endpoint(opened(site.root)).authorities == (site.root / ".clusterctl/ca/ca.crt",)
+
+
+@pytest.mark.parametrize("name, registry", [("pull", "registry01:5000"), ("push", "127.0.0.1:5001")])
+def test_its_registry_credentials_are_read(site: ClusterDirectory, name: str, registry: str) -> None:
+    secrets = site.root / ".clusterctl/secrets"
+    written: list[Path] = []
+    registry_credentials.ensure(
+        secrets, f"registry-{name}", name, [registry], put=lambda path, _: written.append(path)
+    )
+    assert written == [], "password, htpasswd and auth.json stay as they are"
+    found = credentials_for(secrets / f"registry-{name}.auth.json", registry)
+    assert found is not None
+    password = (secrets / f"registry-{name}.password").read_text(encoding="utf-8").strip()
+    assert (found.user, found.password.get_secret_value()) == (name, password)
+
+
 def test_what_it_keeps_on_a_node_is_read(written: Path) -> None:
     record = driver_record.read_record(written / "node")
     assert record["packages"]
     assert record["held"]
+
+
+def test_its_holds_on_a_node_are_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = written / "node"
+    monkeypatch.setattr(debian_packages, "HOLDS", node / debian_packages.HOLDS.relative_to("/"))
+    assert {"docker.io", "nvidia-container-toolkit"} <= debian_packages.our_holds()
+    assert node_preflight.our_holds(node) == debian_packages.our_holds()
+
+
+def test_what_it_recorded_of_a_nodes_docker_is_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker_daemon, "STATE", written / "node" / docker_daemon.STATE.relative_to("/"))
+    daemon = object.__new__(docker_daemon.Daemon)
+    daemon.pid = 3115
+    assert daemon.recall()["seen"] == ["/usr/bin/nvidia-container-runtime-hook"]
