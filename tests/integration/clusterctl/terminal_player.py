@@ -22,7 +22,7 @@ REFUSED = "Failed to connect to the host via ssh: ssh: connect to host {host} po
 
 def main() -> int:
     if sys.argv[2] != "-m":  # a script of clusterctl's own, by its path
-        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606 - itself
     where = Path(os.environ["FEED"])
     feed = json.loads(where.read_text())
     if sys.argv[4] == "inventory":
