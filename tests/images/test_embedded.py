@@ -120,7 +120,9 @@ def with_password(directory: Path, pushing: Running, password: str = PASSWORD) -
     secrets = directory / ".clusterctl/secrets"
     secrets.mkdir(parents=True, exist_ok=True)
     token = base64.b64encode(f"push:{password}".encode()).decode()
-    (secrets / "registry-push.auth.json").write_text(json.dumps({"auths": {pushing.host: {"auth": token}}}))
+    file = secrets / "registry-push.auth.json"
+    file.write_text(json.dumps({"auths": {pushing.host: {"auth": token}}}))
+    file.chmod(0o600)
 
 
 def test_images_go_through_ssh_and_no_password_shows(directory: Path, pushing: Running, ssh: Path) -> None:

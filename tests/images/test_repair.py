@@ -53,7 +53,7 @@ def test_a_blob_that_the_storage_has_lost_comes_again_and_nothing_else_does(
     restart(destination)
     found = verify(directory, destination)
     assert found["one"]["code"] == "images.not-found"
-    assert "images mirror brings it again" in found["one"]["hint"]
+    assert "images mirror copies it again" in found["one"]["hint"]
     before = before_source.blob_bytes()
     done = records(good(mirror(directory, destination)))
     states = {one["name"]: one["state"] for one in done[:-1]}

@@ -66,7 +66,9 @@ def cluster(root: Path, source: Running, port: int, authority: Path, password: s
     (directory / ".clusterctl/ca/ca.crt").write_bytes(authority.read_bytes())
     token = base64.b64encode(f"admin:{password}".encode()).decode()
     entries = {f"harbor.lan:{port}": {"auth": token}}
-    (directory / ".clusterctl/secrets/harbor-admin.auth.json").write_text(json.dumps({"auths": entries}))
+    file = directory / ".clusterctl/secrets/harbor-admin.auth.json"
+    file.write_text(json.dumps({"auths": entries}))
+    file.chmod(0o600)
     good(call(directory, "lock"))
     return directory
 
@@ -99,6 +101,7 @@ def test_harbor_is_verified_as_the_robot_as_which_nodes_pull_and_else_that_is_sa
         for password, code in ((PASSWORD, 0), ("a rotated one", 3)):
             token = base64.b64encode(f"admin:{password}".encode()).decode()
             robot.write_text(json.dumps({"auths": {f"harbor.lan:{running.port}": {"auth": token}}}))
+            robot.chmod(0o600)
             asked = call(directory, "images", "verify", "--json")
             assert (asked.return_value or 0) == code, asked.output
             assert "not as nodes pull" not in asked.stderr

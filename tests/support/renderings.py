@@ -24,7 +24,7 @@ from clusterctl.commands import preflight, runs, status
 from clusterctl.commands.hosts import keys
 from clusterctl.commands.images import options, prune
 from clusterctl.commands.registry import host as registry_host_command
-from clusterctl.commands.registry import telling
+from clusterctl.commands.registry import output
 from clusterctl.engine.events import (
     Diff,
     HostFinished,
@@ -215,8 +215,8 @@ def _registry(text: str) -> None:
     differences = (FieldDifference(text, text, text), FieldDifference(text, [text], {text: text}))
     changes = [HarborChange(text, text, action, lambda: None, differences) for action in Action]
     plan = ReconcilePlan([changes], [Remark(text, text, text)])
-    telling.show_plan(plan)
-    telling.emit_plan(plan)
+    output.show_plan(plan)
+    output.emit_plan(plan)
     answer = {"backup": text, "files": 1, "bytes": 1, "version": text, "storage": text, "damaged": [text] * 9}
     result = OperationResult("r", text, 0, 1, answer, (failure_of(text),))
     registry_host_command._tell(result, check=True)
