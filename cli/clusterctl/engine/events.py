@@ -46,7 +46,7 @@ def _is_job(job_id: str) -> str:
 def _cleaned_items(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Failed items of a loop: texts, and lines of standard error."""
     for item in items:
-        lines = item.get("stderr", ())
+        lines = item.get("stderr", [])
         texts = [item.get("label", ""), item.get("msg", ""), *(lines if isinstance(lines, list) else [None])]
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("an item of it is not made of texts")
