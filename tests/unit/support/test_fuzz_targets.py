@@ -7,6 +7,20 @@ import json
 import pytest
 from tests.fuzz.targets.events import TARGETS
 
+from clusterctl.engine.event_reading import parse
+from clusterctl.engine.events import (
+    Diff,
+    HostStarted,
+    ItemResult,
+    JobFinished,
+    JobStarted,
+    PlayStarted,
+    Retry,
+    Stats,
+    TaskResult,
+    TaskStarted,
+)
+
 ODD = (b"", b"\xff", b"[]", b"null", b"7", b"{" * 200, b'{"findings": [1]}', b'[{"id": "j1.2", "state": {}}]')
 
 
@@ -17,6 +31,16 @@ def test_good_and_odd_inputs_keep_every_promise(name):
     assert seeds
     for data in (*seeds[:40], *ODD, *(seed[: len(seed) // 2] for seed in seeds[:10])):
         target.run(data)
+
+
+def test_good_events_are_read_as_what_they_are():
+    kinds = {type(parse(line)) for seed in TARGETS["event-lines"].seeds() for line in seed.splitlines()}
+    codes = {
+        getattr(parse(seed), "code", "") for seed in TARGETS["event-lines"].seeds() if seed.count(b"\n") < 2
+    }
+    assert kinds == {PlayStarted, TaskStarted, HostStarted, ItemResult, Retry, JobStarted, JobFinished,
+                     TaskResult, Stats, Diff}  # fmt: skip
+    assert codes == {""}
 
 
 @pytest.mark.parametrize("name", ["terminal", "login-probe", "event-lines"])

@@ -114,6 +114,15 @@ def test_a_long_text_is_shortened_and_not_refused():
     assert "characters omitted" in event.msg
 
 
+@pytest.mark.parametrize(
+    "item", [{"label": "curl", "msg": "no"}, {"label": "x", "stderr": ["a", "b"], "rc": 1}]
+)
+def test_failed_items_of_a_loop_are_read(item):
+    event = read_event(json.dumps({**GOOD, "status": "failed", "items": [item]}))
+    assert isinstance(event, TaskResult)
+    assert (event.code, event.items) == ("", [item])
+
+
 def test_a_job_has_an_exit_code_or_none():
     line = {"event": "job_finished", "at": 1.0, "host": "gpu01", "job_id": "j1.2"}
     assert read_event(json.dumps({**line, "rc": 3})) == JobFinished(1.0, "gpu01", "j1.2", rc=3)
