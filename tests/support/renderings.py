@@ -225,9 +225,8 @@ def _registry(text: str) -> None:
 
 
 def _runs(text: str) -> None:
-    run = Run(
-        text, text, (text,), text, text, text, 1, Path(), text, 1, {"verdict": text, "culprits": [text]}
-    )
+    summary = {"verdict": text, "culprits": [text]}
+    run = Run(text, text, (text,), text, text, text, 1, text, 1, summary, directory=Path())
     for cell in runs._row(run):
         console.RESULTS.print(cell)
     console.RESULTS.print(runs.ending(run))

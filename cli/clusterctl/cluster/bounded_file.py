@@ -38,10 +38,12 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
             require_private(state)
         if state.st_size > max_bytes:
             raise UnusableFileError(f"has {state.st_size} bytes; at most {max_bytes} are read")
-        content = stream.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise UnusableFileError(f"has more than {max_bytes} bytes")
-    return content
+        content = bytearray()
+        while piece := stream.read(CHUNK_BYTES):  # reading max_bytes at once would allocate them first
+            content += piece
+            if len(content) > max_bytes:
+                raise UnusableFileError(f"has more than {max_bytes} bytes")
+    return bytes(content)
 
 
 def open_regular(path: Path) -> BinaryIO:

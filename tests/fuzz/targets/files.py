@@ -102,7 +102,8 @@ def site() -> Site:
         run=run.id, started="2026-11-20T19:57:00Z", finished="2026-11-20T19:58:12Z", cluster="c",
         suite="quick", coverage=Coverage(1, 1, 0, 0, 0), culprits=(), results=(), environment={"nodes": {}},
     )  # fmt: skip
-    files.write_all(run, document)
+    files.write_result(run, document)
+    files.write_reports(run, document)
     baselines.save(directory, replace(document, coverage=Coverage(1, 1, 0, 0, 0)))
     with Journal(run.journal) as journal:
         journal.write(JobStarted(1.0, "gpu01", "j1.2", limit_s=5))
