@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.support.tree import ROOT
 
-from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.events import TaskResult, parse
 from clusterctl.engine.failure import failure_of
+from clusterctl.engine.playbook import playbook_environment
 
 PLAY = """
 - hosts: localhost

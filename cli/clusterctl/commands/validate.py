@@ -5,19 +5,22 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from clustercheck.result.document import Document
+from clustercheck.running.suites import Suite
+from clustercheck.spec import lapsed_exclusions
 from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
-from clusterctl.engine.wording import format_hosts
+from clusterctl.engine.wording import counted, format_hosts
 from clusterctl.errors import EXIT_GOOD, EXIT_INCOMPLETE, ClusterctlError
-from clusterctl.report import announcement, baselines, terminal, validate_explained
+from clusterctl.report import baselines, terminal, validate_explained
 from clusterctl.report.progress import ValidationProgress
 from clusterctl.validation import ValidateRequest, ValidationPlan, make_plan, validate
 
@@ -116,7 +119,7 @@ def command(
     if acknowledge is not None:
         return _acknowledge(request.cluster, acknowledge)
     plan = make_plan(request)
-    announcement.say(plan.spec, plan.suite, plan.baseline)
+    _announce(plan)
     if request.force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
@@ -132,6 +135,27 @@ def command(
     if save_baseline:
         _save(plan, result.document)
     return result.exit_code
+
+
+def _announce(plan: ValidationPlan) -> None:
+    """Say which nodes and checks, what is excluded, and the baseline."""
+    nodes = [node.name for node in plan.spec.nodes if not node.excluded]
+    console.say(
+        f"validate {counted(len(nodes), 'node')} with {_named(plan.suite)}: {format_hosts(nodes) or 'none'}"
+    )
+    for node in plan.spec.nodes:
+        if node.excluded:
+            console.say(f"{node.name}: excluded, {node.excluded}")
+    for exclusion in lapsed_exclusions(plan.spec.exclusions, datetime.now(UTC).date()):
+        console.say(exclusion.lapsed)
+    if plan.baseline is not None:
+        console.say(f"measurements are compared with {plan.baseline.named}")
+
+
+def _named(suite: Suite) -> str:
+    if suite.only:
+        return f"{counted(len(suite.only), 'check')} of the {suite.name} suite ({', '.join(suite.only)})"
+    return f"the {suite.name} suite"
 
 
 def _save(plan: ValidationPlan, document: Document) -> None:

@@ -12,8 +12,7 @@ from clustercheck.checks.support.alike import Traits, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.cpu import cpu_list
-from clustercheck.parse.reading import CannotReadError, whole_number
+from clustercheck.parse.reading import CannotReadError, cpu_list, whole_number
 
 NOWHERE = -1
 PLACES = "GPUs by NUMA node"

@@ -9,7 +9,6 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
-from clustercheck.probe.lease import holder, lease
 from clustercheck.probe.programs import command, has_failed, how_failed, listing, read
 
 if TYPE_CHECKING:
@@ -18,6 +17,9 @@ if TYPE_CHECKING:
 NOBODY = re.compile("Cannot connect to the Docker daemon|No such object|Invalid node name")
 PROCESS = re.compile(r"\s*(\d+|\[[^\]]*\])\s*,")  # in brackets where the driver does not know the number
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi", "dcgm")
+# Where clusterctl puts the lease: root's alone, and on the disk.
+LEASE = "/root/.clusterctl/lease.json"
+SAID = ("run", "what", "who", "where", "since")
 
 
 def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     reasons, unknown = [], []
     held = lease()
     if held and held["run"] not in ended_runs:
-        reasons.append(holder(held))
+        reasons.append(describe_lease(held))
     apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
     answer = [line for line in apps["stdout"].splitlines() if line.strip()]
     processes = [line for line in answer if PROCESS.match(line)]
@@ -78,6 +80,23 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
         "slurm_jobs": jobs,
         "lease": held,
     }
+
+
+def lease(path: str = LEASE) -> dict[str, str] | None:
+    """The run that holds this node, None if none does. An unreadable lease counts as held."""
+    text = read(path)
+    if text is None:
+        return None
+    try:
+        answer = dict(json.loads(text))
+    except (ValueError, TypeError):
+        answer = {}
+    return {key: str(answer.get(key) or "unknown") for key in SAID}
+
+
+def describe_lease(held: dict[str, str]) -> str:
+    """Returns a lease in words."""
+    return "held by run {run} ({what}) of {who} on {where}, since {since}".format(**held)
 
 
 def holders() -> list[str]:

@@ -1,13 +1,14 @@
-"""The host itself: what it runs, its memory."""
+"""The host itself: what it runs, its memory, its clock."""
 
 from __future__ import annotations
 
 import os
 import platform
 import socket
+import time
 from typing import Any
 
-from clustercheck.probe.programs import read, whole
+from clustercheck.probe.programs import command, read, whole
 
 
 def host() -> dict[str, Any]:
@@ -37,3 +38,10 @@ def memory() -> dict[str, Any]:
         if key in ("MemTotal", "MemAvailable", "SwapTotal", "HugePages_Total"):
             sizes[key] = whole(value.split()[0])
     return sizes
+
+
+def clock(limit_s: float) -> dict[str, Any]:
+    """The node's clock, seconds since 1970 in UTC, and whether something keeps it right."""
+    shown = command(["timedatectl", "show", "--property=NTPSynchronized", "--value"], min(limit_s, 5.0))
+    message = shown["stdout"].strip()
+    return {"time": time.time(), "synchronised": {"yes": True, "no": False}.get(message)}

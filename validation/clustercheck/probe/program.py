@@ -23,14 +23,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clustercheck.probe.busy import busy
-from clustercheck.probe.clock import clock
 from clustercheck.probe.containers import NOBODY, container_gpus, device_links
 from clustercheck.probe.cpu import cpu
 from clustercheck.probe.dcgm import dcgm
 from clustercheck.probe.devices import pci
 from clustercheck.probe.firmware import firmware, virtual
 from clustercheck.probe.flow_control import flow_control
-from clustercheck.probe.host import host, memory
+from clustercheck.probe.host import clock, host, memory
 from clustercheck.probe.infiniband import infiniband
 from clustercheck.probe.kernel_log import kernel_log
 from clustercheck.probe.limits import limits

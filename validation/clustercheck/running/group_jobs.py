@@ -12,10 +12,14 @@ from clustercheck.evidence.cluster import Evidence
 from clustercheck.launch.model import JobOutcome
 from clustercheck.locate.faults import IsolationResult
 from clustercheck.locate.rounds import round_robin
+from clustercheck.parse.reading import CannotReadError
 from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
 from clustercheck.running.job_runner import JobRunner, add_outcome, merge_runs
-from clustercheck.running.sizes import limit_sizes
 
+MIB = 1 << 20
+# Copies of the largest message that a program holds (jobs/collectives.py): the common data, its input, its
+# output and one being computed; the rest is for the framework and NCCL.
+COPIES = 4
 CONFIRMATIONS = 3  # iterations of a slow size: enough for a median, bearable over a slow link
 
 
@@ -127,3 +131,26 @@ def run_rdma_writes(runner: JobRunner, evidence: Evidence, nodes: Sequence[str])
 
 def _is_on_gpus(outcome: JobOutcome) -> bool:
     return all((rank.verdict or {}).get("backend") == "nccl" for rank in outcome.ranks)
+
+
+def limit_sizes(arguments: Mapping[str, Any], evidence: Evidence, nodes: Sequence[str]) -> Mapping[str, Any]:
+    """The arguments without sizes that are too large for the smallest GPU; the smallest size stays.
+
+    Unchanged if no driver reports the amount of memory.
+    """
+    sizes, memory = arguments.get("sizes_bytes"), _find_least_memory(evidence, nodes)
+    if not sizes or memory is None:
+        return arguments
+    fit = [size for size in sizes if COPIES * size <= memory]
+    return {**arguments, "sizes_bytes": fit or [min(sizes)]}
+
+
+def _find_least_memory(evidence: Evidence, nodes: Sequence[str]) -> int | None:
+    """Bytes of the GPU with the least memory."""
+    sizes = []
+    for node in nodes:
+        try:
+            sizes += [gpu.memory_mib * MIB for gpu in evidence.nodes[node].smi().gpus if gpu.memory_mib]
+        except (CannotReadError, KeyError):
+            continue
+    return min(sizes, default=None)

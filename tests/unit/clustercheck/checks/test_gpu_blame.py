@@ -12,7 +12,7 @@ from clustercheck.checks.support import seeding
 from clustercheck.checks.support.seeding_gpus import Seeds
 from clustercheck.launch.model import RankState
 from clustercheck.model import Result, Subject, Verdict
-from clustercheck.running.sizes import limit_sizes
+from clustercheck.running.group_jobs import limit_sizes
 from clustercheck.samples import sample
 
 GPU = Subject("gpu02", 1)

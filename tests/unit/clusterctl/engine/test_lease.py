@@ -8,13 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import lease_file
 
 from clustercheck.probe import busy
-from clustercheck.probe import lease as probe_lease
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import lease as lease_module
 from clusterctl.engine import lease_book
@@ -207,9 +207,9 @@ def test_a_pid_that_is_none_names_nobody(pid: object) -> None:
 
 
 def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert probe_lease.LEASE == lease_file.LEASE
+    assert busy.LEASE == lease_file.LEASE
     lease_file.take(node, THEIRS.as_record())
-    monkeypatch.setattr(busy, "lease", lambda: probe_lease.lease(str(node)))
+    monkeypatch.setattr(busy, "lease", partial(busy.lease, str(node)))
     found = busy.busy(5.0)
     assert f"held by {THEIRS.holder}" in found["reasons"]
     assert found["lease"]["who"] == "anna"
