@@ -29,7 +29,9 @@ def test_what_uses_ansible_passes_its_tests(python: str, core: str, tmp_path: Pa
     if source is None and python in OPTIONAL:
         pytest.skip(f"there is no Python {python} here")
     if source is None:
-        pytest.fail(f"Python {python} is supported, and there is none here: install it, with pyenv for example")
+        pytest.fail(
+            f"Python {python} is supported, and there is none here: install it, with pyenv for example"
+        )
     bin_ = tmp_path / "env" / "bin"
     subprocess.run([source, "-m", "venv", bin_.parent], check=True, timeout=120)
     pip = [bin_ / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -101,17 +101,3 @@ def test_version_is_the_packages(repository: Path) -> None:
     done = call("--version")
     galaxy = yaml.safe_load((repository / "galaxy.yml").read_text(encoding="utf-8"))
     assert done.stdout.strip() == f"clusterctl, version {galaxy['version']}"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (("unlock", "RUN"), "clusterctl leases release"),
-        (("validate", "--list", "--check", "xid"), "--checks"),
-    ],
-)
-def test_an_old_name_works_and_says_the_new_one(old: tuple[str, ...], new: str) -> None:
-    done = call(*old)
-    assert "deprecated" in done.stderr
-    assert f"Use {new}." in done.stderr
-    assert "No such" not in done.stderr

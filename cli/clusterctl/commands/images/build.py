@@ -30,7 +30,8 @@ from clusterctl.runs.store import RunStore, now
 @click.command("build")
 @options.names_argument
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
-@click.option("--rebuild", "--anew", is_flag=True, help="Also build images that the registry already has.")
+@click.option("--rebuild", is_flag=True, help="Also build images that the registry already has.")
+@click.option("--anew", "under_old_name", is_flag=True, hidden=True, deprecated="Use --rebuild.")
 @options.json_option
 @password_options
 @click.pass_obj
@@ -40,6 +41,7 @@ def command(
     names: tuple[str, ...],
     check: bool,
     rebuild: bool,
+    under_old_name: bool,
     as_json: bool,
     passwords: Passwords,
 ) -> int:
@@ -72,7 +74,7 @@ def command(
                 for order in orders:
                     try:
                         found[order.recipe.name] = _made(
-                            inventory, order, engine, destination, rebuild=rebuild
+                            inventory, order, engine, destination, rebuild=rebuild or under_old_name
                         )
                     except ExplainedError as error:
                         found[order.recipe.name] = error
