@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from clusterctl.cluster.state_files import replace_file
 from clusterctl.cluster.trust import require_trusted
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
 from clusterlab.names import LABEL_LAB, Names
@@ -203,9 +203,7 @@ class LabDirectory:
     def save(self, state: LabState) -> None:
         """Write the state by rename: a reader never sees half of it."""
         self.root.mkdir(parents=True, exist_ok=True)
-        temporary = self.state_file.with_name(f".state.{os.getpid()}")
-        temporary.write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
-        temporary.replace(self.state_file)
+        replace_file(self.state_file, state.model_dump_json(indent=2) + "\n", 0o644)
 
 
 def find_lab(named: Path | None, start: Path | None = None) -> LabDirectory:
