@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Collection
 
 from rich.console import Console
 from rich.markup import escape
@@ -48,8 +47,8 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     for question in questions:
         _print_question(console, question)
     console.print()
-    reasons = {culprit.because.partition(": ")[2] for culprit in document.culprits}
-    console.print(_table(document, reasons | {question.because for question in questions}))
+    printed = {culprit.because for culprit in document.culprits} | {one.because for one in questions}
+    console.print(_table(document, printed))
     counted = ", ".join(f"{count} {view.WORDS[outcome]}" for outcome, count in view.covered(document))
     console.print(f"coverage: {document.coverage.expected} expected: {counted}")
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
@@ -66,9 +65,9 @@ def _print_question(console: Console, question: view.OpenQuestion) -> None:
     console.print(f"  [dim]{escape(question.subjects)}: {escape(', '.join(question.checks))}[/]")
 
 
-def _table(document: Document, reasons: Collection[str]) -> Table:
-    """Check, outcome and finding; ``reasons`` printed above are not repeated."""
-    printed = set(reasons)
+def _table(document: Document, above: set[str]) -> Table:
+    """Check, outcome and finding; reasons that were printed ``above`` are not repeated."""
+    printed = set(above)
     table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -89,13 +88,14 @@ def _table(document: Document, reasons: Collection[str]) -> Table:
     return table
 
 
-def _cells(row: view.Row, printed: Collection[str]) -> tuple[str, str]:
+def _cells(row: view.Row, printed: set[str]) -> tuple[str, str]:
     result, words = row.first, row.subjects
     if result.measured not in (None, ""):
         words += f": {row.measured}"
         if result.expected not in (None, "", result.measured):
             words += f" (expected {view.value(result.expected, result.unit)})"
     text = escape(words)
-    if result.because and result.because not in printed:
+    # A culprit's reason has the check in front, as in culprits.find_culprits.
+    if result.because and printed.isdisjoint((result.because, f"{result.check}: {result.because}")):
         text += f"\n[dim]{escape(result.because)}[/]"
     return f"[{STYLES[row.outcome]}]{view.WORDS[row.outcome]}[/]", text

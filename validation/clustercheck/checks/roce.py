@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, not_applicable, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.alike import Traits, is_alone, judge_alike
 from clustercheck.checks.support.rdma import Link, edit_adapter, links_of, name_of, unread, without_adapter
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
@@ -37,11 +37,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         name_of(link): {"addresses": addresses[name_of(link)], "interface": interface_of(link)}
         for link in roce
     }
-    compared = judge_alike(evidence, subject, traits)
-    if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
+    if is_alone(evidence, subject):
         return passed(
             ", ".join(f"{name} {output}" for name, output in traits(node).items()), V2, evidence=more
         )
+    compared = judge_alike(evidence, subject, traits)
     return replace(compared, evidence={**compared.evidence, "ports": more})
 
 

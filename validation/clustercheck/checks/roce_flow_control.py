@@ -7,7 +7,7 @@ from dataclasses import replace
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, not_applicable, passed
 from clustercheck.checks.roce import NO_ROCE, interface_of, roce_links
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import ALONE, Traits, judge_alike
+from clustercheck.checks.support.alike import Traits, is_alone, judge_alike
 from clustercheck.checks.support.rdma import links_of, name_of, without_adapter
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import NodeEvidence
@@ -22,11 +22,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     if not roce_links(links):
         return not_applicable(NO_ROCE)
-    compared = judge_alike(evidence, subject, traits)
-    if compared.verdict is Verdict.EXCLUDED and compared.because == ALONE:
+    if is_alone(evidence, subject):
         answer = traits(evidence.nodes[str(subject.node)])
         return passed(", ".join(f"{name}: {value}" for name, value in answer.items()), evidence=dict(answer))
-    return replace(compared, source="")
+    return replace(judge_alike(evidence, subject, traits), source="")
 
 
 def traits(node: NodeEvidence) -> Traits:

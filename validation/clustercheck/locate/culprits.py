@@ -101,7 +101,7 @@ def _add_server_failures(
         nodes = ", ".join(str(result.subject.node) for result in failed)
         because = f"{check}: no node got an answer ({nodes}): {failed[0].because}"
         if len(failed) == 1:
-            because = f"suspected, cannot tell: only {nodes} queried it: {failed[0].because}"
+            because = f"{CANNOT_TELL}: only {nodes} queried it: {failed[0].because}"
         else:
             explained |= {(check, result.subject) for result in failed}
         suspicions["node", server, None, None].add(because, failed[0].remedy)
@@ -170,11 +170,11 @@ def _add_isolation_result(
     )
     unsure = isolated.remedy or UNSURE_REMEDY
     remedies = {"node": of_pairs, "link": of_pairs, **PART_REMEDIES, "unsure": unsure}
-    for culprit in isolated.as_culprits(remedies):
-        is_sure = not culprit.because.startswith(CANNOT_TELL)
-        because = f"pair-bandwidth: {culprit.because}" if is_sure else culprit.because
-        place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
-        suspicions[place].add_effect(because, culprit.remedy)
+    for fault in isolated.faults:
+        for culprit in fault.as_culprits(remedies):
+            because = f"pair-bandwidth: {culprit.because}" if fault.sure else culprit.because
+            place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
+            suspicions[place].add_effect(because, culprit.remedy)
     if not isolated.faults:
         suspicions["switch", "", None, None].add_effect(
             f"{CANNOT_TELL}: all-reduce-bandwidth: {isolated.because}", SWITCH_REMEDY

@@ -28,6 +28,12 @@ class _NodeTraits:
     counts: Mapping[str, Counter[str]]
 
 
+def is_alone(evidence: Evidence, subject: Subject) -> bool:
+    """Whether no other node of its kind is declared."""
+    node = str(subject.node)
+    return not set(evidence.once(_kinds)[_kind(evidence.declared[node])]) - {node}
+
+
 def judge_alike(
     evidence: Evidence,
     subject: Subject,
@@ -42,7 +48,7 @@ def judge_alike(
     node = str(subject.node)
     mine = traits_of(evidence.nodes[node])
     kind = _kind(evidence.declared[node])
-    if not set(evidence.once(_kinds)[kind]) - {node}:
+    if is_alone(evidence, subject):
         return not_applicable(ALONE, evidence=dict(mine))
     told = _told(evidence, kind, traits_of)
     if not told.by_node.keys() - {node}:
