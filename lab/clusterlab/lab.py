@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clusterctl.errors import ClusterctlError
+from clusterctl.parallel import parallel_map
 from clusterlab import cluster_files, docker, engine, hardware, nodes
 from clusterlab.cache import cache_root, locked
 from clusterlab.fault_book import WHOLE_HOST
@@ -140,22 +141,18 @@ def _refuse_unless_it_fits(
 
 
 def _build(lab: LabDirectory, request: Request, progress: LabProgress) -> Artifacts:
-    """Everything that takes long, side by side; the longest first."""
+    """Everything that takes long, in parallel; the longest first."""
     system = request.system
-    with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
-        training = pool.submit(ensure_training_image, progress)
-        node = pool.submit(ensure_node_image, system, progress)
-        packages = pool.submit(ensure_packages, system, lab.root / "packages", progress)
-        depot = pool.submit(ensure_depot_image, progress)
-        harbor = pool.submit(ensure_installers, progress) if request.registry == HARBOR else None
-        builds: list[Future[Any]] = [training, node, packages, depot, *([harbor] if harbor else [])]
-        done, _ = wait(builds, return_when=FIRST_EXCEPTION)
-        if any(future.exception() for future in done):
-            # Do not wait for what has not started.
-            pool.shutdown(cancel_futures=True)
-            raise next(error for future in done if (error := future.exception()))
-        installers = harbor.result() if harbor else None
-        return Artifacts(node.result(), depot.result(), training.result(), packages.result(), installers)
+    builds: dict[str, Callable[[], Any]] = {
+        "training": partial(ensure_training_image, progress),
+        "node_image": partial(ensure_node_image, system, progress),
+        "packages": partial(ensure_packages, system, lab.root / "packages", progress),
+        "depot_image": partial(ensure_depot_image, progress),
+    }
+    if request.registry == HARBOR:
+        builds["harbor"] = partial(ensure_installers, progress)
+    made = parallel_map(lambda build: build(), builds.values(), limit=max(2, os.cpu_count() or 2))
+    return Artifacts(**dict(zip(builds, made, strict=True)))
 
 
 def _planned(state: LabState, request: Request, built: Artifacts) -> list[LabNode]:
@@ -207,7 +204,7 @@ def _make_missing(lab: LabDirectory, state: LabState, built: Artifacts, progress
         answer = nodes.wait_until_booted(lab.names, node)
         progress.line(f"{node.name}: {answer}, sshd answers on {node.address}")
 
-    _in_parallel(ensure, state.hosts)
+    parallel_map(ensure, state.hosts, limit=STARTS_AT_ONCE)
     lab.save(state)
 
 
@@ -251,14 +248,6 @@ def _write_cluster_directory(
         progress.line(f"{name} was changed since the lab wrote it: kept as it is")
     lab.save(state)
     _give_to_the_person(lab)
-
-
-def _in_parallel(work: Callable[[LabNode], None], hosts: Sequence[LabNode]) -> None:
-    """Do it for all; when some fail, the others are still brought to their end, then the first is raised."""
-    with ThreadPoolExecutor(max_workers=STARTS_AT_ONCE) as pool:
-        futures = [pool.submit(work, host) for host in hosts]
-    for future in futures:
-        future.result()
 
 
 def _give_to_the_person(lab: LabDirectory) -> None:

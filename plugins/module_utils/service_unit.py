@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 # GNU General Public License v3.0+ (see plugins/LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A systemd unit's process, and since when it runs: what it may have read of the files next to it."""
+"""A systemd unit: its state, its journal, its process and since when that runs."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import run_bounded
+
+# argv -> (exit code, standard output, standard error)
+RunFull = Callable[[list[str]], tuple[int, str, str]]
 
 
 def show(module: AnsibleModule, unit: str, *names: str) -> dict[str, str]:
@@ -39,3 +43,22 @@ def started_at(pid: int) -> float:
 def newer(paths: list[str], moment: float) -> list[str]:
     """Those of `paths` that changed after `moment`."""
     return [path for path in paths if Path(path).exists() and Path(path).stat().st_ctime > moment]
+
+
+def unit_state(run: RunFull, unit: str) -> dict[str, str]:
+    """`LoadState`, `ActiveState` and `UnitFileState` of a unit."""
+    _, output, _ = run(["systemctl", "show", "-p", "LoadState,ActiveState,UnitFileState", f"{unit}.service"])
+    return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+
+
+def active_units(run: RunFull, units: Iterable[str]) -> list[str]:
+    """Those of the units that run, in the order given."""
+    return [unit for unit in units if unit_state(run, unit).get("ActiveState") in ("active", "activating")]
+
+
+def journal(run: RunFull, unit: str) -> str:
+    """The unit's own last words, systemd's left out."""
+    _, output, _ = run(["journalctl", "-u", f"{unit}.service", "-n", "12", "--no-pager", "-o", "cat"])
+    chatter = ("Starting ", "Started ", "Stopping ", "Stopped ", "Failed to start ", f"{unit}.service:")
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return "; ".join([line for line in lines if not line.startswith(chatter)][-3:])

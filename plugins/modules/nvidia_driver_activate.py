@@ -12,20 +12,18 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.clusterctl.cluster.plugins.module_utils import gpu_node
 from ansible_collections.clusterctl.cluster.plugins.module_utils.bounded import late, run_bounded
-from ansible_collections.clusterctl.cluster.plugins.module_utils.driver_services import (
-    MODULES,
-    RunFull,
-    active_units,
-    journal,
-    kernel_words,
-    unit_state,
-)
 from ansible_collections.clusterctl.cluster.plugins.module_utils.gpu_busy import (
     ask,
     busy_reasons,
     device_holders,
 )
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import read_file, replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.service_unit import (
+    RunFull,
+    active_units,
+    journal,
+    unit_state,
+)
 
 DOCUMENTATION = r"""
 module: nvidia_driver_activate
@@ -87,6 +85,8 @@ ROOT = Path("/")
 LIMIT_S = 60
 # Fabric Manager trains every link before its unit has started; every kernel gets its initramfs.
 LIMITS_S = {"systemctl": 600, "update-initramfs": 900, "modprobe": 300, "rmmod": 120}
+# In the order in which they must go: users of a module before the module.
+MODULES = ("nvidia_fs", "gdrdrv", "nvidia_peermem", "nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")
 OWN = ("nvidia", "nvidia_uvm")
 # Other modules that were unloaded and are not loaded yet: the next run does it, where this one was killed.
 OWED = "run/clusterctl/driver-modules"
@@ -122,6 +122,13 @@ class Node:
             return 0, ""
         code, output, error = self.run(argv)
         return code, (error or output).strip()
+
+
+def kernel_words(run: RunFull) -> str:
+    """What the kernel said last about the driver."""
+    _, output, _ = run(["journalctl", "-k", "-n", "200", "--no-pager", "-o", "cat"])
+    lines = [line.strip() for line in output.splitlines() if "nvidia" in line.lower() or "NVRM" in line]
+    return "; ".join(lines[-4:])
 
 
 def owed() -> list[str]:

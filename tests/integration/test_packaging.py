@@ -111,9 +111,14 @@ def check_whole(bin_directory: Path, cwd: Path) -> Path:
 
 @pytest.mark.drawn("packaging")
 def test_the_wheel_is_whole(wheel: Path, tmp_path: Path) -> None:
-    content = check_whole(installed(tmp_path, str(wheel)), tmp_path)
+    bin_directory = installed(tmp_path, str(wheel))
+    content = check_whole(bin_directory, tmp_path)
     assert content.parts[-4:] == ("_content", "ansible_collections", "clusterctl", "cluster")
     assert tmp_path in content.parents
+    # Reads the tables as they are in the wheel.
+    command = [bin_directory / "clusterctl", "validate", "--self-test"]
+    proved = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
+    assert proved.returncode == 0, proved.stdout[-2000:] + proved.stderr[-2000:]
 
 
 @pytest.mark.drawn("packaging")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tests.support.tree import ROOT
 
-from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import TaskResult
 from clusterctl.engine.failure import failure_of
+from clusterctl.engine.playbook import playbook_environment
 
 PLAY = """
 - hosts: localhost

@@ -28,7 +28,7 @@ PLACES = {
 # In a role: DIRECTORY ~ '/ca/registry-' ~ NAME ~ '.crt', or {{ DIRECTORY }}/ca/registry-{{ NAME }}.crt
 OF_ROLE = re.compile(r"controller_dir(?: ~ '| \}\})/((?:ca|secrets)/(?:\{\{.*?\}\}|' ~ \w+ ~ '|[^\s\"'{])+)")
 VALUE = re.compile(r"\{\{.*?\}\}|' ~ \w+ ~ '")
-ON_NODE = re.compile(r"\"/?((?:var/lib|run|root/)/?\.?clusterctl/[a-z_./]+)\"")
+ON_NODE = re.compile(r"\"/?((?:var/lib|run|root/)/?\.?clusterctl/[a-z_./-]+)\"")
 MODULE = "clusterctl.cluster.registry_credentials"
 CREDENTIALS = ("password", "htpasswd", "auth.json")
 

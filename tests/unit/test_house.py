@@ -161,6 +161,55 @@ def test_a_name_that_came_later_is_found(text: str) -> None:
         assert later_than_nodes(text)
 
 
+# Each program has one; those that run on nodes and in containers import nothing of the others.
+ATOMIC_WRITERS = {
+    "cli/clusterctl/cluster/state_files.py",  # the controller's, of the lab too
+    "cli/clusterctl/commands/report.py",  # a file of the operator's, not of the cluster's state
+    "plugins/module_utils/node_files.py",  # that of modules
+    "plugins/module_utils/offline_watcher.py",  # a program of its own on a node
+    "validation/clustercheck/jobs/rank.py",  # in a container
+    "lab/clusterlab/simulated/nvml/node.py",  # programs of their own on a node of the lab
+    "lab/clusterlab/simulated/toolkit/clusterlab_toolkit/ctk.py",
+    "lab/clusterlab/simulated/firmware/usr/lib/clusterlab/clusterlab_firmware/state.py",
+    # Gigabytes, streamed and hashed on their way, or files that are moved.
+    "cli/clusterctl/registry/images/bundle.py",
+    "cli/clusterctl/registry/images/bundling.py",
+    "cli/clusterctl/registry/images/spool.py",
+    "cli/clusterctl/registry/images/unbundling.py",
+    "lab/clusterlab/images/harbor.py",
+    "plugins/module_utils/harbor_copy.py",
+    "plugins/modules/harbor_installer.py",
+}
+THREAD_POOLS = {
+    "cli/clusterctl/parallel.py",  # the controller's, of the lab too
+    "plugins/module_utils/preflight_facts.py",  # on a node
+    "validation/clustercheck/jobs/peer_ports.py",  # in a container
+    "validation/clustercheck/jobs/supervise.py",
+}
+
+
+def callers(repository: Path, of: re.Pattern[str]) -> set[str]:
+    """The modules that make a call that looks like this, its arguments left out but for their number."""
+    found = set()
+    for path in files(repository):
+        if path.suffix == ".py" and path.is_file():
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and of.search(f"{ast.unparse(node.func)}({len(node.args)})"):
+                    found.add(str(path.relative_to(repository)))
+    return found
+
+
+def test_files_are_replaced_by_one_function(repository: Path) -> None:
+    # Path.replace has one argument, str.replace two or three.
+    writers = re.compile(r"\.replace\(1\)$|^os\.(replace|rename)\(")
+    assert callers(repository, writers) == ATOMIC_WRITERS, "use the one that is there"
+
+
+def test_calls_are_made_in_parallel_by_one_function(repository: Path) -> None:
+    pools = re.compile(r"\b(ThreadPool|ThreadPoolExecutor|ProcessPoolExecutor)\(")
+    assert callers(repository, pools) == THREAD_POOLS, "use clusterctl.parallel"
+
+
 @pytest.mark.parametrize("room", ["roles", "playbooks"])
 def test_there_is_something_to_hold_to_the_rules(room: str, repository: Path) -> None:
     assert [p for p in files(repository) if room in p.relative_to(repository).parts[:1]]

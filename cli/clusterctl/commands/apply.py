@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.commands import plan as plan_command
 from clusterctl.commands import preflight
-from clusterctl.commands.shared.duration import duration
 from clusterctl.commands.shared.options import site_options
 from clusterctl.commands.shared.runner import pass_runner
 from clusterctl.engine.playbook import TIME_LIMIT_S, Runner
@@ -24,6 +24,18 @@ from clusterctl.rollout.apply_request import ApplyRequest, Caller
 from clusterctl.rollout.session import WaveLimits
 from clusterctl.rollout.waiting import Wait
 from clusterctl.rollout.waves import WavePlan
+
+SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile("".join(rf"(?:([0-9]{{1,6}}){unit})?" for unit in SECONDS))
+
+
+def duration(text: str) -> float:
+    """The type of an option: seconds, from numbers with units, the largest first; each must have a unit."""
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        raise click.BadParameter(f"{text!r} is not a duration: write 90s, 30m, 1h30m or 2d")
+    pairs = zip(found.groups(), SECONDS.values(), strict=True)
+    return float(sum(int(number or 0) * seconds for number, seconds in pairs))
 
 
 @click.command("apply")

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from clustercheck.expect.baseline import Baseline
 from clustercheck.result.document import Document
 from clustercheck.running.suites import Suite
-from clustercheck.spec import ClusterSpec, lapsed_exclusions
+from clustercheck.spec import lapsed_exclusions
 from clusterctl import console
 from clusterctl.cluster import acknowledged
 from clusterctl.cluster.access import Passwords, password_options
@@ -130,7 +129,7 @@ def _answer_without_a_run(
 
 def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_json: bool) -> int:
     plan = make_plan(request)
-    _announce(plan.spec, plan.suite, plan.baseline)
+    _announce(plan)
     if request.force_busy and not (yes or _agreed()):
         console.say("nothing was run")
         return EXIT_INCOMPLETE
@@ -148,22 +147,22 @@ def _validate(request: ValidateRequest, save_baseline: bool, *, yes: bool, as_js
     return result.exit_code
 
 
-def _announce(spec: ClusterSpec, suite: Suite, baseline: Baseline | None) -> None:
-    """The nodes and checks, what is excluded, and the baseline."""
-    nodes = [node.name for node in spec.nodes if not node.excluded]
+def _announce(plan: ValidationPlan) -> None:
+    """Say which nodes and checks, what is excluded, and the baseline."""
+    nodes = [node.name for node in plan.spec.nodes if not node.excluded]
     console.say(
-        f"validate {counted(len(nodes), 'node')} with {_suite_name(suite)}: {format_hosts(nodes) or 'none'}"
+        f"validate {counted(len(nodes), 'node')} with {_named(plan.suite)}: {format_hosts(nodes) or 'none'}"
     )
-    for node in spec.nodes:
+    for node in plan.spec.nodes:
         if node.excluded:
             console.say(f"{node.name}: excluded, {node.excluded}")
-    for exclusion in lapsed_exclusions(spec.exclusions, datetime.now(UTC).date()):
+    for exclusion in lapsed_exclusions(plan.spec.exclusions, datetime.now(UTC).date()):
         console.say(exclusion.lapsed)
-    if baseline is not None:
-        console.say(f"measurements are compared with {baseline.named}")
+    if plan.baseline is not None:
+        console.say(f"measurements are compared with {plan.baseline.named}")
 
 
-def _suite_name(suite: Suite) -> str:
+def _named(suite: Suite) -> str:
     if suite.only:
         return f"{counted(len(suite.only), 'check')} of the {suite.name} suite ({', '.join(suite.only)})"
     return f"the {suite.name} suite"

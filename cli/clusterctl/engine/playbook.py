@@ -19,7 +19,6 @@ from clusterctl.cluster.ssh_options import CLOSED, as_words
 from clusterctl.cluster.templating import UNSAFE_KEY
 from clusterctl.content import content_root
 from clusterctl.engine import process
-from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.event_reading import read_event
 from clusterctl.engine.events import Event, Interrupted
 from clusterctl.engine.failure import remedy_for
@@ -27,7 +26,7 @@ from clusterctl.engine.handover import handed_over
 from clusterctl.engine.ledger import BAD, HostRecord, HostState, Ledger
 from clusterctl.engine.silence import SILENCE_LIMIT_S, Watch
 from clusterctl.errors import EXIT_INCOMPLETE, ClusterctlError
-from clusterctl.interpreter import ignored_variables, python_command
+from clusterctl.interpreter import ansible_environment, ignored_variables, python_command
 
 MAX_FORKS = 64
 # The sum of what the longest roles allow themselves: a copy of 4 h, a pull of 2 h, an install, a reboot.
@@ -167,6 +166,27 @@ def arguments(request: PlaybookRequest, variables: Sequence[Path]) -> list[str]:
     if request.diff:
         command.append("--diff")
     return [*command, str(playbook)]
+
+
+def playbook_environment(
+    content: Path, environment: Mapping[str, str] | None = None, *, calls: Path | None = None
+) -> dict[str, str]:
+    """The environment of an ansible-playbook that reports events: ours, not what the operator's shell holds.
+
+    ``calls`` is the file for what is asked of hosts, where anybody wants that.
+    """
+    kept = {
+        **ansible_environment(content, environment),
+        "ANSIBLE_CALLBACK_PLUGINS": str(content / "plugins" / "callback"),
+        "ANSIBLE_CALLBACKS_ENABLED": "clusterctl_events",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if calls is not None:
+        kept["ANSIBLE_CALLBACKS_ENABLED"] = "clusterctl_events,clusterctl_calls"
+        kept["CLUSTERCTL_CALLS"] = str(calls)
+        # From ansible-core 2.21 on a result has the arguments of its module only on request.
+        kept["ANSIBLE_INJECT_INVOCATION"] = "true"
+    return kept
 
 
 def _variables(request: PlaybookRequest) -> list[bytes]:

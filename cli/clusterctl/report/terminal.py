@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -47,11 +47,11 @@ def render(document: Document, *, colour: bool = False, width: int | None = None
     questions = view.open_questions(document)[:MAX_SHOWN]
     for question in questions:
         lines += _question(question)
-    reasons = {culprit.because.partition(": ")[2] for culprit in document.culprits}
+    printed = {culprit.because for culprit in document.culprits} | {one.because for one in questions}
     counted = ", ".join(f"{count} {view.WORDS[outcome]}" for outcome, count in view.covered(document))
     lines += [
         "",
-        _table(document, reasons | {question.because for question in questions}),
+        _table(document, printed),
         f"coverage: {document.coverage.expected} expected: {counted}",
     ]
     if document.chain_head:
@@ -73,9 +73,9 @@ def _question(question: view.OpenQuestion) -> Iterator[Text]:
     yield Text.assemble("  ", (f"{question.subjects}: {', '.join(question.checks)}", "dim"))
 
 
-def _table(document: Document, reasons: Collection[str]) -> Table:
-    """Check, outcome and finding; ``reasons`` printed above are not repeated."""
-    printed = set(reasons)
+def _table(document: Document, above: set[str]) -> Table:
+    """Check, outcome and finding; reasons that were printed ``above`` are not repeated."""
+    printed = set(above)
     table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -96,13 +96,14 @@ def _table(document: Document, reasons: Collection[str]) -> Table:
     return table
 
 
-def _cells(row: view.Row, printed: Collection[str]) -> tuple[Text, Text]:
+def _cells(row: view.Row, printed: set[str]) -> tuple[Text, Text]:
     result, words = row.first, row.subjects
     if result.measured not in (None, ""):
         words += f": {row.measured}"
         if result.expected not in (None, "", result.measured):
             words += f" (expected {view.value(result.expected, result.unit)})"
     text = Text(words)
-    if result.because and result.because not in printed:
+    # A culprit's reason has the check in front, as in culprits.find_culprits.
+    if result.because and printed.isdisjoint((result.because, f"{result.check}: {result.because}")):
         text.append(f"\n{result.because}", style="dim")
     return Text(view.WORDS[row.outcome], style=STYLES[row.outcome]), text

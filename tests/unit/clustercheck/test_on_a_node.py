@@ -18,11 +18,13 @@ from clustercheck.selftest import prove
 from clustercheck.tables import read_table
 
 PACKAGE = "clustercheck"
+OLDEST, OURS = "3.9", f"{sys.version_info.major}.{sys.version_info.minor}"
 PROBE_ONLY = tuple(check for check in CHECKS if not check.job)
 # On the node: every check that needs nothing but the probe, over healthy evidence and each of its faults.
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
+import clustercheck.probe.program
 from clustercheck.checks.all import CHECKS
 from clustercheck.selftest import prove
 proofs = prove([check for check in CHECKS if not check.job])
@@ -32,11 +34,11 @@ print(json.dumps([sys.version_info[:2], proofs]))
 
 
 def needed(repository: Path) -> dict[str, Path]:
-    """Modules of checks by name, with all of ours that they import, directly or not."""
+    """Modules of the probe and of checks by name, with all of ours that they import, directly or not."""
     room = repository / "validation"
     found: dict[str, Path] = {}
-    checks = (room / PACKAGE / "checks").glob("*.py")
-    left = [f"{PACKAGE}.selftest", *(f"{PACKAGE}.checks.{path.stem}" for path in checks)]
+    modules = [path for name in ("probe", "checks") for path in (room / PACKAGE / name).glob("*.py")]
+    left = [f"{PACKAGE}.selftest", *(f"{PACKAGE}.{path.parent.name}.{path.stem}" for path in modules)]
     while left:
         name = left.pop()
         place = room / Path(*name.split("."))
@@ -51,7 +53,7 @@ def needed(repository: Path) -> dict[str, Path]:
     return found
 
 
-def test_checks_need_nothing_but_the_standard_library(repository: Path) -> None:
+def test_probe_and_checks_need_nothing_but_the_standard_library(repository: Path) -> None:
     foreign = {}
     for name, path in needed(repository).items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -62,7 +64,7 @@ def test_checks_need_nothing_but_the_standard_library(repository: Path) -> None:
     assert foreign == {}
 
 
-def test_checks_use_nothing_later_than_python_3_9(repository: Path) -> None:
+def test_probe_and_checks_use_nothing_later_than_python_3_9(repository: Path) -> None:
     # python39 is where the later names are distinguished by version.
     paths = [str(path) for name, path in needed(repository).items() if not name.endswith(".python39")]
     vermin = str(Path(sys.executable).with_name("vermin"))
@@ -80,16 +82,19 @@ def test_compiled_tables_say_what_their_sources_say(repository: Path, tmp_path: 
         assert read_table(path.with_suffix("")) == read_table((room / place).with_suffix("")), place
 
 
-def test_an_old_python_with_nothing_installed_comes_to_the_same_verdicts(
-    repository: Path, tmp_path: Path
+@pytest.mark.parametrize("version", [OLDEST, OURS])
+def test_a_python_with_nothing_installed_comes_to_the_same_verdicts(
+    version: str, repository: Path, tmp_path: Path
 ) -> None:
+    python = Path(sys.executable) if version == OURS else interpreter(version)
+    if python is None:  # script/test lists it; what vermin says of the sources holds everywhere
+        pytest.skip(f"there is no Python {version} here")
     room = repository / "validation"
     for path in needed(repository).values():
         target = tmp_path / path.relative_to(room)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     compile_tables(room / PACKAGE, tmp_path / PACKAGE)
-    python = interpreter("3.9") or Path(sys.executable)  # if there is none, without its packages at least
     done = subprocess.run(
         [python, "-I", "-S", "-c", PROGRAM, tmp_path],
         capture_output=True,
@@ -98,8 +103,8 @@ def test_an_old_python_with_nothing_installed_comes_to_the_same_verdicts(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    version, proofs = json.loads(done.stdout)
-    assert version == [3, 9] or interpreter("3.9") is None
+    ran, proofs = json.loads(done.stdout)
+    assert ".".join(map(str, ran)) == version
     here = [[p.check, p.fault, p.got and p.got.value, p.because] for p in prove(PROBE_ONLY)]
     assert proofs == here and len(here) > 300
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,23 +98,10 @@ def test_completion_prints_a_script(shell: str) -> None:
     assert "_CLUSTERCTL_COMPLETE" in done.stdout
 
 
-def test_version_is_the_packages(repository: Path) -> None:
+def test_version_is_the_packages_and_the_newest_of_the_changelog(repository: Path) -> None:
     done = call("--version")
     galaxy = yaml.safe_load((repository / "galaxy.yml").read_text(encoding="utf-8"))
     assert done.stdout.strip() == f"clusterctl, version {galaxy['version']}"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (("unlock", "RUN"), "clusterctl leases release"),
-        (("validate", "--list", "--check", "xid"), "--checks"),
-        (("images", "build", "--anew"), "--rebuild"),
-        (("hosts", "forget", "gpu9", "--yes"), "clusterctl hosts remove"),
-    ],
-)
-def test_an_old_name_works_and_says_the_new_one(old: tuple[str, ...], new: str) -> None:
-    done = call(*old)
-    assert "deprecated" in done.stderr
-    assert f"Use {new}." in done.stderr
-    assert "No such" not in done.stderr
+    changelog = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", changelog, re.MULTILINE)
+    assert released[0] == galaxy["version"]

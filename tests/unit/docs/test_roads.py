@@ -1,4 +1,4 @@
-"""The roads of CONTRIBUTING.md, walked in a copy of the tree: nothing else has to be touched."""
+"""The roads of CONTRIBUTING.md, walked together in one copy of the tree: nothing else has to be touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 from tests.support.tree import ROOT
 
-PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--deselect", "tests/unit/docs/test_roads.py")
+ROADS = ("A new check", "A new message", "A new setting", "A new lab fault")
+ROOMS = ("cli", "docs", "inventory", "lab", "playbooks", "plugins", "roles", "tests", "validation")
+# The lane runs property tests by itself, and so it does this file.
+PYTEST = (
+    "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not hypothesis",
+    "--deselect", "tests/unit/docs/test_roads.py",
+)  # fmt: skip
 STEP = re.compile(
     r"^`([\w./-]+)`(?:, (at the end|under (.+?)))?:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL
 )
@@ -26,10 +32,10 @@ def road(name: str) -> str:
     return found[1]
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A copy of what git knows of the tree."""
-    copy = tmp_path / "tree"
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what git knows of the tree, with what every road adds and script/reference makes of it."""
+    copy = tmp_path_factory.mktemp("roads") / "tree"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -39,15 +45,16 @@ def tree(tmp_path: Path) -> Path:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name, follow_symlinks=False)
     subprocess.run(["git", "init", "--quiet", str(copy)], check=True)  # tests ask git for the files
+    for name in ROADS:
+        take(copy, road(name))
+    follow(copy)
     return copy
 
 
-def take(tree: Path, steps: str) -> list[str]:
+def take(tree: Path, steps: str) -> None:
     """Write what each step shows into its file: a new one, or below the line that it names."""
-    touched = []
     for name, place, anchor, text in STEP.findall(steps):
         path = tree / name
-        touched.append(name)
         if not place:
             assert not path.exists(), f"{name} is there already"
             path.write_text(text, encoding="utf-8")
@@ -55,18 +62,18 @@ def take(tree: Path, steps: str) -> list[str]:
         old = path.read_text(encoding="utf-8")
         at = len(old) if place == "at the end" else old.index("\n", old.index(anchor.strip("`"))) + 1
         path.write_text(old[:at] + text + old[at:], encoding="utf-8")
-    return touched
 
 
-def check(tree: Path, steps: str) -> None:
-    """Run the tests that end the road."""
-    assert "\n```sh\n.venv/bin/ruff format . && .venv/bin/ruff check .\n.venv/bin/pytest" in steps
-    if python := [name for name, *_ in STEP.findall(steps) if name.endswith(".py")]:
-        run(tree, "-m", "ruff", "format", "--check", "--no-cache", *python)
-        run(tree, "-m", "ruff", "check", "--no-cache", *python)
-    command = re.search(r"^\.venv/bin/pytest -q (.*?)\n```", steps, re.MULTILINE | re.DOTALL)
-    assert command, "the road names no tests"
-    run(tree, *PYTEST, *command[1].replace("\\\n", " ").split())
+def touched(name: str) -> list[str]:
+    """The files that a road names."""
+    return [step[0] for step in STEP.findall(road(name))]
+
+
+def suites_of(name: str) -> list[str]:
+    """The tests that end a road."""
+    command = re.search(r"^\.venv/bin/pytest -q (.*?)\n```", road(name), re.MULTILINE | re.DOTALL)
+    assert command, f"{name} names no tests"
+    return command[1].replace("\\\n", " ").split()
 
 
 def run(tree: Path, *arguments: str) -> str:
@@ -88,52 +95,56 @@ def follow(tree: Path) -> None:
 
 
 def test_a_new_check_is_one_file(tree: Path) -> None:
-    assert take(tree, road("A new check")) == ["validation/clustercheck/checks/memory_available.py"]
-    follow(tree)
+    assert touched("A new check") == ["validation/clustercheck/checks/memory_available.py"]
     assert "## memory-available" in (tree / "docs/reference/checks.md").read_text(encoding="utf-8")
-    check(tree, road("A new check"))
 
 
 def test_a_new_message_is_one_line_and_one_explanation(tree: Path) -> None:
-    touched = take(tree, road("A new message"))
-    assert touched == ["cli/clusterctl/commands/explain.py", "cli/clusterctl/explanations/explain.yml"]
-    follow(tree)
+    assert touched("A new message") == [
+        "cli/clusterctl/commands/explain.py", "cli/clusterctl/explanations/explain.yml",
+    ]  # fmt: skip
     assert "explain.nothing" in (tree / "docs/troubleshooting.md").read_text(encoding="utf-8")
-    check(tree, road("A new message"))
 
 
 def test_a_new_setting_is_described_once_and_all_else_follows(tree: Path) -> None:
-    touched = take(tree, road("A new setting"))
-    assert touched == [
+    assert touched("A new setting") == [
         "roles/container_runtime/meta/argument_specs.yml", "roles/container_runtime/vars/main.yml",
     ]  # fmt: skip
-    follow(tree)
     defaults = (tree / "roles/container_runtime/defaults/main.yml").read_text(encoding="utf-8")
     assert "# Have Docker log in detail.\ncontainer_runtime_debug: false\n" in defaults
     settings = (tree / "docs/reference/settings.md").read_text(encoding="utf-8")
     assert "| `container_runtime_debug` | bool | `false` |" in settings
-    check(tree, road("A new setting"))
-    changed = {str(path.relative_to(tree)) for path in generated(tree) if differs(tree, path)}
-    assert changed == {
-        *touched, "roles/container_runtime/defaults/main.yml", "docs/reference/settings.md",
-        "tests/golden/interface.txt",
-    }  # fmt: skip
-
-
-def generated(tree: Path) -> list[Path]:
-    """The files of the rooms that a setting may change."""
-    rooms = ("roles", "docs", "inventory", "tests/golden", "cli")
-    found = (path for room in rooms for path in (tree / room).rglob("*"))
-    return [path for path in found if path.is_file() and "__pycache__" not in path.parts]
-
-
-def differs(tree: Path, path: Path) -> bool:
-    """Whether the copy's file is another than the tree's."""
-    return path.read_bytes() != (ROOT / path.relative_to(tree)).read_bytes()
 
 
 def test_a_new_lab_fault_is_one_row(tree: Path) -> None:
-    assert take(tree, road("A new lab fault")) == ["lab/clusterlab/faults/hosts.py"]
-    follow(tree)
+    assert touched("A new lab fault") == ["lab/clusterlab/faults/hosts.py"]
     assert "`cron-stopped`" in (tree / "docs/reference/faults.md").read_text(encoding="utf-8")
-    check(tree, road("A new lab fault"))
+
+
+def test_the_reference_is_all_that_follows(tree: Path) -> None:
+    found = [path for room in ROOMS for path in (tree / room).rglob("*") if "__pycache__" not in path.parts]
+    changed = {str(path.relative_to(tree)) for path in found if path.is_file() and differs(tree, path)}
+    assert changed == {
+        *(file for name in ROADS for file in touched(name)), "roles/container_runtime/defaults/main.yml",
+        "docs/reference/checks.md", "docs/reference/faults.md", "docs/reference/settings.md",
+        "docs/troubleshooting.md", "tests/golden/interface.txt",
+    }  # fmt: skip
+
+
+def differs(tree: Path, path: Path) -> bool:
+    """Whether the copy's file is another than the tree's, or a new one."""
+    original = ROOT / path.relative_to(tree)
+    return not original.is_file() or path.read_bytes() != original.read_bytes()
+
+
+def test_the_examples_are_formatted_and_clean(tree: Path) -> None:
+    for name in ROADS:
+        assert "\n```sh\n.venv/bin/ruff format . && .venv/bin/ruff check .\n.venv/bin/pytest" in road(name)
+    python = [path for name in ROADS for path in touched(name) if path.endswith(".py")]
+    run(tree, "-m", "ruff", "format", "--check", "--no-cache", *python)
+    run(tree, "-m", "ruff", "check", "--no-cache", *python)
+
+
+@pytest.mark.timeout(330)  # suites of their own, where others need seconds
+def test_the_tests_that_end_the_roads_pass(tree: Path) -> None:
+    run(tree, *PYTEST, *dict.fromkeys(path for name in ROADS for path in suites_of(name)))

@@ -8,12 +8,11 @@ from functools import partial
 
 from clustercheck.checks.base import Check, Finding, SeededFault, every_node, failed, passed
 from clustercheck.checks.support import seeding
-from clustercheck.checks.support.alike import Traits, judge_alike
+from clustercheck.checks.support.alike import Traits, is_alone, judge_alike
 from clustercheck.evidence.cluster import Evidence
 from clustercheck.evidence.node import GPU_CLASSES, NVIDIA, NodeEvidence
 from clustercheck.model import Scope, Section, Subject, Verdict
-from clustercheck.parse.cpu import cpu_list
-from clustercheck.parse.reading import CannotReadError, whole_number
+from clustercheck.parse.reading import CannotReadError, cpu_list, whole_number
 
 NOWHERE = -1
 PLACES = "GPUs by NUMA node"
@@ -31,10 +30,9 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         because = f"the firmware does not report the NUMA node of {len(lost)} GPU(s): {', '.join(lost)}"
         return failed(because, -1, "a NUMA node for every GPU", source=SOURCE, remedy=FIRMWARE)
     mine = traits(evidence, node)
-    found = judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
-    if found.verdict is Verdict.EXCLUDED:  # one of its kind: what is right by itself is right
+    if is_alone(evidence, subject):  # what is right by itself is right
         return passed(", ".join(f"{trait} {value}" for trait, value in mine.items()), evidence=dict(mine))
-    return found
+    return judge_alike(evidence, subject, partial(traits, evidence), may_lack=(PLACES,))
 
 
 def traits(evidence: Evidence, node: NodeEvidence) -> Traits:

@@ -37,11 +37,11 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         name_of(link): {"addresses": addresses[name_of(link)], "interface": interface_of(link)}
         for link in roce
     }
-    compared = judge_alike(evidence, subject, traits)
     if is_alone(evidence, subject):
         return passed(
             ", ".join(f"{name} {output}" for name, output in traits(node).items()), V2, evidence=more
         )
+    compared = judge_alike(evidence, subject, traits)
     return replace(compared, evidence={**compared.evidence, "ports": more})
 
 

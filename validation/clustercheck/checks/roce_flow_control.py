@@ -22,11 +22,10 @@ def judge(evidence: Evidence, subject: Subject) -> Finding:
         return without_adapter(evidence, subject)
     if not roce_links(links):
         return not_applicable(NO_ROCE)
-    compared = judge_alike(evidence, subject, traits)
     if is_alone(evidence, subject):
         answer = traits(evidence.nodes[str(subject.node)])
         return passed(", ".join(f"{name}: {value}" for name, value in answer.items()), evidence=dict(answer))
-    return replace(compared, source="")
+    return replace(judge_alike(evidence, subject, traits), source="")
 
 
 def traits(node: NodeEvidence) -> Traits:

@@ -1,4 +1,8 @@
-"""A pool of daemon threads for work on many nodes; it can be abandoned without waiting."""
+"""A pool of daemon threads for work on many nodes; it can be abandoned without waiting.
+
+Its calls end by themselves, and their futures are waited for in groups; `bounded` is for calls that may never
+return, each of which it gives up after a time.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from clustercheck.locate.conclusion import TWO_NODES
-from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault, make_culprits
+from clustercheck.locate.faults import CANNOT_TELL, IsolationResult, LocatedFault
 from clustercheck.locate.pairs import Pair
 from clustercheck.model import BETWEEN, PLACE_UNKNOWN, Culprit, Result, Scope, Subject, Verdict
 
@@ -101,7 +101,7 @@ def _add_server_failures(
         nodes = ", ".join(str(result.subject.node) for result in failed)
         because = f"{check}: no node got an answer ({nodes}): {failed[0].because}"
         if len(failed) == 1:
-            because = f"suspected, cannot tell: only {nodes} queried it: {failed[0].because}"
+            because = f"{CANNOT_TELL}: only {nodes} queried it: {failed[0].because}"
         else:
             explained |= {(check, result.subject) for result in failed}
         suspicions["node", server, None, None].add(because, failed[0].remedy)
@@ -171,7 +171,7 @@ def _add_isolation_result(
     unsure = isolated.remedy or UNSURE_REMEDY
     remedies = {"node": of_pairs, "link": of_pairs, **PART_REMEDIES, "unsure": unsure}
     for fault in isolated.faults:
-        for culprit in make_culprits(fault, remedies):
+        for culprit in fault.as_culprits(remedies):
             because = f"pair-bandwidth: {culprit.because}" if fault.sure else culprit.because
             place = (culprit.scope, culprit.node, culprit.gpu, culprit.peer)
             suspicions[place].add_effect(because, culprit.remedy)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from clustercheck.model import Culprit
 
 CANNOT_TELL = "suspected, cannot tell"
+NO_REMEDIES: Mapping[str, str] = {}
 MAX_NAMED_NODES = 8  # nodes that become a culprit each; more than these share a cause, their switch
 
 
@@ -31,6 +32,19 @@ class LocatedFault:
         """What is faulty, without the reason."""
         return self.scope, self.nodes, self.gpu, self.rail, self.block
 
+    def as_culprits(self, remedies: Mapping[str, str] = NO_REMEDIES) -> list[Culprit]:
+        """The culprits of the result document. ``remedies`` by scope; "unsure" for uncertain faults."""
+        is_switch = self.scope == "switch" or len(self.nodes) > MAX_NAMED_NODES
+        remedy = remedies.get("switch" if is_switch else self.scope if self.sure else "unsure", "")
+        because = self.because if self.sure else f"{CANNOT_TELL}: {self.because}"
+        if self.scope == "link":
+            return [Culprit("link", self.nodes[0], because, remedy, peer=self.nodes[1])]
+        if self.scope == "rail":
+            return [Culprit("rail", "".join(self.nodes), because, remedy, peer=f"rail {self.rail}")]
+        if is_switch:
+            return [Culprit("switch", self.block, because, remedy)]
+        return [Culprit(self.scope, node, because, remedy, gpu=self.gpu) for node in self.nodes]
+
 
 @dataclass(frozen=True)
 class IsolationResult:
@@ -47,22 +61,3 @@ class IsolationResult:
     def sure(self) -> tuple[LocatedFault, ...]:
         """The faults that are certain."""
         return tuple(fault for fault in self.faults if fault.sure)
-
-    def as_culprits(self, remedies: Mapping[str, str] | None = None) -> list[Culprit]:
-        """The culprits of the result document. ``remedies`` by scope; "unsure" for uncertain faults."""
-        return [culprit for fault in self.faults for culprit in make_culprits(fault, remedies or {})]
-
-
-def make_culprits(fault: LocatedFault, remedies: Mapping[str, str]) -> list[Culprit]:
-    """The culprits of one fault: one per node that may have it, one for what more nodes than eight share."""
-    is_switch = fault.scope == "switch" or len(fault.nodes) > MAX_NAMED_NODES
-    remedy = remedies.get("switch" if is_switch else fault.scope if fault.sure else "unsure", "")
-    because = fault.because if fault.sure else f"{CANNOT_TELL}: {fault.because}"
-    if fault.scope == "link":
-        return [Culprit("link", fault.nodes[0], because, remedy, peer=fault.nodes[1])]
-    if fault.scope == "rail":
-        rail = f"rail {fault.rail}"
-        return [Culprit("rail", "".join(fault.nodes), because, remedy, peer=rail)]
-    if is_switch:
-        return [Culprit("switch", fault.block, because, remedy)]
-    return [Culprit(fault.scope, node, because, remedy, gpu=fault.gpu) for node in fault.nodes]

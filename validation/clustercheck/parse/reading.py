@@ -95,3 +95,21 @@ def iso_time(text: str) -> datetime:
     day, time, fraction, utc, hours, minutes = match.groups()
     zone = "+00:00" if utc else f"{hours}:{minutes}" if hours else ""
     return datetime.fromisoformat(f"{day}T{time}.{(fraction or '0')[:6].ljust(6, '0')}{zone}")
+
+
+MOST_CPUS = 1 << 16  # a kernel is built for fewer
+_CPUS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+
+
+def cpu_list(text: Any, what: str) -> frozenset[int]:
+    """The CPUs in the kernel's ``0-63,128-191``; none in an empty text. Raises CannotReadError."""
+    if not isinstance(text, str):
+        raise CannotReadError(f"{what} is not reported")
+    found: set[int] = set()
+    for word in text.strip().split(",") if text.strip() else []:
+        match = _CPUS.fullmatch(word.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last < MOST_CPUS:
+            raise CannotReadError(f"{what} is {text[:60]!r}, and no list of CPUs")
+        found.update(range(first, last + 1))
+    return frozenset(found)

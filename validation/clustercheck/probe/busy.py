@@ -28,7 +28,7 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     reasons, unknown = [], []
     held = lease()
     if held and held["run"] not in ended_runs:
-        reasons.append(holder(held))
+        reasons.append(describe_lease(held))
     apps = command(["nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader"], limit_s)
     answer = [line for line in apps["stdout"].splitlines() if line.strip()]
     processes = [line for line in answer if PROCESS.match(line)]
@@ -82,6 +82,23 @@ def busy(limit_s: float, ended_runs: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
+def lease(path: str = LEASE) -> dict[str, str] | None:
+    """The run that holds this node, None if none does. An unreadable lease counts as held."""
+    text = read(path)
+    if text is None:
+        return None
+    try:
+        answer = dict(json.loads(text))
+    except (ValueError, TypeError):
+        answer = {}
+    return {key: str(answer.get(key) or "unknown") for key in LEASE_MEMBERS}
+
+
+def describe_lease(held: dict[str, str]) -> str:
+    """Returns a lease in words."""
+    return "held by run {run} ({what}) of {who} on {where}, since {since}".format(**held)
+
+
 def holders() -> list[str]:
     """Processes that hold a GPU's device file, as `pid, name`, without the driver's own daemons."""
     found = []
@@ -119,20 +136,3 @@ def has_gpus(line: str) -> bool:
     if not name or "clusterctl." in labels:
         return False
     return "gpu" in requests or runtime == "nvidia" or "/dev/nvidia" in devices
-
-
-def lease(path: str = LEASE) -> dict[str, str] | None:
-    """The run that holds this node, None if none does. An unreadable lease counts as held."""
-    text = read(path)
-    if text is None:
-        return None
-    try:
-        answer = dict(json.loads(text))
-    except (ValueError, TypeError):
-        answer = {}
-    return {key: str(answer.get(key) or "unknown") for key in LEASE_MEMBERS}
-
-
-def holder(held: dict[str, str]) -> str:
-    """The same in words."""
-    return "held by run {run} ({what}) of {who} on {where}, since {since}".format(**held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from typing import Any
 
@@ -75,7 +76,7 @@ def of_process(text: str) -> dict[str, list[int]]:
 
 def known(word: str) -> bool:
     """Whether a word is a limit."""
-    return word == "unlimited" or word.isdigit()
+    return re.fullmatch("unlimited|[0-9]{1,20}", word) is not None
 
 
 def default_ulimits(text: str | None) -> dict[str, list[int]]:

@@ -16,11 +16,11 @@ from clustercheck.parse.reading import CannotReadError
 from clustercheck.running.isolation import RankEnvironment, Rounds, isolate_fault
 from clustercheck.running.job_runner import JobRunner, add_outcome, merge_runs
 
-CONFIRMATIONS = 3  # iterations of a slow size: enough for a median, bearable over a slow link
 MIB = 1 << 20
 # Copies of the largest message that a program holds (jobs/collectives.py): the common data, its input, its
 # output and one being computed; the rest is for the framework and NCCL.
 COPIES = 4
+CONFIRMATIONS = 3  # iterations of a slow size: enough for a median, bearable over a slow link
 
 
 def run_peer_ports(runner: JobRunner, evidence: Evidence, nodes: list[str]) -> Evidence:

@@ -11,8 +11,7 @@ from clustercheck.checks.all import BY_ID
 from clustercheck.checks.base import evaluate
 from clustercheck.checks.support import seeding
 from clustercheck.model import Verdict
-from clustercheck.parse.cpu import cpu_list
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, cpu_list
 from clustercheck.probe.cpu import cpu
 from clustercheck.samples import sample
 

@@ -66,7 +66,10 @@ def test_without_docker_only_the_log_in_is_known(tmp_path: Path) -> None:
     assert found["log-in"]["nofile"] == [soft, hard]
 
 
-@pytest.mark.parametrize("text", ["", "Max open files", "Max open files  many  few files", LIMITS[:90]])
+@pytest.mark.parametrize(
+    "text",
+    ["", "Max open files", "Max open files  many  few files", "Max open files  \u00b9 \u00b2", LIMITS[:90]],
+)
 def test_limits_that_cannot_be_read_are_left_out(text: str) -> None:
     assert "nofile" not in of_process(text)
 

@@ -12,13 +12,12 @@ from tests.support.examples import examples
 
 from clustercheck.checks.container_gpus import listed
 from clustercheck.jobs import watch
-from clustercheck.parse.cpu import cpu_list
 from clustercheck.parse.infiniband import parse_infiniband
 from clustercheck.parse.kernel_log import parse_kernel_log
 from clustercheck.parse.machine import in_container, virtual
 from clustercheck.parse.nvidia_smi import lost_gpus
 from clustercheck.parse.pcie import parse_pcie
-from clustercheck.parse.reading import CannotReadError
+from clustercheck.parse.reading import CannotReadError, cpu_list
 from clustercheck.parse.room import parse_room
 from clustercheck.probe.limits import default_ulimits, of_process
 from clustercheck.samples import sample, smi

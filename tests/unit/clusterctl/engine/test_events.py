@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.engine import mutex
-from clusterctl.engine.environment import playbook_environment
 from clusterctl.engine.event_reading import parse
 from clusterctl.engine.events import (
     Diff,
@@ -26,6 +25,7 @@ from clusterctl.engine.events import (
 from clusterctl.engine.failure import failure_of
 from clusterctl.engine.journal import Journal, open_jobs, read
 from clusterctl.engine.ledger import HostState, Ledger
+from clusterctl.engine.playbook import playbook_environment
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import ignored_variables
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -208,8 +209,7 @@ def test_a_pid_that_is_none_names_nobody(pid: object) -> None:
 def test_validation_sees_whose_apply_it_is(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert busy.LEASE == lease_file.LEASE
     lease_file.take(node, THEIRS.as_record())
-    lease_of = busy.lease
-    monkeypatch.setattr(busy, "lease", lambda: lease_of(str(node)))
+    monkeypatch.setattr(busy, "lease", partial(busy.lease, str(node)))
     found = busy.busy(5.0)
     assert f"held by {THEIRS.holder}" in found["reasons"]
     assert found["lease"]["who"] == "anna"

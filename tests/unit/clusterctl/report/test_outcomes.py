@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from tests.support import judged
 
+from clustercheck.locate.culprits import find_culprits
 from clustercheck.model import Coverage, Result, Scope, Subject, Verdict
 from clustercheck.result import reading
 from clustercheck.result.document import Document
@@ -112,3 +113,15 @@ def test_a_figure_that_is_no_number_is_shown_and_not_drawn() -> None:
     assert "inf s" in terminal.render(endless)
     assert "clusterctl_check_measured" not in prometheus.render(endless)
     assert html.render(endless) == html.render(reading.read(json.dumps(endless.as_json())))
+
+
+def test_a_reason_that_is_printed_with_its_culprit_is_not_repeated() -> None:
+    results = tuple(
+        Result("gpu-count", Scope.HOST, Subject(f"gpu0{n}"), Verdict.FAIL, because=f"only {n} of 8 GPUs")
+        for n in (1, 2)
+    )
+    culprits = tuple(find_culprits(results, None, group_is_slow=False))
+    shown = document(results=results, coverage=Coverage(2, 0, 2, 0, 0), culprits=culprits)
+    for one in (shown, replace(shown, culprits=culprits[:1])):
+        text = terminal.render(one, width=120)
+        assert [text.count(result.because) for result in results] == [1, 1]

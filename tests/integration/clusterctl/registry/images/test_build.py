@@ -149,7 +149,7 @@ def test_an_image_is_built_pushed_without_its_base_and_locked(
     assert labels["org.opencontainers.image.base.digest"] == base.digest
     assert labels["made.for"] == "a $HOME"
     assert build()["state"] == "there"
-    again = build("--anew")
+    again = build("--rebuild")
     assert again["state"] == "built"
     # The other commands take it for an image of the lock like any other.
     assert run(["-C", str(directory), "lock"]) == 0

@@ -34,7 +34,7 @@ def test_the_playbooks_own_calls_are_written_down(tmp_path):
     )
     here = f"{{ansible_connection: local, ansible_python_interpreter: {sys.executable}}}"
     (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{gpu01: {here}}}}}\n")
-    from clusterctl.engine.environment import playbook_environment
+    from clusterctl.engine.playbook import playbook_environment
 
     calls = tmp_path / "calls.jsonl"
     done = subprocess.run(
