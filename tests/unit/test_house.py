@@ -164,7 +164,6 @@ def test_a_name_that_came_later_is_found(text: str) -> None:
 # Each program has one; those that run on nodes and in containers import nothing of the others.
 ATOMIC_WRITERS = {
     "cli/clusterctl/cluster/state_files.py",  # the controller's, of the lab too
-    "cli/clusterctl/commands/report.py",  # a file of the operator's, not of the cluster's state
     "plugins/module_utils/node_files.py",  # that of modules
     "plugins/module_utils/offline_watcher.py",  # a program of its own on a node
     "validation/clustercheck/jobs/rank.py",  # in a container

@@ -32,7 +32,7 @@ from clusterctl.runs.syslog import anchored_store
 @options.names_argument
 @click.option("--check", "--dry-run", is_flag=True, help="Print the Dockerfiles, and build nothing.")
 @click.option("--rebuild", is_flag=True, help="Also build images that the registry already has.")
-@click.option("--anew", "old_rebuild", is_flag=True, hidden=True, deprecated="Use --rebuild.")
+@click.option("--anew", is_flag=True, hidden=True, deprecated="Use --rebuild.")
 @options.json_option
 @password_options
 @click.pass_obj
@@ -42,9 +42,9 @@ def command(
     names: tuple[str, ...],
     check: bool,
     rebuild: bool,
-    old_rebuild: bool,
     as_json: bool,
     passwords: Passwords,
+    **old_names: bool,
 ) -> int:
     """Build the images in the setting image_builds, each on a locked base.
 
@@ -75,7 +75,7 @@ def command(
                 for order in orders:
                     try:
                         found[order.recipe.name] = _made(
-                            inventory, order, engine, destination, rebuild=rebuild or old_rebuild
+                            inventory, order, engine, destination, rebuild=rebuild or any(old_names.values())
                         )
                     except ExplainedError as error:
                         found[order.recipe.name] = error

@@ -16,6 +16,8 @@ from ...registry.images.test_build import BASE, NOTEBOOK
 from .played import lease_of_another
 
 RUN = lease_of_another()["run"]
+# What the example builds from a file beside the settings, which no cluster here has.
+FROM_FILE = ("requirements_file", "jupyterlab")
 # By the old name: how it is called, its exit code and what it says as under the new name, the new name.
 OLD = {
     "clusterctl unlock": (("unlock", RUN, "--yes"), 0, f"freed of {RUN}: gpu01", "clusterctl leases release"),
@@ -38,7 +40,7 @@ def built(listing, monkeypatch):
         raise ClusterctlError(f"rebuild: {rebuild}", code="images.build")
 
     for variables in listing["_meta"]["hostvars"].values():
-        variables["image_builds"] = [NOTEBOOK]
+        variables["image_builds"] = [{k: v for k, v in NOTEBOOK.items() if k not in FROM_FILE}]
     monkeypatch.setattr(scan, "forget_keys", lambda *_: False)  # asks ssh
     monkeypatch.setattr(build, "_made", refuse)
     monkeypatch.setattr(build, "_base", lambda *_: BASE)
@@ -55,6 +57,7 @@ def test_an_old_name_works_and_says_the_new_one(old, clusterctl, ansible, capsys
     told = capsys.readouterr()
     assert says in told.out + told.err
     assert "deprecated" in told.err
+    assert old.rpartition(" ")[2].strip("-") in told.err
     assert f"Use {new}." in told.err
     assert "deprecated" not in told.out
 
