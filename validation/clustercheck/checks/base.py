@@ -289,13 +289,9 @@ def _require_bounded(finding: Finding) -> Finding:
     if len(figures) > MAX_FIGURES:
         raise CannotReadError(f"{len(figures)} figures, at most {MAX_FIGURES} are read")
     for figure in figures:
-        texts = (
-            figure.metric,
-            figure.unit,
-            figure.method,
-            figure.label,
-            *map(str, figure.conditions.values()),
-        )
+        # Of conditions only texts are a node's own: lists are of the inventory's names, as many as there are.
+        conditions = [each for each in figure.conditions.values() if isinstance(each, str)]
+        texts = (figure.metric, figure.unit, figure.method, figure.label, *conditions)
         if max(map(len, texts)) > MAX_FIGURE_TEXT:
             raise CannotReadError(
                 f"the figure {one_line(figure.metric, 40)} is described at too great length"

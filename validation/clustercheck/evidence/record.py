@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from clustercheck.parse.bounded import Bounds, clean
-from clustercheck.parse.document import read_answer
+from clustercheck.parse.document import LARGEST, read_answer
 from clustercheck.parse.reading import CannotReadError
 
 WHAT = "the probe's record"
-LARGEST = 8 * 1024 * 1024  # of eight GPUs with a full kernel log it has about 1 MiB
-MAX_OUTPUT = 2 * 1024 * 1024  # nvidia-smi -q -x has some 10 kB a GPU, and as much for each MIG instance
+# As much as the probe keeps of a program: nvidia-smi -q -x has some 10 kB a GPU and a MIG instance, and with
+# accounting mode on also each process that ended, up to 4,000 a GPU.
+MAX_OUTPUT = 8 * 1024 * 1024
 MAX_ERRORS = 16 * 1024  # of a program: each lost GPU has a line there
 MAX_REASON = 300  # every check that needs the part repeats it
 BOUNDS = Bounds(

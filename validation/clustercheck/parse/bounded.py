@@ -64,7 +64,7 @@ def cut(document: Mapping[str, Any], *, text: int, characters: int) -> Mapping[s
 
     What is omitted is counted in a member of its own.
     """
-    room = _Room(characters)
+    room = _Room(characters, text)
     kept = {
         key: _cut(value, text, room) for key, value in document.items() if room.has_space_for(str(key), value)
     }
@@ -72,15 +72,15 @@ def cut(document: Mapping[str, Any], *, text: int, characters: int) -> Mapping[s
 
 
 class _Room:
-    """What is left of a number of characters."""
+    """What is left of a number of characters. Of a text at most ``text`` are kept."""
 
-    def __init__(self, characters: int) -> None:
-        self._left = characters
+    def __init__(self, characters: int, text: int) -> None:
+        self._left, self._text = characters, text
         self.omitted = 0
 
     def has_space_for(self, key: str, value: Any) -> bool:
         """Whether a value still fits; it is counted, by itself without what is inside it."""
-        self._left -= len(key) + (len(value) if isinstance(value, str) else 8)
+        self._left -= len(key) + (min(len(value), self._text) if isinstance(value, str) else 8)
         self.omitted += self._left < 0
         return self._left >= 0
 

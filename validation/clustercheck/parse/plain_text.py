@@ -30,14 +30,19 @@ def plain_text(text: str) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Plain text of at most ``limit`` characters: its start, and how many were omitted after it."""
-    cleaned = plain_text(text[: 4 * limit])
-    if len(text) <= limit or (len(text) <= 4 * limit and len(cleaned) <= limit):
-        return cleaned
-    note = f" [... {len(text) - limit} characters omitted]"
-    return cleaned[: max(0, limit - len(note))] + note
+    """Plain text of at most ``limit`` characters: its start, and about how many were omitted after it."""
+    return _start(plain_text(text[: 4 * limit]), max(0, len(text) - 4 * limit), limit)
 
 
 def one_line(text: str, limit: int = 300) -> str:
     """Plain text on one line, runs of white space as one space, shortened."""
-    return shortened(" ".join(plain_text(text[: 8 * limit]).split()), limit)
+    start = " ".join(plain_text(text[: 8 * limit]).split())
+    return _start(start, max(0, len(text) - 8 * limit), limit)
+
+
+def _start(cleaned: str, unread: int, limit: int) -> str:
+    """What fits of a text of which so many characters were not even read."""
+    if not unread and len(cleaned) <= limit:
+        return cleaned
+    note = f" [... {max(0, len(cleaned) - limit) + unread} characters omitted]"
+    return cleaned[: max(0, limit - len(note))] + note

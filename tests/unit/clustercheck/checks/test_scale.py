@@ -100,3 +100,10 @@ def test_who_failed_first_of_many_ranks_is_told_in_a_time_that_grows_with_them(c
 
     # Sorting is n log n.
     assert asked(256) <= 2.1 * asked(128)
+
+
+def test_no_bound_of_what_nodes_say_is_reached_by_a_healthy_large_cluster() -> None:
+    """Results of the group name each node; the names are the inventory's, as many as there are."""
+    results = judged(sample.healthy(200))
+    assert [r.because for r in results if r.because.startswith("cannot read")] == []
+    assert [r.check for r in results if "values omitted" in r.evidence] == []
