@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, ScalarNode
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
-from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
+from clusterctl.cluster.settings import exclusions, hosts, signatures, variables, yaml_nodes
 from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.suggestion import did_you_mean
@@ -53,12 +53,12 @@ def check(directory: ClusterDirectory) -> list[SettingsProblem]:
     for file, owner in _files(directory.group_vars, found):
         if readable and owner not in declared.groups:
             _stray(file, owner, "group", [*declared.groups, *KNOWN_GROUPS], found)
-        found.set_for_groups |= _variables(file, found, declared.hosts if readable else None)
+        found.set_for_groups |= _variables(file, directory.root, found, declared.hosts if readable else None)
     for file, owner in _files(directory.root / "host_vars", found):
         if readable and owner not in declared.hosts:
             _stray(file, owner, "host", list(declared.hosts), found)
         found.set_for_hosts.setdefault(owner, set()).update(
-            _variables(file, found, declared.hosts if readable else None)
+            _variables(file, directory.root, found, declared.hosts if readable else None)
         )
     if readable or (document.root is None and not document.problems):
         found.problems += _whole(directory, declared, found)
@@ -92,6 +92,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             checked.add(id(node))
             found.problems.extend(variables.check(directory.hosts_file, node))
             found.problems.extend(exclusions.check(directory.hosts_file, node, declared.hosts))
+            found.problems.extend(signatures.check(directory.hosts_file, node, directory.root))
 
     for node in declared.group_variables:
         once(node)
@@ -102,7 +103,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             found.set_for_hosts.setdefault(name, set()).update(variables.names(node))
 
 
-def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
+def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
     document = yaml_nodes.read(file)
     found.problems += document.problems
     found.encrypted |= document.encrypted
@@ -111,6 +112,7 @@ def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -
     try:
         found.problems += list(variables.check(file, document.root))
         found.problems += list(exclusions.check(file, document.root, known_hosts))
+        found.problems += list(signatures.check(file, document.root, root))
     except RecursionError:
         found.problems.append(at(file, document.root, "the file is nested too deep"))
     return variables.names(document.root)
