@@ -84,12 +84,12 @@ def _is_templated(node: Node) -> bool:
 
 
 def _plain(node: Node) -> Any:
-    """The values of a node; what is not text stays what YAML takes it for."""
+    """The values of a node. A policy has no others than text: a number stands for all else."""
     if isinstance(node, MappingNode):
         return {key.value: _plain(value) for key, value in entries(node)}
     if isinstance(node, SequenceNode):
         return [_plain(item) for item in node.value]
-    return node.value if node.tag == f"{TAG}str" else None
+    return node.value if node.tag == f"{TAG}str" else 0
 
 
 def _node_at(node: Node, path: tuple[str | int, ...]) -> Node:
