@@ -155,7 +155,9 @@ def _report(
     code = EXIT_CLUSTER_BAD if bad else EXIT_GOOD
     if as_json:
         for image in after.images:
-            console.emit({"type": "image", **image.model_dump(mode="json"), "size": image.size})
+            without = {"signatures"} if not image.signatures else None
+            record = image.model_dump(mode="json", exclude=without)
+            console.emit({"type": "image", **record, "size": image.size})
         for name, error in failures.items():
             console.emit({"type": "failure", "name": name, "code": error.code, "what": error.what})
         console.emit(

@@ -10,7 +10,7 @@ from yaml.nodes import MappingNode, ScalarNode
 
 from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
-from clusterctl.cluster.settings import exclusions, hosts, signatures, variables, yaml_nodes
+from clusterctl.cluster.settings import exclusions, hosts, variables, yaml_nodes
 from clusterctl.cluster.settings.options import catalogue
 from clusterctl.cluster.settings.problem import SettingsProblem, at
 from clusterctl.cluster.suggestion import did_you_mean
@@ -21,6 +21,7 @@ from clusterctl.errors import ClusterctlError
 EXTENSIONS = ("", ".yml", ".yaml", ".json")
 ADDRESS = ("ansible_host", "ansible_ssh_host")
 NEED_ADDRESS = (GPU_NODES, REGISTRY)
+SIGNATURES = {"images_signatures", "images_signatures_lookaside"}
 
 
 @dataclass
@@ -92,7 +93,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             checked.add(id(node))
             found.problems.extend(variables.check(directory.hosts_file, node))
             found.problems.extend(exclusions.check(directory.hosts_file, node, declared.hosts))
-            found.problems.extend(signatures.check(directory.hosts_file, node, directory.root))
+            found.problems.extend(_signatures(directory.hosts_file, node, directory.root))
 
     for node in declared.group_variables:
         once(node)
@@ -112,10 +113,17 @@ def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[st
     try:
         found.problems += list(variables.check(file, document.root))
         found.problems += list(exclusions.check(file, document.root, known_hosts))
-        found.problems += list(signatures.check(file, document.root, root))
+        found.problems += list(_signatures(file, document.root, root))
     except RecursionError:
         found.problems.append(at(file, document.root, "the file is nested too deep"))
     return variables.names(document.root)
+
+
+def _signatures(file: Path, node: MappingNode, root: Path) -> Iterator[SettingsProblem]:
+    if SIGNATURES & variables.names(node):
+        from clusterctl.cluster.settings import signatures  # noqa: PLC0415 - 100 ms that others do not need
+
+        yield from signatures.check(file, node, root)
 
 
 def _files(folder: Path, found: _Found) -> Iterator[tuple[Path, str]]:

@@ -50,7 +50,7 @@ class SignedImage:
 
 
 @dataclass
-class _Image:
+class _CheckedImage:
     """An image whose signatures are asked for, and what was found so far."""
 
     locked: LockedImage
@@ -105,24 +105,25 @@ class SignatureChecker:
 
         Of GPG the kind is compared alone: which fingerprint a keyring has, only gpgv says.
         """
+        recorded = [one for one in image.signatures if one.signed in (image.digest, image.index)]
         for requirement in self._requirements(image):
             if isinstance(requirement, Reject):
                 return False
-            if isinstance(requirement, SignedBy) and not any(s.kind == "gpg" for s in image.signatures):
+            if isinstance(requirement, SignedBy) and not any(one.kind == "gpg" for one in recorded):
                 return False
             if isinstance(requirement, SigstoreSigned):
                 known = {key.fingerprint for key in self._cosign_keys(requirement)}
-                if not any(one.kind == "cosign" and one.key in known for one in image.signatures):
+                if not any(one.kind == "cosign" and one.key in known for one in recorded):
                     return False
         return True
 
     def check(self, image: LockedImage, registry: Registry, repository: str) -> SignedImage:
         """Verify what the policy demands of the image, with the signatures that a registry has of it.
 
-        Raises ClusterctlError (``images.signature``, ``images.signature-key``, ``images.signature-program``)
-        and what registries do.
+        Raises ClusterctlError (``images.signature``, also with ``-key``, ``-location`` and ``-program``;
+        ``settings.signatures``) and what registries do.
         """
-        wanted = _Image(image, parse(image.source), registry, repository)
+        wanted = _CheckedImage(image, parse(image.source), registry, repository)
         found: dict[tuple[str, str], LockedSignature] = {}
         for requirement in self._requirements(image):
             if isinstance(requirement, Reject):
@@ -155,7 +156,7 @@ class SignatureChecker:
         tag = source.tag or ("" if source.digest else "latest")
         return self._policy.requirements(source.registry, source.repository, tag, source.digest)
 
-    def _first(self, requirement: KeyRequirement, image: _Image) -> LockedSignature:
+    def _first(self, requirement: KeyRequirement, image: _CheckedImage) -> LockedSignature:
         """The first signature that meets the requirement. Raises ClusterctlError (``images.signature``)."""
         image.reasons.clear()
         for digest in image.digests():
@@ -171,7 +172,7 @@ class SignatureChecker:
         raise _refusal(image.locked, because, _key_names(requirement))
 
     def _by_cosign(
-        self, requirement: SigstoreSigned, image: _Image, digest: str
+        self, requirement: SigstoreSigned, image: _CheckedImage, digest: str
     ) -> Iterator[LockedSignature]:
         try:
             artifact = image.artifact(digest)
@@ -188,7 +189,7 @@ class SignatureChecker:
         except RefusedSignatureError as error:
             image.reasons.append(f"its cosign signature {error}")
 
-    def _by_gpg(self, requirement: SignedBy, image: _Image, digest: str) -> Iterator[LockedSignature]:
+    def _by_gpg(self, requirement: SignedBy, image: _CheckedImage, digest: str) -> Iterator[LockedSignature]:
         keyring = b"".join(self._keyrings(requirement))
         try:
             for content in self._lookaside(image.source, image.registry, digest):
@@ -209,7 +210,7 @@ class SignatureChecker:
         if not base:
             raise ClusterctlError(
                 f"nothing says where GPG signatures of {source.registry}/{source.repository} lie",
-                code="images.signature-location",
+                code=signature_policy.CODE,
                 where=signature_lookaside.NAME,
                 hint=f'For example: {signature_lookaside.NAME}: {{"{source.registry}": "https://..."}}',
             )

@@ -31,29 +31,29 @@ class RefusedSignatureError(Exception):
     """Why a signature does not count: a part of a sentence that starts with the signature."""
 
 
-class _Strict(BaseModel):
+class _StrictClaim(BaseModel):
     # What is not known may restrict what the signature is good for.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class _Image(_Strict):
+class _ClaimedImage(_StrictClaim):
     digest: str = Field(alias="docker-manifest-digest", max_length=100)
 
 
-class _Identity(_Strict):
+class _ClaimedIdentity(_StrictClaim):
     reference: str = Field(alias="docker-reference", max_length=1024)
 
 
-class _Critical(_Strict):
+class _CriticalClaim(_StrictClaim):
     type: Literal["cosign container image signature", "atomic container signature"]
-    image: _Image
-    identity: _Identity
+    image: _ClaimedImage
+    identity: _ClaimedIdentity
 
 
-class Claim(_Strict):
+class Claim(_StrictClaim):
     """The signed document."""
 
-    critical: _Critical
+    critical: _CriticalClaim
     optional: dict[str, Any] | None = None
 
     @property

@@ -60,15 +60,15 @@ class CosignSignature:
     text: str
 
 
-class _Layer(BaseModel):
+class _SignatureLayer(BaseModel):
     mediaType: Annotated[str, StringConstraints(max_length=255)] = ""
     digest: str
     size: int
     annotations: dict[str, str] | None = None
 
 
-class _Artifact(BaseModel):
-    layers: Annotated[tuple[_Layer, ...], Field(max_length=1000)]
+class _SignatureArtifact(BaseModel):
+    layers: Annotated[tuple[_SignatureLayer, ...], Field(max_length=1000)]
 
 
 def read_key(pem: bytes) -> CosignKey:
@@ -115,7 +115,7 @@ def find_artifact(registry: Registry, repository: str, digest: str) -> Manifest 
 def read_signatures(artifact: Manifest) -> Iterator[CosignSignature]:
     """Each signature by a key. Raises RefusedSignatureError for an artifact that holds none."""
     try:
-        layers = _Artifact.model_validate(json.loads(artifact.raw)).layers
+        layers = _SignatureArtifact.model_validate(json.loads(artifact.raw)).layers
     except (ValidationError, ValueError, RecursionError):
         raise RefusedSignatureError("is in an artifact that cannot be read") from None
     payloads = [(layer, layer.annotations or {}) for layer in layers if layer.mediaType == PAYLOAD]

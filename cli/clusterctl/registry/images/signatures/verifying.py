@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from clusterctl.cluster import signature_policy
 from clusterctl.cluster.lock import LockedImage
 from clusterctl.errors import ClusterctlError, ExplainedError
 from clusterctl.parallel import parallel_map
@@ -60,7 +61,8 @@ def verify_signatures(
     )
     failures = {name: one for name, one in found.items() if isinstance(one, ExplainedError)}
     for error in failures.values():
-        if error.code.startswith(f"{CODE}-") and not isinstance(error, RegistryError):
+        ours = error.code.startswith((f"{CODE}-", signature_policy.CODE))
+        if ours and not isinstance(error, RegistryError):
             raise error
     refused = [error for error in failures.values() if error.code == CODE]
     if refused:

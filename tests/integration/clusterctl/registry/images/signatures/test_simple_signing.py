@@ -121,7 +121,7 @@ def in_text(signer: GpgHome) -> bytes:
         (lambda signer: signer.sign("stranger", MINE), "is by a key that the policy does not name"),
         (changed, "does not fit its content"),
         (by_two, "is by a key that the policy does not name"),
-        (two_messages, "is not one good signature of one message|not a signed OpenPGP message"),
+        (two_messages, "is not one good signature|not a signed OpenPGP message|not fit"),
         (lambda signer: signer.sign("vendor", b" " * (8 << 20)), "more than 65536 bytes of content"),
         (lambda signer: signer.run("--store", stdin=MINE), "is not a signed OpenPGP message"),
         (detached, "not one good signature|not a signed OpenPGP message|cannot be checked"),

@@ -276,6 +276,9 @@ def test_a_record_counts_while_the_policy_names_its_key(tmp_path: Path, registry
     assert by_key(tmp_path, public_pem(cosign_key())).is_recorded(locked)
     assert not by_key(tmp_path, public_pem(cosign_key("P-256", 2))).is_recorded(locked)
     assert not by_key(tmp_path, public_pem(cosign_key())).is_recorded(image_at(registry.host))
+    # Of another build of the image the record says nothing.
+    rebuilt = image_at(registry.host, digest=OTHER, signatures=signatures)
+    assert not by_key(tmp_path, public_pem(cosign_key())).is_recorded(rebuilt)
     assert not checker_of(tmp_path, {"default": [{"type": "reject"}]}).is_recorded(locked)
 
 
@@ -307,4 +310,4 @@ def test_gpg_signatures_need_a_place_to_be_found(tmp_path: Path, registry: Memor
     (tmp_path / "key.asc").write_bytes(b"\x99rest")
     wanted = {"type": "signedBy", "keyType": "GPGKeys", "keyPath": "key.asc"}
     error = refusal(checker_of(tmp_path, {"default": [wanted]}), registry)
-    assert (error.code, error.where) == ("images.signature-location", "images_signatures_lookaside")
+    assert (error.code, error.where) == ("settings.signatures", "images_signatures_lookaside")
