@@ -106,7 +106,7 @@ def _get(client: httpx.Client, url: httpx.URL, what: str) -> httpx.Response:
     for _ in range(MAX_REDIRECTS + 1):
         with client.stream("GET", asked) as response:
             if response.has_redirect_location:
-                asked = asked.join(errors.place(response.headers["location"], url.host))
+                asked = _target(asked, response.headers["location"], what)
                 if asked.scheme != "https" and (asked.scheme, asked.host) != (url.scheme, url.host):
                     raise _failed(url, what, "it sends us to a place without TLS")
                 continue
@@ -120,6 +120,13 @@ def _get(client: httpx.Client, url: httpx.URL, what: str) -> httpx.Response:
             after = {name: response.headers[name] for name in ("retry-after",) if name in response.headers}
             return httpx.Response(response.status_code, headers=after, content=bytes(content))
     raise _failed(url, what, f"it redirects more than {MAX_REDIRECTS} times")
+
+
+def _target(url: httpx.URL, location: str, what: str) -> httpx.URL:
+    try:
+        return url.join(location)
+    except httpx.InvalidURL:
+        raise _failed(url, what, "it sends us to a place that is none") from None
 
 
 def _failed(url: httpx.URL, what: str, because: str) -> RegistryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -248,11 +249,12 @@ def test_signatures_come_from_a_web_server_within_bounds(
             (200, "more than 131072 bytes"),
             (f"{first}?", "redirects more than 3 times"),
             ("http://192.0.2.1/signature", "a place without TLS"),
+            ("http://127.0.0.1:port/", "a place that is none|no whole answer"),
             (503, "fails with 503"),
         ):
             answers[first] = answer
             asked.clear()
-            assert said in refusal(found)
+            assert re.search(said, refusal(found))
             assert len(asked) <= 4
         asked.clear()
         answers |= {first: "/moved", "/moved": signer.sign("vendor", MINE)}
