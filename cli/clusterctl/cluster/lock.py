@@ -33,6 +33,20 @@ class LockedBlob(Record):
     size: Annotated[int, Field(ge=0)]
 
 
+class LockedSignature(Record):
+    """A signature that the policy demanded, as it was verified.
+
+    ``key`` is the SHA-256 of a cosign key, or the fingerprint of a GPG key; ``signed`` the manifest, the
+    image's or that of its list; ``payload`` the digest of what the signer wrote.
+    """
+
+    kind: Literal["cosign", "gpg"]
+    key: Annotated[str, StringConstraints(pattern=r"^(sha256:[0-9a-f]{64}|[0-9A-F]{40}|[0-9A-F]{64})$")]
+    signed: Digest
+    payload: Digest
+    at: Annotated[str, StringConstraints(pattern=r"^[0-9T:Z-]{1,30}$")]
+
+
 class LockedImage(Record):
     """One image. ``digest`` is what is copied and pulled; ``index`` the upstream's list that it was found in.
 
@@ -55,6 +69,7 @@ class LockedImage(Record):
     minimum_driver: str = ""
     drivers: tuple[tuple[str, str], ...] = ()
     minimum_driver_from: str = ""
+    signatures: tuple[LockedSignature, ...] = ()
 
     @property
     def size(self) -> int:
@@ -162,6 +177,7 @@ def _plain(image: dict[str, Any]) -> dict[str, Any]:
     lines = {
         "config": _FlowMapping(image["config"]),
         "layers": [_FlowMapping(layer) for layer in image["layers"]],
+        "signatures": [_FlowMapping(signature) for signature in image.get("signatures", [])],
     }
     return {key: lines.get(key, value) for key, value in image.items()}
 

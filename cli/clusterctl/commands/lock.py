@@ -26,6 +26,7 @@ from clusterctl.registry.images.declared import (
 )
 from clusterctl.registry.images.registries import Sources
 from clusterctl.registry.images.resolve import resolve
+from clusterctl.registry.images.signatures.checking import SignatureChecker, checker
 from clusterctl.registry.oci.retry import RetryPolicy
 
 PARALLEL_IMAGES = 8
@@ -47,7 +48,8 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
 
     With layers and their sizes, CUDA, and the oldest driver that runs it. A locked image changes only with
     --upgrade, or when its settings change; --check resolves all tags again. An image that the nodes' driver
-    cannot run is named, with exit code 1, and is not mirrored.
+    cannot run is named, with exit code 1, and is not mirrored. Where images_signatures demands a signature,
+    it is verified, and the lock records it.
     """
     inventory = opened(named)
     declared, driver = declared_images(inventory), nodes_driver(inventory)
@@ -64,24 +66,31 @@ def command(named: Path | None, *, names: tuple[str, ...], upgrade: bool, check:
         for image in declared
         if not image.built and _is_asked(image, before, names, refresh=upgrade or check)
     ]
-    retry = RetryPolicy()
+    retry, signatures = RetryPolicy(), checker(inventory)
+    unsigned = [
+        image for image in declared if image not in unresolved and _lacks_signature(image, before, signatures)
+    ]
+    unresolved += unsigned
+
+    def resolved(image: DeclaredImage) -> LockedImage | ExplainedError:
+        kept = before.image(image.name)
+        return _resolved(image, sources, signatures, kept, resolve_tag=image not in unsigned)
+
     with Sources(inventory, retry) as sources:
-        found = parallel_map(
-            lambda image: _resolved(image, sources), unresolved, limit=PARALLEL_IMAGES, stop=retry.stop
-        )
-    resolved = {one.name: one for one in found if isinstance(one, LockedImage)}
+        found = parallel_map(resolved, unresolved, limit=PARALLEL_IMAGES, stop=retry.stop)
+    locked = {one.name: one for one in found if isinstance(one, LockedImage)}
     failures = {
         image.name: one
         for image, one in zip(unresolved, found, strict=True)
         if isinstance(one, ExplainedError)
     }
     if check or failures:
-        after = _merged(declared, driver, resolved, before)
+        after = _merged(declared, driver, locked, before)
     else:
         with mutex.held(inventory.directory, "lock"):
             # Asking took a while: what a build or another lock wrote meanwhile stays.
             before = lock_file.read(inventory.directory) or Lock()
-            after = _merged(declared, driver, resolved, before)
+            after = _merged(declared, driver, locked, before)
             if after != before:
                 lock_file.write(inventory.directory, after)
     code = _report(before, after, failures, check=check, as_json=as_json)
@@ -110,9 +119,29 @@ def _kept(image: DeclaredImage, before: Lock) -> LockedImage | None:
     return None if locked and image.built and not gate.is_of(locked, image) else locked
 
 
-def _resolved(image: DeclaredImage, sources: Sources) -> LockedImage | ExplainedError:
+def _lacks_signature(image: DeclaredImage, before: Lock, signatures: SignatureChecker | None) -> bool:
+    """Whether a locked image has no signature in the lock that the policy demands: it was locked without."""
+    locked = before.image(image.name)
+    return signatures is not None and locked is not None and not signatures.is_recorded(locked)
+
+
+def _resolved(
+    image: DeclaredImage,
+    sources: Sources,
+    signatures: SignatureChecker | None,
+    kept: LockedImage | None,
+    *,
+    resolve_tag: bool,
+) -> LockedImage | ExplainedError:
+    """The image as its source has it now, or as it is locked, with the signatures that a policy demands."""
     try:
-        return resolve(image, sources.at(image.source))
+        registry = sources.at(image.source)
+        found = kept if kept is not None and not resolve_tag else resolve(image, registry)
+        if signatures is None:
+            return found
+        known = found.model_copy(update={"signatures": kept.signatures if kept else ()})
+        signed = signatures.check(known, registry, image.source.repository)
+        return found.model_copy(update={"signatures": signed.signatures})
     except ExplainedError as error:
         return error
 
@@ -126,7 +155,9 @@ def _report(
     code = EXIT_CLUSTER_BAD if bad else EXIT_GOOD
     if as_json:
         for image in after.images:
-            console.emit({"type": "image", **image.model_dump(mode="json"), "size": image.size})
+            without = {"signatures"} if not image.signatures else None
+            record = image.model_dump(mode="json", exclude=without)
+            console.emit({"type": "image", **record, "size": image.size})
         for name, error in failures.items():
             console.emit({"type": "failure", "name": name, "code": error.code, "what": error.what})
         console.emit(
@@ -161,6 +192,9 @@ def _changes(before: Lock, after: Lock) -> list[str]:
             found.append(f"{image.name}: {image.source} is {image.digest} ({image.size / 1e9:.2f} GB)")
         elif old.digest != image.digest:
             found.append(f"{image.name}: {image.source} was {old.digest}, is {image.digest}")
+        elif old.signatures != image.signatures:
+            keys = ", ".join(f"{one.kind} {one.key}" for one in image.signatures)
+            found.append(f"{image.name}: signed by {keys or 'none'}")
         elif old != image:
             found.append(f"{image.name}: described otherwise")
     found += [f"{old.name}: taken out" for old in before.images if after.image(old.name) is None]

@@ -25,6 +25,7 @@ EXTENSIONS = ("", ".yml", ".yaml", ".json")
 MAX_FILES = 10_000  # below one directory of group_vars or host_vars
 ADDRESS = ("ansible_host", "ansible_ssh_host")
 NEED_ADDRESS = (GPU_NODES, REGISTRY)
+SIGNATURES = {"images_signatures", "images_signatures_lookaside"}
 
 
 @dataclass
@@ -57,12 +58,12 @@ def check(directory: ClusterDirectory) -> list[SettingsProblem]:
     for file, owner in _files(directory.group_vars, found):
         if readable and owner not in declared.groups:
             _stray(file, owner, "group", [*declared.groups, *KNOWN_GROUPS], found)
-        found.set_for_groups |= _variables(file, found, declared.hosts if readable else None)
+        found.set_for_groups |= _variables(file, directory.root, found, declared.hosts if readable else None)
     for file, owner in _files(directory.root / "host_vars", found):
         if readable and owner not in declared.hosts:
             _stray(file, owner, "host", list(declared.hosts), found)
         found.set_for_hosts.setdefault(owner, set()).update(
-            _variables(file, found, declared.hosts if readable else None)
+            _variables(file, directory.root, found, declared.hosts if readable else None)
         )
     if readable or (document.root is None and not document.problems):
         found.problems += _whole(directory, declared, found)
@@ -97,6 +98,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             found.problems += _first(
                 variables.check(directory.hosts_file, node),
                 exclusions.check(directory.hosts_file, node, declared.hosts),
+                _signatures(directory.hosts_file, node, directory.root),
             )
 
     for node in declared.group_variables:
@@ -108,7 +110,7 @@ def _inline(directory: ClusterDirectory, declared: hosts.DeclaredHosts, found: _
             found.set_for_hosts.setdefault(name, set()).update(variables.names(node))
 
 
-def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
+def _variables(file: Path, root: Path, found: _Found, known_hosts: Collection[str] | None) -> set[str]:
     document = yaml_nodes.read(file)
     found.problems += document.problems
     found.encrypted |= document.encrypted
@@ -116,7 +118,9 @@ def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -
         return set()
     try:
         found.problems += _first(
-            variables.check(file, document.root), exclusions.check(file, document.root, known_hosts)
+            variables.check(file, document.root),
+            exclusions.check(file, document.root, known_hosts),
+            _signatures(file, document.root, root),
         )
     except RecursionError:
         found.problems.append(at(file, document.root, "the file is nested too deep"))
@@ -126,6 +130,13 @@ def _variables(file: Path, found: _Found, known_hosts: Collection[str] | None) -
 def _first(*problems: Iterable[SettingsProblem]) -> Iterator[SettingsProblem]:
     """As many as a person reads: to find the nearest name for one that is unknown takes a millisecond."""
     return itertools.islice(itertools.chain(*problems), MAX_PROBLEMS)
+
+
+def _signatures(file: Path, node: MappingNode, root: Path) -> Iterator[SettingsProblem]:
+    if SIGNATURES & variables.names(node):
+        from clusterctl.cluster.settings import signatures  # noqa: PLC0415 - 100 ms that others do not need
+
+        yield from signatures.check(file, node, root)
 
 
 def _files(folder: Path, found: _Found) -> Iterator[tuple[Path, str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.text import Text
@@ -15,13 +15,23 @@ from clusterctl import console
 from clusterctl.cluster.inventory import Inventory
 from clusterctl.commands.images import options
 from clusterctl.engine.wording import counted, elapsed
-from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
+from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError, ExplainedError
 from clusterctl.live_area import LiveArea
 from clusterctl.registry.images import mirrored
-from clusterctl.registry.images.mirror import MirrorPlan, Origin, PlannedImage, TransferProgress, run_plan
+from clusterctl.registry.images.mirror import (
+    MirrorPlan,
+    Opened,
+    Origin,
+    PlannedImage,
+    TransferProgress,
+    run_plan,
+)
 from clusterctl.registry.images.mirrored import Brought
 from clusterctl.registry.images.outcome import TransferOutcome, TransferState, exit_code, looked_at
 from clusterctl.registry.images.registries import Destination
+from clusterctl.registry.images.signatures import artifact, cosign
+from clusterctl.registry.images.signatures.claim import RefusedSignatureError
+from clusterctl.registry.oci.manifest import Manifest
 from clusterctl.rollout import tables
 from clusterctl.runs.store import now
 from clusterctl.runs.syslog import anchored_store
@@ -39,12 +49,14 @@ class TransferJob:
     stop: threading.Event
     jobs: int
     show: bool
+    artifacts: Mapping[str, Manifest] = field(default_factory=dict)
+    sources: Opened | None = None
     began: float = field(default_factory=time.monotonic)
 
     def done(self) -> list[TransferOutcome]:
         """Bring them; what is brought is remembered before its first manifest is there."""
         with _shown(self.plan, live=self.show and console.is_live()) as tick:
-            return run_plan(
+            outcomes = run_plan(
                 self.plan,
                 self.origin,
                 self.destination.registry,
@@ -53,6 +65,29 @@ class TransferJob:
                 on_tick=tick,
                 on_writing=self._remember,
             )
+
+        return [self._with_signatures(outcome) for outcome in outcomes]
+
+    def _with_signatures(self, outcome: TransferOutcome) -> TransferOutcome:
+        """Bring the signatures of an image that is there now, so that nodes and their registry find them."""
+        image, found = outcome.image, self.artifacts.get(outcome.image.name)
+        if found is None or self.sources is None or outcome.error is not None:
+            return outcome
+        registry, name = self.destination.registry, self.destination.name
+        try:
+            there = cosign.find_artifact(registry, image.target, image.digest)
+            if there is None or (there.digest != found.digest and artifact.is_part(there, of=found)):
+                mirrored.remember_signature(
+                    self.inventory.directory, name, image.target, image.digest, found.digest
+                )
+                artifact.bring(found, image, self.sources(image), registry)
+            elif not artifact.is_part(found, of=there):
+                console.say(f"{image.name}: {name} has other signatures of it, which were left as they are")
+        except RefusedSignatureError as error:
+            console.say(f"{image.name}: {name} has a signature of it that {error}; it was left as it is")
+        except ExplainedError as error:
+            return replace(outcome, state=TransferState.FAILED, error=error)
+        return outcome
 
     def _remember(self, wanted: PlannedImage) -> None:
         image, digests = wanted.image, tuple(manifest.digest for manifest in wanted.manifests)

@@ -27,6 +27,8 @@ from clusterctl.registry.images.declared import asked_host, nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.outcome import exit_code
 from clusterctl.registry.images.registries import Sources, writable
+from clusterctl.registry.images.signatures.checking import checker
+from clusterctl.registry.images.signatures.verifying import verify_signatures
 from clusterctl.registry.images.trees import Tree
 from clusterctl.registry.images.unbundling import BundleOrigin, check, put_files
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -106,6 +108,9 @@ def create(
     )
     wanted = _packages(inventory, apt_sources, packages)
     with options.stoppable() as stop, Sources(inventory, RetryPolicy(stop=stop)) as sources:
+        if (signatures := checker(inventory)) is not None:
+            for error in verify_signatures(signatures, images, sources.of, stop).failures.values():
+                raise error
         bundler = Bundler(directory, sources.of, stop, jobs)
         with bundler.spool.held():
             if wanted is not None:
@@ -259,7 +264,7 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
     """The bundle's lock, if it is this cluster's, or if this cluster has none yet.
 
     It is written only where it is that of the settings, and its images run on the nodes. Raises
-    ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``).
+    ClusterctlError (``images.bundle-lock``, ``images.stale-lock``, ``images.driver``, ``images.signature``).
     """
     file = lock_file.path(inventory.directory)
     carried = lock_file.parse(bundle.lock, Path("the bundle's lock"))
@@ -271,6 +276,8 @@ def _accepted(inventory: Inventory, bundle: Bundle) -> Lock:
             where=str(file),
             hint="Move the file away to take the bundle's, or make the bundle again from this one.",
         )
+    if (signatures := checker(inventory)) is not None:
+        signatures.require_recorded(carried.images, trusted=ours is not None)
     gate.require_driver(carried.images, nodes_driver(inventory))
     if ours is None:
         hint = "Take the settings of the cluster that made the bundle; no lock was written here."

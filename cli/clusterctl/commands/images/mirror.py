@@ -15,6 +15,8 @@ from clusterctl.registry.images import gate
 from clusterctl.registry.images.declared import nodes_driver
 from clusterctl.registry.images.mirror import survey
 from clusterctl.registry.images.registries import Sources, writable
+from clusterctl.registry.images.signatures.checking import checker
+from clusterctl.registry.images.signatures.verifying import VerifiedImages, verify_signatures
 from clusterctl.registry.images.spool import Spool
 from clusterctl.registry.images.upstream import Upstream
 from clusterctl.registry.oci.retry import RetryPolicy
@@ -50,7 +52,8 @@ def command(
     Existing blobs are not sent again, a blob of several images is copied once, and an interrupted transfer
     is resumed. A blob that the registry has lost is copied again. If an image fails, the others are still
     copied; the exit code is 1 then, or 2 if all failures were refused logins. Images that the nodes' driver
-    cannot run are refused before anything is copied.
+    cannot run are refused before anything is copied, and so are all images if one is not signed as
+    images_signatures demands.
     """
     inventory = opened(named)
     images = gate.locked_images(inventory, names)
@@ -64,12 +67,20 @@ def command(
         writable(inventory, passwords, to, RetryPolicy(stop=stop)) as destination,
     ):
         origin = Upstream(sources.of, place)
-        plan = survey(images, origin, destination.registry, jobs, deep=deep)
+        signatures = checker(inventory)
+        verified = (
+            VerifiedImages()
+            if signatures is None
+            else verify_signatures(signatures, images, sources.of, stop)
+        )
+        plan = survey(images, origin, destination.registry, jobs, deep=deep, failures=verified.failures)
         if check:
             return bringing.planned(plan, destination, as_json=as_json)
         place.room_for(plan.to_fetch, jobs, kept=False)
         bringing.require_room(plan, destination)
         job = bringing.TransferJob(
-            "mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json
-        )
+            "mirror", inventory, plan, origin, destination, stop, jobs, show=not as_json,
+            artifacts={name: one.artifact for name, one in verified.signed.items() if one.artifact},
+            sources=sources.of,
+        )  # fmt: skip
         return bringing.bring(job, as_json=as_json)

@@ -104,14 +104,23 @@ class TransferProgress:
 
 
 def survey(
-    images: Sequence[LockedImage], origin: Origin, destination: Registry, jobs: int, *, deep: bool = False
+    images: Sequence[LockedImage],
+    origin: Origin,
+    destination: Registry,
+    jobs: int,
+    *,
+    deep: bool = False,
+    failures: Mapping[str, ExplainedError] | None = None,
 ) -> MirrorPlan:
     """Ask origin and destination what there is, and what is missing. Moves nothing.
 
-    A registry continues naming what its storage has lost: blobs are asked for, too, and with ``deep`` read.
+    ``failures`` has the images that must not be copied, by name, and why. A registry continues naming what
+    its storage has lost: blobs are asked for, too, and with ``deep`` read.
     """
     stop = destination.retry.stop
     looked = parallel_map(lambda image: _looked(image, origin, destination), images, limit=jobs, stop=stop)
+    for one in looked:
+        one.error = (failures or {}).get(one.image.name) or one.error
     pairs = dict.fromkeys((one.image.target, digest) for one in looked for digest in one.blobs)
     there = parallel_map(lambda pair: _has(destination, *pair), pairs, limit=jobs, stop=stop)
     has = dict(zip(pairs, there, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -18,7 +18,10 @@ from clusterctl.errors import ClusterctlError
 
 @dataclass(frozen=True)
 class Brought:
-    """One image that was brought into a registry, or had started to be: ``manifests``, children first."""
+    """One image that was brought into a registry, or had started to be: ``manifests``, children first.
+
+    ``signature`` is the artifact with its signatures, where that was brought, too.
+    """
 
     registry: str
     repository: str
@@ -27,6 +30,7 @@ class Brought:
     tag: str
     at: str
     manifests: tuple[str, ...] = ()
+    signature: str = ""
 
 
 _FORM: TypeAdapter[tuple[Brought, ...]] = TypeAdapter(tuple[Brought, ...])
@@ -64,8 +68,30 @@ def remember(directory: ClusterDirectory, new: Brought) -> None:
         path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(directory):
         known = {(one.registry, one.repository, one.digest): one for one in brought(directory)}
-        known[new.registry, new.repository, new.digest] = new
+        before = known.get((new.registry, new.repository, new.digest), new)
+        known[new.registry, new.repository, new.digest] = replace(new, signature=before.signature)
         _write(directory, list(known.values()))
+
+
+def remember_signature(
+    directory: ClusterDirectory, registry: str, repository: str, digest: str, signature: str
+) -> None:
+    """Write down the artifact that is about to be brought to an image, if we brought that.
+
+    Raises ClusterctlError (``images.record-unreadable``, ``cluster.state-not-writable``).
+    """
+    with state_access():
+        path(directory).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(directory):
+        before = brought(directory)
+        known = [
+            replace(one, signature=signature)
+            if (one.registry, one.repository, one.digest) == (registry, repository, digest)
+            else one
+            for one in before
+        ]
+        if known != before:
+            _write(directory, known)
 
 
 def forget(directory: ClusterDirectory, gone: Sequence[Brought]) -> None:
@@ -75,4 +101,8 @@ def forget(directory: ClusterDirectory, gone: Sequence[Brought]) -> None:
 
 
 def _write(directory: ClusterDirectory, entries: Sequence[Brought]) -> None:
-    replace_file(path(directory), json.dumps([asdict(one) for one in entries], indent=1) + "\n")
+    records = [asdict(one) for one in entries]
+    for record in records:
+        if not record["signature"]:
+            del record["signature"]
+    replace_file(path(directory), json.dumps(records, indent=1) + "\n")

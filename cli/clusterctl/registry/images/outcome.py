@@ -23,17 +23,21 @@ class TransferState(StrEnum):
 
 BAD = (TransferState.MISSING, TransferState.FAILED)
 # What says that the bytes are wrong or absent; anything else says that nobody could look.
-WRONG = ("images.corrupt", "images.not-found", "images.manifest", "images.tag-moved")
+WRONG = ("images.corrupt", "images.not-found", "images.manifest", "images.tag-moved", "images.signature")
 
 
 @dataclass(frozen=True)
 class TransferOutcome:
-    """One image at the end of a command. ``moved`` are bytes that came from the source for it."""
+    """One image at the end of a command. ``moved`` are bytes that came from the source for it.
+
+    ``signature`` is the state of its signatures, where a policy demands any.
+    """
 
     image: LockedImage
     state: TransferState
     error: ExplainedError | None = None
     moved: int = 0
+    signature: str = ""
 
     def as_record(self) -> dict[str, Any]:
         """For --json and the run's summary."""
@@ -48,6 +52,8 @@ class TransferOutcome:
             "state": self.state.value,
             "moved": self.moved,
         }
+        if self.signature:
+            record["signature"] = self.signature
         if self.error is not None:
             error = self.error
             record |= {"code": error.code, "what": error.what, "where": error.where, "hint": error.hint}

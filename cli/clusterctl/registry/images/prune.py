@@ -68,6 +68,7 @@ def _one(
         # Of a list that was interrupted the top is missing: the record knows what it would have listed.
         found = [manifest.digest for manifest in _closure(registry, image.repository, image.digest)]
         found = found or list(image.manifests)
+        found += [image.signature] if image.signature else []
     except ExplainedError as error:
         return Pruning(image, error=error)
     return Pruning(image, [digest for digest in reversed(found) if digest not in staying[image.repository]])

@@ -1,0 +1,1 @@
+"""Signatures of images: found, verified against the site's policy, and brought along."""

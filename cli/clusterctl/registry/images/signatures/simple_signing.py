@@ -1,0 +1,118 @@
+"""GPG simple signing: a signed OpenPGP message with the claim, verified by gpgv with the policy's keys alone.
+
+https://github.com/containers/image/blob/main/docs/containers-signature.5.md
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from clusterctl.cluster.captured import OutputTooLongError, run_captured
+from clusterctl.cluster.signature_keys import UnusableKeyError
+from clusterctl.errors import ClusterctlError
+from clusterctl.registry.images.signatures.claim import MAX_CLAIM_BYTES, RefusedSignatureError
+
+PROGRAM = "gpgv"
+TIMEOUT_S = 30.0
+# Beyond it even a claim of the largest size is not what was signed.
+MAX_SIGNATURE_BYTES = 2 * MAX_CLAIM_BYTES
+_BLOCK = re.compile(
+    rb"-----BEGIN PGP PUBLIC KEY BLOCK-----\r?\n(?:[^\n]+\n)*?\r?\n([A-Za-z0-9+/=\s]*?)"
+    rb"(?:\r?\n=[A-Za-z0-9+/]{4})?\r?\n-----END PGP PUBLIC KEY BLOCK-----"
+)
+_STATUS = re.compile(r"^\[GNUPG:\] ([A-Z_]+)(?: (.*))?$", re.MULTILINE)
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}|[0-9A-F]{64}")
+# https://github.com/gpg/gnupg/blob/master/doc/DETAILS#format-of-the-status-fd-output
+_REFUSALS = {
+    "BADSIG": "does not fit its content",
+    "EXPSIG": "has expired",
+    "EXPKEYSIG": "is by a key that has expired",
+    "REVKEYSIG": "is by a key that was revoked",
+    "NO_PUBKEY": "is by a key that the policy does not name",
+    "ERRSIG": "cannot be checked by gpgv",
+    "NODATA": "is not a signed OpenPGP message",
+}
+
+
+@dataclass(frozen=True)
+class SignedMessage:
+    """The content of a message that was verified, and the fingerprint of the primary key that signed it."""
+
+    content: bytes
+    fingerprint: str
+
+
+def read_keyring(content: bytes) -> bytes:
+    """OpenPGP public keys in the binary form that gpgv reads. Raises UnusableKeyError."""
+    if b"-----BEGIN PGP" not in content:
+        return content
+    blocks = [b"".join(block.split()) for block in _BLOCK.findall(content)]
+    try:
+        found = [base64.b64decode(block, validate=True) for block in blocks]
+    except ValueError:
+        found = []
+    if not found:
+        raise UnusableKeyError("is not an OpenPGP public key that can be read")
+    return b"".join(found)
+
+
+def verify_message(signature: bytes, keyring: bytes) -> SignedMessage:
+    """Verify a signed message with the keys of a keyring and no others.
+
+    Raises RefusedSignatureError, and ClusterctlError (``images.signature-program``) where gpgv is missing.
+    """
+    # Text would be a clear-signed message, and a detached signature has no content.
+    if not signature or signature[0] < 0x80:
+        raise RefusedSignatureError("is not a signed OpenPGP message in binary form")
+    program = shutil.which(PROGRAM)
+    if program is None:
+        raise _missing()
+    with tempfile.TemporaryDirectory(prefix="clusterctl-gpgv-") as name:
+        home = Path(name)
+        (home / "keys.gpg").write_bytes(keyring)
+        (home / "message").write_bytes(signature)
+        command = (
+            program, "--homedir", name, "--keyring", str(home / "keys.gpg"), "--status-fd", "2",
+            "--log-file", os.devnull, "--output", "-", str(home / "message"),
+        )  # fmt: skip
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "HOME": name}
+        try:
+            done = run_captured(
+                command, stdin="", timeout_s=TIMEOUT_S, environment=environment,
+                max_stdout_bytes=MAX_CLAIM_BYTES,
+            )  # fmt: skip
+        except OutputTooLongError:
+            raise RefusedSignatureError(f"has more than {MAX_CLAIM_BYTES} bytes of content") from None
+        except subprocess.TimeoutExpired:
+            raise RefusedSignatureError(f"was not verified by gpgv within {TIMEOUT_S:.0f} s") from None
+    return SignedMessage(done.stdout.encode(), _fingerprint(done))
+
+
+def _fingerprint(done: subprocess.CompletedProcess[str]) -> str:
+    """Of the key that made the only signature, and a good one. Raises RefusedSignatureError."""
+    status = _STATUS.findall(done.stderr)
+    names = [name for name, _ in status]
+    refused = next((sentence for name, sentence in _REFUSALS.items() if name in names), None)
+    if refused is not None:
+        raise RefusedSignatureError(refused)
+    once = all(names.count(name) == 1 for name in ("PLAINTEXT", "NEWSIG", "GOODSIG", "VALIDSIG"))
+    valid = next((words.split() for name, words in status if name == "VALIDSIG"), [""])
+    if done.returncode != 0 or not once or not _FINGERPRINT.fullmatch(valid[-1]):
+        raise RefusedSignatureError("is not one good signature of one message")
+    return valid[-1]
+
+
+def _missing() -> ClusterctlError:
+    return ClusterctlError(
+        f"{PROGRAM}, which verifies GPG signatures of images, is not installed on this machine",
+        code="images.signature-program",
+        where="images_signatures: signedBy",
+        hint="Install it: apt install gpgv (Debian, Ubuntu), dnf install gnupg2 (Fedora, RHEL).",
+    )

@@ -1,0 +1,58 @@
+"""The lock's signatures: one line each, nothing where there are none, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clusterctl.cluster import lock
+from clusterctl.cluster.lock import Lock, LockedBlob, LockedImage, LockedSignature
+from clusterctl.errors import ClusterctlError
+
+DIGEST = f"sha256:{'a' * 64}"
+BLOB = LockedBlob(digest=DIGEST, size=7)
+IMAGE = LockedImage(
+    name="app", source="docker.io/team/app:1", target="golden/app", tag="1", digest=DIGEST,
+    platforms=("linux/amd64",), manifest=DIGEST, config=BLOB, layers=(BLOB,),
+)  # fmt: skip
+BY_COSIGN = LockedSignature(
+    kind="cosign", key=DIGEST, signed=DIGEST, payload=DIGEST, at="2026-11-24T10:00:00Z"
+)
+BY_GPG = BY_COSIGN.model_copy(update={"kind": "gpg", "key": "A" * 40})
+
+
+def test_without_signatures_the_lock_is_what_it_was() -> None:
+    text = lock.text_of(Lock(driver="580", images=(IMAGE,)))
+    assert list(yaml.safe_load(text)["images"][0]) == [
+        "name", "source", "target", "tag", "digest", "platforms", "manifest", "config", "layers",
+    ]  # fmt: skip
+    assert lock.parse(text, Path("lock")).images == (IMAGE,)
+
+
+def test_a_signature_is_one_line_and_is_read_again() -> None:
+    signed = IMAGE.model_copy(update={"signatures": (BY_COSIGN, BY_GPG)})
+    text = lock.text_of(Lock(images=(signed,)))
+    assert len([line for line in text.splitlines() if "payload" in line]) == 2
+    assert lock.parse(text, Path("lock")).images == (signed,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "keyless"),
+        ("key", "a key"),
+        ("signed", "latest"),
+        ("payload", ""),
+        ("at", "\x1b]0;x"),
+        ("by", "x"),
+    ],
+)
+def test_what_is_no_signature_is_refused(name: str, value: str) -> None:
+    text = lock.text_of(Lock(images=(IMAGE.model_copy(update={"signatures": (BY_COSIGN,)}),)))
+    document = yaml.safe_load(text)
+    document["images"][0]["signatures"][0][name] = value
+    with pytest.raises(ClusterctlError) as refused:
+        lock.parse(yaml.safe_dump(document), Path("lock"))
+    assert refused.value.code == "images.lock-unreadable"
