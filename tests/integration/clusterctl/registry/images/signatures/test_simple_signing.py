@@ -247,15 +247,14 @@ def test_signatures_come_from_a_web_server_within_bounds(
         for answer, said in (
             (404, "it has no signature"),
             (200, "more than 131072 bytes"),
-            (f"{first}?", "redirects more than 3 times"),
-            ("http://192.0.2.1/signature", "a place without TLS"),
+            (f"{first}?", "redirects more than 10 times"),
             ("http://127.0.0.1:port/", "a place that is none|no whole answer"),
             (503, "fails with 503"),
         ):
             answers[first] = answer
             asked.clear()
             assert re.search(said, refusal(found))
-            assert len(asked) <= 4
+            assert len(asked) <= 11
         asked.clear()
         answers |= {first: "/moved", "/moved": signer.sign("vendor", MINE)}
         assert len(check(found)) == 1
@@ -268,4 +267,4 @@ def test_a_web_server_that_drips_is_given_up(
     monkeypatch.setattr(lookaside, "DEADLINE_S", -1.0)
     first = f"/team/app@{DIGEST.replace(':', '=')}/signature-1"
     with web_server({first: signer.sign("vendor", MINE)}, []) as address:
-        assert "it took more than" in refusal(vendors_checker(tmp_path, signer, address))
+        assert "not complete in time" in refusal(vendors_checker(tmp_path, signer, address))
