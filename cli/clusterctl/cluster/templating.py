@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from clusterctl.cluster.secret_files import decrypt_value
 from clusterctl.errors import ClusterctlError
 
 if TYPE_CHECKING:
@@ -15,6 +16,15 @@ DEEPEST = 20
 VAULT_KEY = "__ansible_vault"
 UNSAFE_KEY = "__ansible_unsafe"
 LOOK_UP = "look_up_of_clusterctl"
+
+
+class HiddenText(str):
+    """A decrypted value, which messages do not quote."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(an encrypted value)"
 
 
 def is_template(value: object) -> bool:
@@ -43,11 +53,23 @@ class Variables:
             if UNSAFE_KEY in raw:
                 return raw[UNSAFE_KEY]
             if VAULT_KEY in raw:
-                raise self._refusal(name, "is encrypted, and clusterctl itself needs it")
+                raw = self._decrypted(name, str(raw[VAULT_KEY]))
+                return self._rendered(name, raw, depth) if is_template(raw) else HiddenText(raw)
             return {key: self._evaluated(name, value, depth) for key, value in raw.items()}
         if isinstance(raw, list):
             return [self._evaluated(name, value, depth) for value in raw]
         return self._rendered(name, raw, depth) if is_template(raw) else raw
+
+    def _decrypted(self, name: str, encrypted: str) -> str:
+        try:
+            return decrypt_value(encrypted)
+        except ValueError as error:
+            raise self._refusal(
+                name,
+                f"is encrypted, and clusterctl itself needs it: {error}",
+                "Set ANSIBLE_VAULT_PASSWORD_FILE to the file with the vault's password, or "
+                "ANSIBLE_VAULT_IDENTITY_LIST to NAME@FILE.",
+            ) from None
 
     def _rendered(self, name: str, text: str, depth: int) -> Any:
         import jinja2  # noqa: PLC0415 - 50 ms that most calls do not need
@@ -68,12 +90,12 @@ class Variables:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
             raise self._refusal(name, f"cannot be evaluated here: {error}") from None
 
-    def _refusal(self, name: str, because: str) -> ClusterctlError:
+    def _refusal(self, name: str, because: str, hint: str = "") -> ClusterctlError:
         return ClusterctlError(
             f"the variable {name} of {self._owner} {because}",
             code="inventory.template",
             where=f"{self._owner}: {name}",
-            hint="Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
+            hint=hint or "Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
         )
 
 

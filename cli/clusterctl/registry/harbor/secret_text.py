@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 
 LENGTH = 40
@@ -33,11 +34,11 @@ def new_secret() -> SecretStr:
 def read_secret_file(path: Path, what: str) -> SecretStr:
     """The first line of a file that its owner alone may read.
 
-    Raises ClusterctlError (``registry.secret-file``, exit 2).
+    Raises ClusterctlError (``registry.secret-file``, ``secrets.vault``; exit 2).
     """
     try:
         mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
+        text = read_secret_text(path)
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise _bad_file(f"{what} cannot be read: {words}", path) from error

@@ -1,7 +1,8 @@
 """The file of secrets: what we made for robots, and by what we know that a secret has changed.
 
 It is written before Harbor is told and after: a run that dies in between leaves ``set: false``, and the
-next one sets that secret again. Mode 0600, in .clusterctl/secrets.
+next one sets that secret again. Mode 0600, in .clusterctl/secrets; encrypted by Ansible Vault where a vault
+password is configured.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from clusterctl.cluster.directory import state_access
+from clusterctl.cluster.secret_files import encrypt_at_rest, lacks_encryption, read_secret_text
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import OTHERS_MAY_READ
@@ -76,7 +78,7 @@ class Vault:
         if keep and "secret" in entry:
             with state_access():
                 self._passwords.mkdir(mode=0o700, exist_ok=True)
-            replace_file(self._password(key), f"{entry['secret'].get_secret_value()}\n")
+            replace_file(self._password(key), encrypt_at_rest(f"{entry['secret'].get_secret_value()}\n"))
         else:
             entry.pop("secret", None)
             with state_access():
@@ -90,11 +92,15 @@ class Vault:
         try:
             return (
                 secret is not None
-                and path.read_text(encoding="utf-8") == f"{secret.get_secret_value()}\n"
+                and read_secret_text(path) == f"{secret.get_secret_value()}\n"
                 and not path.stat().st_mode & OTHERS_MAY_READ
             )
         except (OSError, UnicodeDecodeError):
             return False
+
+    def lacks_encryption(self, key: str) -> bool:
+        """Whether its own file, or the file of all, is plain although a vault password is configured."""
+        return lacks_encryption(self._password(key)) or lacks_encryption(self.path)
 
     def made(self, key: str) -> datetime | None:
         """When the secret was made."""
@@ -124,7 +130,7 @@ class Vault:
         with self._lock:
             content = {"robots": self._robots, "fingerprints": self._prints, "key": self._key}
             text = json.dumps(content, indent=1, sort_keys=True, default=SecretStr.get_secret_value)
-            replace_file(self.path, text + "\n")
+            replace_file(self.path, encrypt_at_rest(text + "\n"))
 
     def _password(self, key: str) -> Path:
         return self._passwords / f"{key}.password"
@@ -154,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise _broken(
                 path, "others may read it", "Make it mode 0600, and rotate: clusterctl registry rotate"
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_secret_text(path))
         return {name: content[name] for name in ("robots", "fingerprints", "key")}
     except FileNotFoundError:
         return {}

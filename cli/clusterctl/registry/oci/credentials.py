@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import DOCKER_HUB, HOSTS
 
@@ -33,12 +34,12 @@ class Credentials:
 def credentials_for(file: Path | None, registry: str) -> Credentials | None:
     """What the file has for a registry; None without a file or an entry: then we ask without credentials.
 
-    Raises ClusterctlError (``images.auth-file``).
+    Raises ClusterctlError (``images.auth-file``, ``secrets.vault``).
     """
     if file is None:
         return None
     try:
-        entries = json.loads(file.read_text(encoding="utf-8")).get("auths", {})
+        entries = json.loads(read_secret_text(file)).get("auths", {})
         keys = (
             HUB_KEYS if registry in HUB_KEYS else (registry, f"https://{registry}", f"https://{registry}/v2/")
         )
