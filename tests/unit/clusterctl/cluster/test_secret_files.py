@@ -227,3 +227,4 @@ def test_a_relative_password_file_is_the_callers(tmp_path: Path, monkeypatch: py
     )
     assert given["ANSIBLE_VAULT_IDENTITY_LIST"] == f"a@{tmp_path}/word,b@prompt"
     assert given["ANSIBLE_VAULT_IDENTITY"] == "a"
+    assert "ANSIBLE_VAULT_PASSWORD_FILE" not in python_environment({"ANSIBLE_VAULT_PASSWORD_FILE": ""})
