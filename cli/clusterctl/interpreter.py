@@ -38,9 +38,8 @@ def python_environment(environment: Mapping[str, str] | None = None) -> dict[str
     """Environment for a Python of ours, and for every Python that it starts."""
     given = dict(os.environ if environment is None else environment)
     dropped = DROPPED | set(ignored_variables(given))
-    unset = {
-        name for name in KEPT_VARIABLES if not given.get(name, "").strip()
-    }  # Ansible takes "" for a file
+    # Ansible would take an empty one for the current directory.
+    unset = {name for name in KEPT_VARIABLES if not given.get(name, "").strip()}
     kept = {key: value for key, value in given.items() if key not in dropped | unset}
     for name in VAULT_SOURCES:  # what is started may run in another directory
         if name in kept:

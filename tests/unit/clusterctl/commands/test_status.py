@@ -26,7 +26,7 @@ def test_how_secrets_are_kept_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "hosts.yml").write_text("gpu_nodes:\n  hosts:\n    gpu01:\n      ansible_host: 192.0.2.1\n")
     directory = ClusterDirectory(tmp_path)
     directory.ensure_state()
-    quarantine.quarantine(directory, "gpu01", "test", None)
+    quarantine.put(directory, "gpu01", "test")
     plain = "plain files of mode 0600 (no vault password is configured)"
     assert f"secrets at rest: {plain}\n" in status(tmp_path)
     assert json.loads(status(tmp_path, "--json"))["secrets_at_rest"] == plain
