@@ -13,7 +13,7 @@ from clusterctl.content import content_root, shared_module
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import KEPT_VARIABLES, ansible_environment
 
-# What Ansible is handed for one run, and what is no secret.
+# What Ansible is handed for one run, and files that hold no secret.
 NOT_AT_REST = ("passwords.", ".")
 NAMED_AT_MOST = 3
 
@@ -55,7 +55,7 @@ def lacks_encryption(path: Path) -> bool:
 def decrypt_value(encrypted: str) -> str:
     """The text of a ``!vault`` value. Raises ValueError with the reason, a part of a sentence."""
     if not shared_module("vaulted").is_vaulted(encrypted):
-        raise ValueError("it is no value of Ansible Vault")
+        raise ValueError("it is not a value of Ansible Vault")
     return str(_vault().decrypt([encrypted])[0])
 
 

@@ -35,7 +35,7 @@ def adopt_vault_settings(root: Path) -> None:
     except UnusableFileError as error:
         raise _refusal(file, str(error)) from None
     except configparser.Error as error:
-        raise _refusal(file, f"is no INI file: {str(error).splitlines()[0]}") from None
+        raise _refusal(file, f"is not an INI file: {str(error).splitlines()[0]}") from None
     for setting, variable in SETTINGS.items():
         value = parser.get("defaults", setting, fallback="").strip()
         if value and not os.environ.get(variable, "").strip():

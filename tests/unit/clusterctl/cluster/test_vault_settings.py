@@ -57,7 +57,7 @@ def test_a_directory_without_the_file_is_usual_and_one_that_cannot_be_read_is_re
     adopt_vault_settings(tmp_path)
     assert os.environ[IN_USE] == ""
     (tmp_path / "ansible.cfg").write_text("no section\n")
-    with pytest.raises(ClusterctlError, match="is no INI file") as caught:
+    with pytest.raises(ClusterctlError, match="is not an INI file") as caught:
         adopt_vault_settings(tmp_path)
     assert caught.value.code == "secrets.ansible-cfg"
     (tmp_path / "ansible.cfg").unlink()
