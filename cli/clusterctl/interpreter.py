@@ -14,7 +14,12 @@ from pathlib import Path
 from clusterctl.content import collections_path
 
 # What unlocks the operator's own vaulted settings; nothing else of ANSIBLE_* is respected.
-KEPT_VARIABLES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY")
+KEPT_VARIABLES = (
+    "ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST", "ANSIBLE_VAULT_IDENTITY",
+    "ANSIBLE_VAULT_ENCRYPT_IDENTITY",
+)  # fmt: skip
+# Those that name files.
+VAULT_SOURCES = ("ANSIBLE_VAULT_PASSWORD_FILE", "ANSIBLE_VAULT_IDENTITY_LIST")
 # No program of ours may be asked for a password on a screen that nobody watches.
 DROPPED = frozenset({"SSH_ASKPASS", "SSH_ASKPASS_REQUIRE", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"})
 
@@ -33,17 +38,19 @@ def python_environment(environment: Mapping[str, str] | None = None) -> dict[str
     """Environment for a Python of ours, and for every Python that it starts."""
     given = dict(os.environ if environment is None else environment)
     dropped = DROPPED | set(ignored_variables(given))
-    return {**{key: value for key, value in given.items() if key not in dropped}, "PYTHONSAFEPATH": "1"}
+    # Ansible would take an empty one for the current directory.
+    unset = {name for name in KEPT_VARIABLES if not given.get(name, "").strip()}
+    kept = {key: value for key, value in given.items() if key not in dropped | unset}
+    for name in VAULT_SOURCES:  # what is started may run in another directory
+        if name in kept:
+            kept[name] = ",".join(map(_absolute, kept[name].split(",")))
+    return {**kept, "PYTHONSAFEPATH": "1"}
 
 
 def ansible_environment(content: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment for any Ansible program with the settings of the content at ``content``."""
-    kept = python_environment(environment)
-    for name in KEPT_VARIABLES:  # it does not run in the caller's directory
-        if name in kept:
-            kept[name] = ",".join(map(_absolute, kept[name].split(",")))
     return {
-        **kept,
+        **python_environment(environment),
         "LC_ALL": "C.UTF-8",  # Ansible refuses one that is no UTF-8, or not installed
         "ANSIBLE_CONFIG": str(content / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(collections_path()),

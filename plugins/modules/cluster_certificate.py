@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 
 try:
     from cryptography import x509
@@ -34,6 +35,8 @@ description:
   - Runs on the controller. Makes an authority where there is none, and a server certificate.
   - A certificate is made again when it nears its end, names other hosts, or was signed by another authority.
   - An authority that is there is never replaced; a site may put its own there. Keys have mode 0600.
+  - Where C(ANSIBLE_VAULT_PASSWORD_FILE) or C(ANSIBLE_VAULT_IDENTITY_LIST) is set, keys are encrypted by
+    Ansible Vault, those that were written before, too. C(lookup('ansible.builtin.file')) reads either form.
 options:
   directory: {description: Where ca.crt and ca.key are, type: path, required: true}
   cluster: {description: Name in the authority's subject, type: str, default: cluster}
@@ -162,19 +165,29 @@ def _signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bo
     return True
 
 
-def load(certificate: Path, key: Path) -> Pair | None:
+def load(certificate: Path, key: Path, vault: Vault) -> Pair | None:
     """The pair on disk, None when either file is missing. Raises ValueError on a file that is no PEM."""
     if not certificate.is_file() or not key.is_file():
         return None
-    loaded = serialization.load_pem_private_key(key.read_bytes(), password=None)
+    loaded = serialization.load_pem_private_key(vault.read(key).encode(), password=None)
     return Pair(x509.load_pem_x509_certificate(certificate.read_bytes()), loaded)
 
 
-def save(pair: Pair, certificate: Path, key: Path) -> None:
+def save(pair: Pair, certificate: Path, key: Path, vault: Vault) -> None:
     """Write the pair, each file atomically; the key is never readable by others."""
-    for path, content, mode in ((key, pair.key_pem(), 0o600), (certificate, pair.certificate_pem(), 0o644)):
+    for path in (key, certificate):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(path, content, mode)
+    replace_file(key, vault.encrypt(pair.key_pem().decode()), 0o600)
+    replace_file(certificate, pair.certificate_pem(), 0o644)
+
+
+def encrypt_kept(key: Path, vault: Vault, *, check_mode: bool) -> list[str]:
+    """Encrypt a key that was written before a vault password was configured; the reason, if it was due."""
+    if not vault.lacks(key):
+        return []
+    if not check_mode:
+        replace_file(key, vault.encrypt(key.read_text(encoding="utf-8")), 0o600)
+    return [f"{key.name} was not encrypted"]
 
 
 @contextmanager
@@ -186,31 +199,33 @@ def locked(directory: Path) -> Iterator[None]:
         yield
 
 
-def ensure(module: AnsibleModule) -> dict[str, object]:
+def ensure(module: AnsibleModule, vault: Vault) -> dict[str, object]:
     """Make what is missing or unfit; in check mode only in memory."""
     options, now = module.params, datetime.now(tz=timezone.utc)
     directory = Path(options["directory"])
     because: list[str] = []
-    authority = load(directory / "ca.crt", directory / "ca.key")
+    authority = load(directory / "ca.crt", directory / "ca.key", vault)
     if authority is None:
         if (directory / "ca.crt").exists() or (directory / "ca.key").exists():
             raise ValueError(f"{directory} holds half an authority; put ca.crt and ca.key there, or neither")
         authority = make_authority(options["cluster"], now)
         because.append("there was no authority")
         if not module.check_mode:
-            save(authority, directory / "ca.crt", directory / "ca.key")
+            save(authority, directory / "ca.crt", directory / "ca.key", vault)
+    because += encrypt_kept(directory / "ca.key", vault, check_mode=module.check_mode)
     if authority.certificate.not_valid_after_utc < now:
         raise ValueError(f"{directory}/ca.crt ended {authority.certificate.not_valid_after_utc:%Y-%m-%d}")
     result: dict[str, object] = {"ca_certificate": authority.certificate_pem().decode()}
     if options["certificate"]:
         certificate, key = Path(options["certificate"]), Path(options["key"])
-        pair = load(certificate, key)
+        pair = load(certificate, key, vault)
         reasons = why_renew(pair, authority, options["names"], now, options["renew_before_days"])
         if reasons or pair is None:
             pair = make_server(authority, options["names"], now, options["valid_days"])
             because += reasons
             if not module.check_mode:
-                save(pair, certificate, key)
+                save(pair, certificate, key, vault)
+        because += encrypt_kept(key, vault, check_mode=module.check_mode)
         result["certificate_pem"] = pair.certificate_pem().decode()
         result["not_after"] = pair.certificate.not_valid_after_utc.isoformat()
     return {**result, "changed": bool(because), "because": because}
@@ -235,11 +250,12 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("cryptography"))
     if module.params["certificate"] and not module.params["names"]:
         module.fail_json(msg="A certificate needs the names that it is for: set `names`.")
+    vault = Vault()
     try:
         if module.check_mode:
-            module.exit_json(**ensure(module))
+            module.exit_json(**ensure(module, vault))
         with locked(Path(module.params["directory"])):
-            result = ensure(module)
+            result = ensure(module, vault)
     except (ValueError, OSError) as error:
         module.fail_json(msg=f"{error}. The cluster's authority is in {module.params['directory']}.")
     module.exit_json(**result)

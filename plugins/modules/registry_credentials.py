@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.clusterctl.cluster.plugins.module_utils.node_files import replace_file
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 
 try:
     import bcrypt
@@ -29,6 +30,8 @@ short_description: Keep a registry's password on the controller, with server's a
 description:
   - Runs on the controller. Writes NAME.password, NAME.htpasswd (bcrypt), NAME.auth.json (0600).
   - A password that is there is kept, so that an operator may set one by writing its file.
+  - Where C(ANSIBLE_VAULT_PASSWORD_FILE) or C(ANSIBLE_VAULT_IDENTITY_LIST) is set, the files are encrypted by
+    Ansible Vault, those that were written before, too. C(lookup('ansible.builtin.file')) reads either form.
   - Returns names of files only, never what is in them.
 options:
   directory: {description: Where the files are, type: path, required: true}
@@ -66,7 +69,7 @@ written: {description: Names of files that were missing or did not fit, returned
 
 
 # Written by `clusterctl registry apply`: {"robots": {NAME: {"user", "secret", "set", ...}}}, mode 0600.
-VAULT = "registry-robots.json"
+ROBOTS = "registry-robots.json"
 
 
 def auth_json(user: str, password: str, servers: list[str]) -> str:
@@ -86,33 +89,33 @@ def htpasswd_line(user: str, password: str) -> str:
     return f"{user}:{bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds=10, prefix=b'2b')).decode()}\n"
 
 
-def given_password(path: Path) -> str:
+def given_password(path: Path, vault: Vault) -> str:
     """The password that a file gives. Raises ValueError where others can read it, or nobody."""
     if not path.is_file():
         raise ValueError(f"{path} is not there; it is to hold the password")
     if path.stat().st_mode & 0o077:
         raise ValueError(f"{path} can be read by others: chmod 600 it, and have a new password made")
-    password = path.read_text(encoding="utf-8").strip()
+    password = vault.read(path).strip()
     if not password:
         raise ValueError(f"{path} is empty; it is to hold the password")
     return password
 
 
-def robot_of(vault: Path, name: str) -> tuple[str, str]:
+def robot_of(file: Path, name: str, vault: Vault) -> tuple[str, str]:
     """User and password of a robot that `clusterctl registry apply` has made.
 
     Raises ValueError for one that is not in its file, or that Harbor has not been told of.
     """
     cure = "clusterctl registry apply"
-    if not vault.is_file():
-        raise ValueError(f"{vault} is not there: {cure} makes the robots, and this file")
-    if vault.stat().st_mode & 0o077:
-        raise ValueError(f"{vault} can be read by others: chmod 600 it, then clusterctl registry rotate")
-    robots = json.loads(vault.read_text(encoding="utf-8")).get("robots", {})
+    if not file.is_file():
+        raise ValueError(f"{file} is not there: {cure} makes the robots, and this file")
+    if file.stat().st_mode & 0o077:
+        raise ValueError(f"{file} can be read by others: chmod 600 it, then clusterctl registry rotate")
+    robots = json.loads(vault.read(file)).get("robots", {})
     robot = robots.get(name) or {}
     if not robot:
         there = ", ".join(sorted(robots)) or "none"
-        raise ValueError(f"{vault} knows no robot {name} (there are: {there}); declare it, and {cure}")
+        raise ValueError(f"{file} knows no robot {name} (there are: {there}); declare it, and {cure}")
     if not robot.get("set") or not robot.get("user"):
         raise ValueError(f"Harbor does not have the secret of the robot {name} yet: {cure}")
     if not robot.get("secret"):
@@ -138,10 +141,11 @@ def ensure(
     servers: list[str],
     *,
     put: Callable[[Path, str], None],
+    vault: Vault,
     given: str | None = None,
     robot: str | None = None,
 ) -> list[Path]:
-    """Files that were missing or did not fit, each handed to `put` with its new content.
+    """Files that were missing, did not fit or were not encrypted, each handed to `put` with its new content.
 
     Raises ValueError where the password is given and cannot be used.
     """
@@ -149,13 +153,13 @@ def ensure(
     password_file, htpasswd, auth = (
         directory / f"{name}.{end}" for end in ("password", "htpasswd", "auth.json")
     )
-    password = password_file.read_text(encoding="utf-8").strip() if password_file.is_file() else ""
+    password = _kept(password_file, vault).strip()
     wanted_password = password
     if robot:
-        user, wanted_password = robot_of(directory / VAULT, robot)
+        user, wanted_password = robot_of(directory / ROBOTS, robot, vault)
     elif given:
-        wanted_password = given_password(Path(given))
-    if password != wanted_password:
+        wanted_password = given_password(Path(given), vault)
+    if password != wanted_password or (password and vault.lacks(password_file)):
         password = wanted_password
         put(password_file, password + "\n")
         changed.append(password_file)
@@ -163,19 +167,23 @@ def ensure(
         password = new_password()
         put(password_file, password + "\n")
         changed.append(password_file)
-    if not (htpasswd.is_file() and htpasswd_fits(htpasswd.read_text(encoding="utf-8"), user, password)):
+    if vault.lacks(htpasswd) or not htpasswd_fits(_kept(htpasswd, vault), user, password):
         put(htpasswd, htpasswd_line(user, password))
         changed.append(htpasswd)
     wanted = auth_json(user, password, servers)
-    if not (auth.is_file() and auth.read_text(encoding="utf-8") == wanted):
+    if vault.lacks(auth) or _kept(auth, vault) != wanted:
         put(auth, wanted)
         changed.append(auth)
     return changed
 
 
-def write_private(path: Path, content: str) -> None:
+def _kept(path: Path, vault: Vault) -> str:
+    return vault.read(path) if path.is_file() else ""
+
+
+def write_private(path: Path, content: str, vault: Vault) -> None:
     """Replace a file that nobody else can read, not even while it is written."""
-    replace_file(path, content, 0o600)
+    replace_file(path, vault.encrypt(content), 0o600)
 
 
 def main() -> None:
@@ -200,17 +208,23 @@ def main() -> None:
     )
     if not HAS_BCRYPT:
         module.fail_json(msg=missing_required_lib("bcrypt"))
-    directory, users = Path(module.params["directory"]), module.params["users"]
+    directory, users, vault = Path(module.params["directory"]), module.params["users"], Vault()
+
+    def put(path: Path, text: str) -> None:
+        if not module.check_mode:
+            write_private(path, text, vault)
+
+    def ensure_all() -> list[Path]:
+        return [path for user in users for path in ensure(directory, **user, put=put, vault=vault)]
+
     try:
         if module.check_mode:
-            changed = [
-                path for user in users for path in ensure(directory, **user, put=lambda _path, _text: None)
-            ]
+            changed = ensure_all()
         else:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             with (directory / ".lock").open("w", encoding="utf-8") as stream:
                 fcntl.flock(stream, fcntl.LOCK_EX)
-                changed = [path for user in users for path in ensure(directory, **user, put=write_private)]
+                changed = ensure_all()
     except ValueError as error:
         module.fail_json(msg=f"{error}.")
     module.exit_json(changed=bool(changed), written=[path.name for path in changed])

@@ -136,6 +136,23 @@ def test_a_file_of_a_secret_is_written_again(harbor: StandIn, tmp_path: Path, sp
     assert changes(applied(harbor.url, tmp_path, raw)) == []
 
 
+def test_files_from_before_a_vault_password_are_encrypted_once(
+    harbor: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw, files = declared(), (tmp_path / "robots.json", tmp_path / "robots/r0.password")
+    applied(harbor.url, tmp_path, raw)
+    secret = files[1].read_text().strip()
+    (tmp_path / "word").write_text("golden\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "word"))
+    puts = harbor.calls["PUT"] + harbor.calls["PATCH"]
+    done = applied(harbor.url, tmp_path, raw)
+    assert [part.before for part in done.plan.changes[0].differences] == ["plain"]
+    assert [file.read_text().startswith("$ANSIBLE_VAULT;") for file in files] == [True, True]
+    assert harbor.calls["PUT"] + harbor.calls["PATCH"] == puts
+    assert changes(applied(harbor.url, tmp_path, raw)) == []
+    assert logs_in(harbor, "r0", secret)
+
+
 def test_a_secret_whose_file_cannot_be_written_is_still_to_be_set(harbor: StandIn, tmp_path: Path) -> None:
     raw = declared()
     (tmp_path / "robots").write_text("in the way")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from tests.support.tree import ROOT
 
 HUB = {"upstream": "docker.io", "url": "https://harbor.lan"}
@@ -17,13 +18,16 @@ HARBOR = {"registry_hostname": "harbor.lan", "registry_port": 443}
 ROBOT = {"registry_client_auth": "robot", "registry_client_robot": "nodes"}
 
 
-def checked(tmp_path: Path, variables: dict[str, Any]) -> tuple[int, str]:
+def checked(tmp_path: Path, variables: dict[str, Any], password_file: str = "") -> tuple[int, str]:
     """Exit code, and what the play said."""
     secrets = tmp_path / ".clusterctl/secrets"
     secrets.mkdir(parents=True)
     vault = secrets / "registry-robots.json"
     robot = {"user": "robot$nodes", "secret": "Kept0ByUs-alone", "set": True}
-    vault.write_text(json.dumps({"robots": {"nodes": robot}}), encoding="utf-8")
+    vaulted = {"ANSIBLE_VAULT_PASSWORD_FILE": password_file} if password_file else {}
+    kept = Vault(vaulted)
+    vault.write_text(kept.encrypt(json.dumps({"robots": {"nodes": robot}})), encoding="utf-8")
+    kept.close()
     vault.chmod(0o600)
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory = {"all": {"children": {"gpu_nodes": {"hosts": {"localhost": here}}}}}
@@ -37,6 +41,7 @@ def checked(tmp_path: Path, variables: dict[str, Any]) -> tuple[int, str]:
         env={
             **os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
             "ANSIBLE_ROLES_PATH": str(ROOT / "roles"),
+            **vaulted,
         },
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
@@ -67,6 +72,16 @@ def test_every_way_through_the_role_can_be_looked_at(
     assert [text for text in shown if text not in said] == []
     assert "Kept0ByUs-alone" not in said
     assert [path.name for path in (tmp_path / ".clusterctl/secrets").iterdir()] == ["registry-robots.json"]
+
+
+def test_robots_secrets_that_ansible_vault_encrypted_are_read(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("golden\n", encoding="utf-8")
+    code, said = checked(tmp_path, {**HARBOR, **ROBOT}, str(tmp_path / "word"))
+    assert code == 0, said[-3000:]
+    assert "/etc/clusterctl/registry-client/config.json" in said
+    assert "Kept0ByUs-alone" not in said
+    secrets = tmp_path / ".clusterctl/secrets"
+    assert (secrets / "registry-robots.json").read_text().startswith("$ANSIBLE_VAULT;")
 
 
 @pytest.mark.drawn("refusals of the role registry_client")

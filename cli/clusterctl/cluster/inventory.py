@@ -16,6 +16,7 @@ from clusterctl.cluster.directory import ClusterDirectory
 from clusterctl.cluster.groups import GPU_NODES, KNOWN_GROUPS, REGISTRY
 from clusterctl.cluster.suggestion import did_you_mean
 from clusterctl.cluster.templating import Variables
+from clusterctl.cluster.vault_settings import adopt_vault_settings
 from clusterctl.content import content_root
 from clusterctl.errors import ClusterctlError
 from clusterctl.interpreter import ansible_environment, python_command
@@ -150,10 +151,11 @@ _CACHE: dict[ClusterDirectory, dict[str, Any]] = {}
 def load(directory: ClusterDirectory) -> Inventory:
     """The inventory of a cluster directory, quarantine included; read by Ansible once a process.
 
-    Raises ClusterctlError (``inventory.*``, exit 2) where Ansible cannot read it.
+    Raises ClusterctlError (``inventory.*``, ``secrets.*``; exit 2) where Ansible cannot read it.
     """
     listing = _CACHE.get(directory)
     if listing is None:
+        adopt_vault_settings(directory.root)
         listing = _CACHE[directory] = _listing(directory)
     return from_listing(directory, listing)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from clusterctl.cluster.secret_files import decrypt_value
 from clusterctl.cluster.template_process import NOT_SET, PROCESS, TemplateFailedError
 from clusterctl.errors import ClusterctlError
 
@@ -12,6 +13,15 @@ DEEPEST = 20
 MAX_TEMPLATE = 65_536
 VAULT_KEY = "__ansible_vault"
 UNSAFE_KEY = "__ansible_unsafe"
+
+
+class HiddenText(str):
+    """A decrypted value, which messages do not quote."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "(an encrypted value)"
 
 
 def is_template(value: object) -> bool:
@@ -40,11 +50,23 @@ class Variables:
             if UNSAFE_KEY in raw:
                 return raw[UNSAFE_KEY]
             if VAULT_KEY in raw:
-                raise self._refusal(name, "is encrypted, and clusterctl itself needs it")
+                raw = self._decrypted(name, str(raw[VAULT_KEY]))
+                return self._rendered(name, raw, depth) if is_template(raw) else HiddenText(raw)
             return {key: self._evaluated(name, value, depth) for key, value in raw.items()}
         if isinstance(raw, list):
             return [self._evaluated(name, value, depth) for value in raw]
         return self._rendered(name, raw, depth) if is_template(raw) else raw
+
+    def _decrypted(self, name: str, encrypted: str) -> str:
+        try:
+            return decrypt_value(encrypted)
+        except ValueError as error:
+            raise self._refusal(
+                name,
+                f"is encrypted, and clusterctl itself needs it: {error}",
+                "Set ANSIBLE_VAULT_PASSWORD_FILE to the file with the vault's password, or "
+                "ANSIBLE_VAULT_IDENTITY_LIST to NAME@FILE.",
+            ) from None
 
     def _rendered(self, name: str, text: str, depth: int) -> Any:
         if depth >= DEEPEST:
@@ -61,10 +83,10 @@ class Variables:
         except TemplateFailedError as error:
             raise self._refusal(name, f"cannot be evaluated here: {error}") from None
 
-    def _refusal(self, name: str, because: str) -> ClusterctlError:
+    def _refusal(self, name: str, because: str, hint: str = "") -> ClusterctlError:
         return ClusterctlError(
             f"the variable {name} of {self._owner} {because}",
             code="inventory.template",
             where=f"{self._owner}: {name}",
-            hint="Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
+            hint=hint or "Write its value out; clusterctl evaluates plain Jinja, without Ansible's plugins.",
         )

@@ -13,6 +13,7 @@ from rich.text import Text
 from clusterctl import console
 from clusterctl.cluster.access import Passwords, password_options
 from clusterctl.cluster.opened import opened
+from clusterctl.cluster.secret_files import describe
 from clusterctl.cluster.spec import cluster_spec
 from clusterctl.cluster.ssh import OpenSshTransport
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD
@@ -45,14 +46,16 @@ def command(named: Path | None, *, limit: str | None, as_json: bool, passwords: 
             image=cluster_spec(pinned(inventory).inventory).image,
         )
     found += [HostStatus(h.name, quarantined=h.quarantined) for h in matching if h.quarantined is not None]
+    secrets = describe(inventory.directory)
     if as_json:
         for one in found:
-            console.emit(one.as_record())
+            console.emit({**one.as_record(), "secrets_at_rest": secrets})
     else:
         tables.show(_table(found))
         for run, hosts in _leases(found).items():
             words = f"Run {run} holds {', '.join(hosts)}. If it has died: clusterctl leases release {run}"
             console.RESULTS.print(words)
+        console.RESULTS.print(f"secrets at rest: {secrets}")
         if any(one.simulated for one in found):
             console.RESULTS.print("These devices report that they are simulated.", style="yellow")
     return EXIT_CLUSTER_BAD if any(one.unreachable for one in found) else EXIT_GOOD

@@ -120,6 +120,8 @@ def _existing(site: Site, one: Robot, found: Found, *, serves: bool) -> Iterator
             )
         elif SECRET in entry and not site.vault.has_password_file(one.key):
             differing += (FieldDifference("password file", "missing, or another", "as it is kept"),)
+        elif SECRET in entry and site.vault.lacks_encryption(one.key):
+            differing += (FieldDifference("password file", "plain", "encrypted by Ansible Vault"),)
     if differing:
         fields = frozenset(part.field for part in differing)
         act = partial(update, site, one, found, fields)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 
 LENGTH = 40
@@ -34,10 +35,10 @@ def new_secret() -> SecretStr:
 def read_secret_file(path: Path, what: str) -> SecretStr:
     """The first line of a file that its owner alone may read.
 
-    Raises ClusterctlError (``registry.secret-file``, exit 2).
+    Raises ClusterctlError (``registry.secret-file``, ``secrets.vault``; exit 2).
     """
     try:
-        text = read_bounded_text(path, MAX_FILE_BYTES, private=True)
+        text = read_secret_text(path, MAX_FILE_BYTES, private=True)
     except (OSError, UnusableFileError) as error:
         raise _bad_file(f"{what} cannot be read: {reason(error)}", path) from error
     line = text.partition("\n")[0].rstrip("\r")

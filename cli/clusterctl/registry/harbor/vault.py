@@ -1,7 +1,8 @@
 """The file of secrets: what we made for robots, and by what we know that a secret has changed.
 
 It is written before Harbor is told and after: a run that dies in between leaves ``set: false``, and the
-next one sets that secret again. Mode 0600, in .clusterctl/secrets.
+next one sets that secret again. Mode 0600, in .clusterctl/secrets; encrypted by Ansible Vault where a vault
+password is configured.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, read_bounded_text, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
 from clusterctl.cluster.directory import state_access
+from clusterctl.cluster.secret_files import encrypt_at_rest, lacks_encryption, read_secret_text
 from clusterctl.cluster.state_files import replace_file
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.harbor.secret_text import MAX_FILE_BYTES
@@ -78,7 +80,7 @@ class Vault:
         if keep and "secret" in entry:
             with state_access():
                 self._passwords.mkdir(mode=0o700, exist_ok=True)
-            replace_file(self._password(key), f"{entry['secret'].get_secret_value()}\n")
+            replace_file(self._password(key), encrypt_at_rest(f"{entry['secret'].get_secret_value()}\n"))
         else:
             entry.pop("secret", None)
             with state_access():
@@ -90,10 +92,14 @@ class Vault:
         """Whether the robot's own file holds the secret that is kept, for its owner alone."""
         path, secret = self._password(key), self.robot(key).get("secret")
         try:
-            written = secret and read_bounded_text(path, MAX_FILE_BYTES, private=True)
+            written = secret and read_secret_text(path, MAX_FILE_BYTES, private=True)
             return secret is not None and written == f"{secret.get_secret_value()}\n"
         except (OSError, UnusableFileError):
             return False
+
+    def lacks_encryption(self, key: str) -> bool:
+        """Whether its own file, or the file of all, is plain although a vault password is configured."""
+        return lacks_encryption(self._password(key)) or lacks_encryption(self.path)
 
     def made(self, key: str) -> datetime | None:
         """When the secret was made."""
@@ -123,7 +129,7 @@ class Vault:
         with self._lock:
             content = {"robots": self._robots, "fingerprints": self._prints, "key": self._key}
             text = json.dumps(content, indent=1, sort_keys=True, default=SecretStr.get_secret_value)
-            replace_file(self.path, text + "\n")
+            replace_file(self.path, encrypt_at_rest(text + "\n"))
 
     def _password(self, key: str) -> Path:
         return self._passwords / f"{key}.password"
@@ -171,9 +177,8 @@ class _Content(BaseModel):
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return _Content.model_validate_json(read_bounded(path, MAX_BYTES, private=True)).model_dump(
-            exclude_unset=True
-        )
+        text = read_secret_text(path, MAX_BYTES, private=True)
+        return _Content.model_validate_json(text).model_dump(exclude_unset=True)
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from clusterctl.cluster.bounded_file import UnusableFileError, read_bounded, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, reason
+from clusterctl.cluster.secret_files import read_secret_text
 from clusterctl.errors import ClusterctlError
 from clusterctl.registry.oci.reference import DOCKER_HUB, HOSTS
 
@@ -35,12 +36,12 @@ class Credentials:
 def credentials_for(file: Path | None, registry: str) -> Credentials | None:
     """What the file has for a registry; None without a file or an entry: then we ask without credentials.
 
-    Raises ClusterctlError (``images.auth-file``).
+    Raises ClusterctlError (``images.auth-file``, ``secrets.vault``).
     """
     if file is None:
         return None
     try:
-        entries = json.loads(read_bounded(file, MAX_BYTES)).get("auths", {})
+        entries = json.loads(read_secret_text(file, MAX_BYTES)).get("auths", {})
         keys = (
             HUB_KEYS if registry in HUB_KEYS else (registry, f"https://{registry}", f"https://{registry}/v2/")
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, container_image
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, needs_registry, push_tiny, registry
@@ -23,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Registry, Path, str]]:
     authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
     pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)
     certificate, key = tmp_path / "r.crt", tmp_path / "r.key"
-    cluster_certificate.save(pair, certificate, key)
+    cluster_certificate.save(pair, certificate, key, Vault({}))
     with registry(tmp_path / "registry", tls=(certificate, key)) as running:
         ca = tmp_path / "certs.d" / running.address / "ca.crt"
         ca.parent.mkdir(parents=True)

@@ -16,6 +16,7 @@ from typing import Any
 import bcrypt
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import image_digest, skopeo_words
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate, registry_image
 from tests.support.called_module import called
 from tests.support.loopback_registry import Registry, push_tiny, registry
@@ -43,7 +44,7 @@ class Site:
         """For two days from then."""
         files = self.root / f"{name}.crt", self.root / f"{name}.key"
         pair = cluster_certificate.make_server(self.authority, ["127.0.0.1"], since, 2)
-        cluster_certificate.save(pair, *files)
+        cluster_certificate.save(pair, *files, Vault({}))
         return files
 
     def serve(self, name: str, *, tls: tuple[Path, Path] | None = None, login: str = "") -> Registry:

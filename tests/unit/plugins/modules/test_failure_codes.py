@@ -18,6 +18,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     image_room,
     nvidia_driver_planner,
 )
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     apt_source,
     cluster_certificate,
@@ -157,7 +158,7 @@ def certificate_of_another(host: Host) -> dict[str, Any]:
     authority = cluster_certificate.make_authority("site", now)
     pair = cluster_certificate.make_server(authority, ["registry01"], now, 100)
     files = host.root / "r.crt", host.root / "r.key"
-    cluster_certificate.save(pair, *files)
+    cluster_certificate.save(pair, *files, Vault({}))
     return host.call(site_certificate, certificate=str(files[0]), key=str(files[1]), names=["other"])
 
 

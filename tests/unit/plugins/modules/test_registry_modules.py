@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import image_digest
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     container_image,
     registry_credentials,
@@ -26,9 +27,16 @@ CA = "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n"
 DIGEST = "sha256:" + "ab" * 32
 
 
+PLAIN = Vault({})
+
+
+def write(path: Path, content: str) -> None:
+    registry_credentials.write_private(path, content, PLAIN)
+
+
 def make(directory: Path) -> list[str]:
     changed = registry_credentials.ensure(
-        directory, "registry-push", "push", ["127.0.0.1:5001"], put=registry_credentials.write_private
+        directory, "registry-push", "push", ["127.0.0.1:5001"], put=write, vault=PLAIN
     )
     return [path.name for path in changed]
 
@@ -60,7 +68,7 @@ def test_a_robots_password_is_taken_from_its_file_and_never_from_one_that_others
     def ensure() -> list[str]:
         changed = registry_credentials.ensure(
             kept, "registry-robot", "robot$nodes", ["harbor.lan"],
-            put=registry_credentials.write_private, given=str(given),
+            put=write, vault=PLAIN, given=str(given),
         )  # fmt: skip
         return [path.name for path in changed]
 
@@ -88,25 +96,25 @@ def test_a_password_file_that_cannot_be_removed_is_said_and_ends_in_no_traceback
 
 
 def test_a_robots_secret_comes_from_the_file_that_the_reconciler_writes(tmp_path: Path) -> None:
-    vault = tmp_path / registry_credentials.VAULT
-    assert registry_credentials.VAULT == harbor_vault.FILE
+    vault = tmp_path / registry_credentials.ROBOTS
+    assert registry_credentials.ROBOTS == harbor_vault.FILE
     with pytest.raises(ValueError, match="registry apply makes the robots"):
-        registry_credentials.robot_of(vault, "nodes")
+        registry_credentials.robot_of(vault, "nodes", PLAIN)
     kept = harbor_vault.Vault(vault)
     kept.begin("nodes", SecretStr("Made0ByUs-yes"), now=harbor_vault.now())
     kept.save()
     with pytest.raises(ValueError, match="does not have the secret"):
-        registry_credentials.robot_of(vault, "nodes")
+        registry_credentials.robot_of(vault, "nodes", PLAIN)
     kept.done("nodes", "robot$nodes", 7)
     kept.save()
-    assert registry_credentials.robot_of(vault, "nodes") == ("robot$nodes", "Made0ByUs-yes")
+    assert registry_credentials.robot_of(vault, "nodes", PLAIN) == ("robot$nodes", "Made0ByUs-yes")
     with pytest.raises(ValueError, match="there are: nodes"):
-        registry_credentials.robot_of(vault, "node")
+        registry_credentials.robot_of(vault, "node", PLAIN)
 
     def ensure() -> list[str]:
         changed = registry_credentials.ensure(
             tmp_path, "registry-robot", "pull", ["harbor.lan"],
-            put=registry_credentials.write_private, robot="nodes",
+            put=write, vault=PLAIN, robot="nodes",
         )  # fmt: skip
         return [path.name for path in changed]
 

@@ -8,11 +8,15 @@ import select
 import time
 from base64 import b64encode
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
 from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.content import content_root, shared_module
+from clusterctl.interpreter import ansible_environment
 from clusterctl.rollout.drift import payload, replay
 from clusterctl.rollout.drift.calls import CONTROLLER, Call
 
@@ -153,3 +157,18 @@ def test_code_of_another_version_stays_while_somebody_may_use_it(tmp_path, monke
     monkeypatch.setattr(payload, "digest", lambda: "2" * 32)
     replay_here(tmp_path, call)
     assert {path.name for path in room.iterdir()} == {"1" * 32, "2" * 32}
+
+
+def test_keys_that_ansible_vault_encrypted_are_inspected_like_others(tmp_path, monkeypatch):
+    (tmp_path / "word").write_text("golden\n")
+    monkeypatch.setenv("ANSIBLE_VAULT_PASSWORD_FILE", str(tmp_path / "word"))
+    vault = shared_module("vaulted").Vault(ansible_environment(content_root()))
+    pair = cluster_certificate.make_authority("lab", datetime.now(UTC))
+    cluster_certificate.save(pair, tmp_path / "ca/ca.crt", tmp_path / "ca/ca.key", vault)
+    vault.close()
+    call = module_call("cluster_certificate", directory=str(tmp_path / "ca"))
+    (answer,) = replay_here(tmp_path, call)
+    assert (answer["changed"], answer["because"]) == (False, [])
+    (tmp_path / "ca/ca.key").write_bytes(pair.key_pem())
+    (answer,) = replay_here(tmp_path, call)
+    assert answer["because"] == ["ca.key was not encrypted"], "so that the next apply encrypts it"

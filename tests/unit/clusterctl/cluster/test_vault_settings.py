@@ -1,0 +1,66 @@
+"""The vault settings of a cluster directory's ansible.cfg reach Ansible, and no other setting does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
+
+from clusterctl.cluster.directory import ClusterDirectory
+from clusterctl.cluster.inventory import load
+from clusterctl.cluster.vault_settings import SETTINGS, adopt_vault_settings
+from clusterctl.content import content_root
+from clusterctl.errors import ClusterctlError
+from clusterctl.interpreter import ansible_environment
+
+IN_USE = "ANSIBLE_VAULT_PASSWORD_FILE"
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in SETTINGS.values():
+        monkeypatch.setenv(variable, "")
+
+
+def test_an_inventory_with_an_encrypted_address_is_read_with_the_password_that_it_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "word").write_text("golden\n")
+    (tmp_path / "ansible.cfg").write_text("[defaults]\nvault_password_file = word\nforks = x\n")
+    vault = Vault({**ansible_environment(content_root()), IN_USE: str(tmp_path / "word")})
+    hidden = vault.encrypt("192.0.2.7").replace("\n", "\n        ").rstrip()
+    vault.close()
+    (tmp_path / "hosts.yml").write_text(
+        f"gpu_nodes:\n  hosts:\n    gpu01:\n      ansible_host: !vault |\n        {hidden}\n"
+    )
+    assert load(ClusterDirectory(tmp_path)).host("gpu01").address == "192.0.2.7"
+    assert ansible_environment(content_root())[IN_USE] == str(tmp_path / "word")
+    assert "ANSIBLE_FORKS" not in os.environ
+
+
+def test_the_environment_wins_and_identities_are_resolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "word").touch()
+    (tmp_path / "ansible.cfg").write_text(
+        "[defaults]\nvault_password_file = word ; ours\nvault_identity_list = a@word, b@prompt\n"
+    )
+    monkeypatch.setenv(IN_USE, "/elsewhere")
+    adopt_vault_settings(tmp_path)
+    assert os.environ[IN_USE] == "/elsewhere"
+    assert os.environ["ANSIBLE_VAULT_IDENTITY_LIST"] == f"a@{tmp_path}/word,b@prompt"
+
+
+def test_a_directory_without_the_file_is_usual_and_one_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    adopt_vault_settings(tmp_path)
+    assert os.environ[IN_USE] == ""
+    (tmp_path / "ansible.cfg").write_text("no section\n")
+    with pytest.raises(ClusterctlError, match="is not an INI file") as caught:
+        adopt_vault_settings(tmp_path)
+    assert caught.value.code == "secrets.ansible-cfg"
+    (tmp_path / "ansible.cfg").unlink()
+    os.mkfifo(tmp_path / "ansible.cfg")
+    with pytest.raises(ClusterctlError, match="is not a regular file"):
+        adopt_vault_settings(tmp_path)
