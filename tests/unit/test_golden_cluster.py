@@ -11,6 +11,7 @@ from ansible_collections.clusterctl.cluster.plugins.module_utils import (
     docker_daemon,
     driver_record,
     lease_file,
+    vaulted,
 )
 from ansible_collections.clusterctl.cluster.plugins.modules import (
     cluster_certificate,
@@ -126,7 +127,7 @@ def test_its_authority_is_read(
     site: ClusterDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = called(cluster_certificate, {"directory": str(site.authority)}, tmp_path, capsys, check=True)
-    assert said["changed"] is False, "another authority would be made"
+    assert said["because"] == ["ca.key was not encrypted"], "no other authority is made"
     assert registries.own_endpoint(opened(site.root)).authorities == (site.root / ".clusterctl/ca/ca.crt",)
 
 
@@ -135,7 +136,12 @@ def test_its_registry_credentials_are_read(site: ClusterDirectory, name: str, re
     secrets = site.root / ".clusterctl/secrets"
     written: list[Path] = []
     registry_credentials.ensure(
-        secrets, f"registry-{name}", name, [registry], put=lambda path, _: written.append(path)
+        secrets,
+        f"registry-{name}",
+        name,
+        [registry],
+        put=lambda path, _: written.append(path),
+        vault=vaulted.Vault({}),
     )
     assert written == [], "password, htpasswd and auth.json stay as they are"
     found = credentials_for(secrets / f"registry-{name}.auth.json", registry)

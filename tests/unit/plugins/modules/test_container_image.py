@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from ansible_collections.clusterctl.cluster.plugins.module_utils import image_pull
+from ansible_collections.clusterctl.cluster.plugins.module_utils.vaulted import Vault
 from ansible_collections.clusterctl.cluster.plugins.modules import cluster_certificate
 
 from clusterctl.cluster.inventory import Host
@@ -119,7 +120,7 @@ def test_a_node_gets_its_token_as_its_docker_would(tmp_path: Path) -> None:
     authority = cluster_certificate.make_authority("test", datetime.now(tz=UTC))
     pair = cluster_certificate.make_server(authority, ["127.0.0.1"], datetime.now(tz=UTC), 2)
     certificate, key = tmp_path / "r.crt", tmp_path / "r.key"
-    cluster_certificate.save(pair, certificate, key)
+    cluster_certificate.save(pair, certificate, key, Vault({}))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), TokenRealm) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)

@@ -68,7 +68,7 @@ def written(requirement: str) -> str:
     ("requirement", "said"),
     [
         ("{type: sigstoreSigned, keyPath: keys/none.pub}", "keys/none.pub cannot be read: No such file"),
-        ("{type: sigstoreSigned, keyPath: keys}", "keys cannot be read: Is a directory"),
+        ("{type: sigstoreSigned, keyPath: keys}", "keys is not a regular file"),
         ("{type: sigstoreSigned, keyPath: /dev/zero}", "/dev/zero is not a regular file"),
         ("{type: sigstoreSigned, keyPath: keys/large.pub}", "at most 1048576 are read"),
         ("{type: sigstoreSigned, keyPath: keys/private.key}", "keys/private.key is a private key"),
