@@ -203,7 +203,7 @@ def test_a_bundle_needs_a_lock_that_did_not_come_with_it(
     lock = directory / "clusterctl.lock"
     text = lock.read_text()
     lock.unlink()
-    load = ("images", "bundle", "load", str(bundle), "--to", f"http://{destination.host}")
+    load = ("images", "bundle", "load", str(bundle), "--allow-unsigned", "--to", f"http://{destination.host}")
     refused = error(call(directory, *load))
     assert refused.code == "images.signature"
     assert "comes with the bundle" in refused.what
