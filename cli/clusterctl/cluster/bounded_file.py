@@ -26,6 +26,15 @@ def reason(error: UnusableFileError | OSError) -> str:
     return f"it {error}" if isinstance(error, UnusableFileError) else error.strerror or str(error)
 
 
+def is_there(path: Path) -> bool:
+    """Whether something has that name, be it a link to nothing. Raises OSError where that is not known."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     """All of a regular file. ``private``: it must be ours or of a trusted user, and no other may read it.
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, reason
+from clusterctl.cluster.bounded_file import UnusableFileError, bounded_lines, is_there, reason
 from clusterctl.errors import ClusterctlError
 from clusterctl.runs.store import now
 
@@ -58,9 +58,9 @@ def journal_lines(path: Path) -> Iterator[bytes]:
 
     Raises ClusterctlError (``runs.journal-unreadable``): what it would say of work on nodes is not known.
     """
-    if not os.path.lexists(path):
-        return
     try:
+        if not is_there(path):
+            return
         yield from bounded_lines(path, MAX_JOURNAL_BYTES, MAX_EVENT_BYTES)
     except (UnusableFileError, OSError) as error:
         raise ClusterctlError(
