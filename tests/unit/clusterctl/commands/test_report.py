@@ -144,6 +144,37 @@ def test_a_report_into_a_pipe(site, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_report_into_what_is_open_already(site, tmp_path):
+    """As with --output >(program), and --output /dev/stdout with a redirection."""
+    reader, writer = os.pipe()
+    redirected = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(redirected, b"before\n")
+    try:
+        for descriptor in (writer, redirected):
+            target = f"/dev/fd/{descriptor}"
+            assert call(site, "report", validated(site), "--format", "markdown", "--output", target) == 0
+        os.write(redirected, b"after\n")
+        assert b"PASS" in os.read(reader, 1 << 16).upper()
+    finally:
+        for descriptor in (reader, writer, redirected):
+            os.close(descriptor)
+    before, *report, after = (tmp_path / "out").read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert "PASS" in "\n".join(report).upper()
+
+
+def test_a_report_into_a_device(site):
+    assert call(site, "report", validated(site), "--output", "/dev/null") == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_links_in_a_circle_are_no_file(site, tmp_path, capsys):
+    (circle := tmp_path / "circle").symlink_to("circle")
+    assert call(site, "report", validated(site), "--output", str(circle)) == 2
+    assert "report.not-written" in capsys.readouterr().err
+    assert circle.is_symlink()
+
+
 def test_a_run_without_a_result_is_explained(site, capsys):
     run = RunStore(site).create("apply", [])
     assert call(site, "report", run.id) == 2
