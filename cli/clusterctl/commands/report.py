@@ -56,8 +56,8 @@ def command(named: Path | None, run: str, form: str, output: Path | None) -> Non
 
 
 def _write(output: Path, text: str) -> None:
-    """Whole or not at all, for who reads along; what is there and no file (a pipe, a device), and what is open
-    already (/dev/stdout, /dev/fd/N), is written to as it is.
+    """Whole or not at all, for who reads along; what is there and no file (a pipe, a device), and what is
+    open already (/dev/stdout, /dev/fd/N), is written to as it is.
 
     A link is followed if it is the operator's own: one of another user, as in /tmp, names a file of the
     operator's that is to be overwritten.

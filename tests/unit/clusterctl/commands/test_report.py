@@ -312,6 +312,37 @@ class TestValidate:
         assert "interrupted" in capsys.readouterr().err
         assert RunStore(site).get("last").exit_code == 130
 
+    def test_an_interrupt_while_reports_are_written_changes_no_verdict(self, site, monkeypatch, capsys):
+        def interrupted(*_arguments):
+            raise KeyboardInterrupt
+
+        self.outcome = Document(**{**self.outcome.__dict__, "coverage": Coverage(2, 1, 1, 0, 0)})
+        monkeypatch.setattr(files, "write_reports", interrupted)
+        assert call(site, "validate") == 1
+        said = capsys.readouterr()
+        run = RunStore(site).get("last")
+        assert run.exit_code == 1
+        assert said.out.startswith("FAIL")
+        assert "report: " not in said.out
+        assert "interrupted while the reports were written; the verdict stands" in said.err
+        assert "clusterctl report r --format html --output FILE" in said.err
+
+    @pytest.mark.parametrize(
+        ("wrong", "code"),
+        [
+            ("http://127.0.0.1", "settings.value"),
+            ("udp://log:port", "settings.value"),
+            ("{{ 1 / 0 }}", "inventory.template"),
+        ],
+    )
+    def test_a_wrong_syslog_is_refused_before_anything_runs(self, site, capsys, wrong, code):
+        site.group_vars.mkdir()
+        (site.group_vars / "all.yml").write_text(f'site_syslog: "{wrong}"\n')
+        assert call(site, "validate") == 2
+        assert code in capsys.readouterr().err
+        assert self.calls == []
+        assert RunStore(site).list() == []
+
     def test_containers_that_an_interrupt_could_not_end_are_named(self, site, monkeypatch, capsys):
         def interrupted(_spec, *, on_event, **_options):
             for node in ("gpu01", "gpu02"):
