@@ -90,8 +90,8 @@ class ValidationPlan:
 
 @dataclass(frozen=True)
 class ValidateResult:
-    """How a validation ended: with a document and the page made from it, or, where it was interrupted, with
-    the containers that could not be ended (``left``)."""
+    """How a validation ended: with a document and the page made from it (None where only its making was
+    interrupted), or, where it was interrupted, with the containers that could not be ended (``left``)."""
 
     exit_code: int
     document: Document | None = None
@@ -149,10 +149,12 @@ def validate(
                 document = _judge(plan, run, progress, connect)
                 files.write_result(run, document)
             run = store.finish(run, document.exit_code, summary_of(document))
-            document = replace(document, chain_head=chain.head_of(run.directory))
-            page = files.write_reports(run, document)
         except KeyboardInterrupt:
             return ValidateResult(EXIT_INTERRUPTED, left=open_containers(run.journal))
+        document = replace(document, chain_head=chain.head_of(run.directory))
+        page = None
+        with contextlib.suppress(KeyboardInterrupt):  # the verdict stands, and reports can be made again
+            page = files.write_reports(run, document)
     return ValidateResult(document.exit_code, document, page)
 
 
