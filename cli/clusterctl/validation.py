@@ -188,7 +188,7 @@ def _judge(plan: ValidationPlan, run: Run, progress: ValidationProgress, connect
             for node in nodes.abort():  # what was starting when the launcher was interrupted
                 log.write({"type": "job_removed", "node": node})
             raise
-    replace_file(run.path("evidence.json"), files.pieces({"nodes": document.raw}))
+    replace_file(run.path(chain.EVIDENCE), files.pieces({"nodes": document.raw}))
     environment = {**document.environment, "lock": lock_file.summary(lock) if lock else None}
     return replace(document, environment=environment)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from clusterctl.cluster.trust import trusted_users
 
@@ -55,7 +55,7 @@ def read_bounded(path: Path, max_bytes: int, *, private: bool = False) -> bytes:
     return bytes(content)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """A regular file, to be read. Raises UnusableFileError for another kind, which is never waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     # The very file whose kind is looked at. Not fdopen, which leaves a directory open.

@@ -15,10 +15,15 @@ from clusterctl.cluster.directory import find_cluster_directory
 from clusterctl.engine.wording import counted
 from clusterctl.errors import EXIT_CLUSTER_BAD, EXIT_GOOD, ClusterctlError
 from clusterctl.report import files, terminal
-from clusterctl.runs import chain
+from clusterctl.runs import verification
 from clusterctl.runs.events import open_containers
 from clusterctl.runs.state import RunState, duration_s, state_of
 from clusterctl.runs.store import Run, RunStore, UnreadableRun
+
+TORN = (
+    "the chain's last line was not written to its end, as in a crash: the next run that ends removes it, and "
+    "records the run whose link it was"
+)
 
 
 @click.group("runs")
@@ -99,17 +104,19 @@ def verify(context: click.Context, head: str | None, as_json: bool) -> None:
     Only a head kept elsewhere shows that nobody with access to this directory wrote the chain again.
     """
     directory = find_cluster_directory(context.obj)
-    checked = chain.verify(directory, head)
+    checked = verification.verify(directory, head)
     if as_json:
         console.emit({"type": "chain", **asdict(checked), "head": checked.newest, "good": checked.good})
     else:
         for problem in checked.problems:
-            console.RESULTS.print(problem, markup=False)
-        console.RESULTS.print(_chain_sentence(checked), markup=False)
+            console.RESULTS.print(problem)
+        if checked.torn:
+            console.RESULTS.print(TORN)
+        console.RESULTS.print(_chain_sentence(checked))
     context.exit(EXIT_GOOD if checked.good else EXIT_CLUSTER_BAD)
 
 
-def _chain_sentence(checked: chain.Verified) -> str:
+def _chain_sentence(checked: verification.Verified) -> str:
     if not checked.good:
         return f"{counted(len(checked.problems), 'problem')} in the record of {counted(checked.runs, 'run')}"
     if not checked.links:

@@ -20,7 +20,7 @@ from clusterctl.report import html, junit, markdown, prometheus
 from clusterctl.runs import chain
 from clusterctl.runs.store import Run
 
-RESULT = "result.json"
+RESULT = chain.RESULT
 
 
 def _plain(render: Callable[[Document], str]) -> Callable[[Document], str]:
