@@ -17,8 +17,8 @@ from clusterctl.runs.store import Run
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
-
-
+# Where it stands on a node.
+NODE_FILE = "/root/.clusterctl/lease.json"
 MOST_PID = 2**31
 
 
@@ -62,6 +62,13 @@ class Lease:
         if not self.run:
             return "a lease that cannot be read"
         return f"run {self.run} ({self.what}) of {self.who} on {self.where}, since {self.since}"
+
+
+def freeing(run: str) -> str:
+    """What to do where the run of a lease has died; without a run, a node could not read it."""
+    if run:
+        return f"If it has died: clusterctl leases release {run}"
+    return f"Check that no run changes the host, then remove {NODE_FILE} there."
 
 
 def lease_of(run: Run, directory: ClusterDirectory) -> Lease:

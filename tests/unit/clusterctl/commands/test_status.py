@@ -1,0 +1,34 @@
+"""`status` as a person calls it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clustercheck.evidence.node import NodeEvidence
+from clusterctl import main
+from clusterctl.commands import status
+from clusterctl.rollout.inspection import status_of
+
+READABLE = {"run": "r1", "what": "apply", "who": "anna", "where": "ctrl2", "since": "2026-01-01T00:00:00Z"}
+
+
+def test_a_lease_that_cannot_be_read_is_not_that_of_a_run_to_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hosts.yml").write_text(
+        "gpu_nodes: {hosts: {gpu01: {ansible_host: 192.0.2.1}, gpu02: {ansible_host: 192.0.2.2}}}\n"
+    )
+    leases = {"gpu01": READABLE, "gpu02": dict.fromkeys(READABLE, "unknown")}  # as the probe says it
+    found = [
+        status_of(NodeEvidence(name, {"probe": 1, "busy": {"lease": lease}}), None, wants_image=False)
+        for name, lease in leases.items()
+    ]
+    monkeypatch.setattr(status, "inspect", lambda *_arguments, **_options: found)
+    assert main.run(["-C", str(tmp_path), "status"]) == 0
+    said = capsys.readouterr().out
+    assert "Run r1 holds gpu01. If it has died: clusterctl leases release r1" in said
+    assert "leases release unknown" not in said
+    assert "A lease that cannot be read holds gpu02. Check that no run changes the host" in said
+    assert "/root/.clusterctl/lease.json" in said
