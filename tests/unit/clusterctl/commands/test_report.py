@@ -198,6 +198,19 @@ def test_runs_are_listed_oldest_first_with_how_they_ended(site, capsys):
     assert {record["type"] for record in records} == {"run"}
 
 
+def test_a_run_is_one_line_of_the_list_whatever_its_record_says(site, capsys):
+    store = RunStore(site)
+    run = store.create("apply", ["--limit", "a\nb"])
+    record = json.loads(run.path("run.json").read_text())
+    run.path("run.json").write_text(json.dumps({**record, "operator": "anna\nrun\twhat"}))
+    store.finish(store.get(run.id), 1, {"verdict": "fail", "culprits": ["gpu01\nPASS"]})
+    assert call(site, "runs", "list") == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.endswith("anna run what  1     fail: gpu01 PASS")
+    assert call(site, "runs", "show", run.id) == 0
+    assert "command    apply --limit a b\n" in capsys.readouterr().out
+
+
 def test_a_run_is_shown_with_its_verdict(site, capsys):
     identity = validated(site, "fail")
     assert call(site, "runs", "show", identity) == 0
