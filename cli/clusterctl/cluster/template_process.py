@@ -93,10 +93,10 @@ class TemplateProcess:
             code = None
         if code == -signal.SIGXCPU:
             return TOO_LONG
-        how = f"by signal {-code}" if code and code < 0 else f"with exit code {code}"
-        return (
-            f"the process that evaluates it ended {how}" if code is not None else f"no answer came: {error}"
-        )
+        if code is None:
+            return f"no answer came: {error}"
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return f"the process that evaluates it ended {how}"
 
     def _conversation(self, text: str, look_up: Callable[[str], Any], context: Mapping[str, Any]) -> Any:
         self._send({"evaluate": text})
